@@ -354,7 +354,7 @@ MUTATIONS = [
     ),
     Mutation(
         "beam_search.py",
-        "ids_outside_of_text() if n not in special_ids.ends]",
+        "ids_outside_of_text() if n not in ends]",
         "ids_outside_of_text()]",
         "test_beam_search.py::test_the_start_token_may_end_sentences_by_the_generation_config_alone",
     ),

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
@@ -92,7 +92,7 @@ def beam_search(
 ) -> BeamSearchOutput:
     """Translate a batch with the paper's search; a result does not depend on the other sentences.
 
-    Settings of None are the generation config's, or else the paper's: see `SearchSettings`.
+    Settings of None are the generation config's, or else the paper's: `SearchSettings`.
 
     Args:
         model: The model; its mode (training or evaluation) is restored.
@@ -100,7 +100,10 @@ def beam_search(
         attention_mask: 1 at tokens and 0 at padding, (B, S); None: no padding.
         num_beams: Living hypotheses at each position; 1 is greedy search.
         length_penalty: alpha; 0 prefers short translations, larger values longer ones.
-        early_stopping: Whether a sentence is also done when `num_beams` hypotheses have ended.
+        early_stopping: Whether a sentence is also done when `num_beams` of its hypotheses have
+            ended, each of them among the `num_beams` best of its position. This is the rule of
+            fairseq, CTranslate2 and transformers. It is much faster with a large alpha, where
+            the paper's rule waits for long hypotheses.
         num_return_sequences: n. The search continues at least until n hypotheses have ended or
             the limit is reached. A larger n only appends hypotheses to the list.
         max_extra_tokens: Most tokens of each translation beyond the number in its source; None: no
@@ -108,7 +111,7 @@ def beam_search(
         max_new_tokens: Most tokens of any translation; None: no such limit.
         prefix: Target ids that each translation begins with, a list for each source, empty for
             none. They count in scores and lengths like any others, and may be suppressed ids.
-        suppress_tokens: Ids that are never produced.
+        suppress_tokens: Ids that are never produced; None: padding, start and unknown.
         encoder_outputs: The encoder's output for these sources, if it is known already.
         return_alignments: Whether to return the attention to the source.
         alignment_layer: Index of the decoder layer whose heads are averaged for it, -1 for the
@@ -141,7 +144,7 @@ def beam_search(
         max_extra_tokens=max_extra_tokens,
         max_new_tokens=max_new_tokens,
     )
-    special_ids = _special_ids(model, config)
+    special_ids = _special_ids(model, config, settings)
     if suppress_tokens is None:  # only a call may forbid all ends of a sentence
         check_ends(settings.suppress_tokens, special_ids.ends)
     inputs = _checked_inputs(input_ids, attention_mask, encoder_outputs)
@@ -157,7 +160,6 @@ def beam_search(
             special_ids,
             limits,
             torch.promote_types(model.dtype, torch.float32),
-            never=_never_produced(model, config, settings, special_ids),
             prefix=None if prefix is None else _padded_prefix(model, prefix, limits),
         )
         switches = return_alignments and isinstance(decoder, ModelDecoder)
@@ -187,24 +189,23 @@ class Search:
         limits: Tensor,
         dtype: torch.dtype,
         *,
-        never: Sequence[int],
         prefix: Tensor | None,
     ) -> None:
         """Begin with one hypothesis of each sentence, the start symbol.
 
         Args:
             settings: Beams, length penalty, early stopping and n.
-            special_ids: Start, padding and ends of translations.
+            special_ids: Start, padding and ends of translations, and ids never produced.
             limits: Most tokens of each translation, (B,).
             dtype: Dtype of the scores.
-            never: Ids that are never produced.
             prefix: Ids that translations begin with, (B, longest), then -1; None: no prefixes.
         """
         batch, device = limits.numel(), limits.device
         self.beam, self.alpha = settings.num_beams, settings.length_penalty
         self.early_stopping, self.count = settings.early_stopping, settings.num_return_sequences
         self.pad = special_ids.pad
-        self.ends, self.never = limits.new_tensor(special_ids.ends), limits.new_tensor(never)
+        self.ends = limits.new_tensor(special_ids.ends)
+        self.never = limits.new_tensor(special_ids.never)
         # The authors take twice the beam, so that enough hypotheses continue when others end.
         self.candidates = 1 if self.beam == 1 else self.beam * (1 + len(self.ends))
         self.limits, self.prefix = limits, prefix
@@ -550,14 +551,17 @@ def _checked_inputs(
 
 
 class SpecialIds(NamedTuple):
-    """Ids that begin translations, follow their end, and end them."""
+    """Ids that begin translations, follow their end, and end them, and those never produced."""
 
     start: int
     pad: int
     ends: list[int]
+    never: list[int]
 
 
-def _special_ids(model: PreTrainedModel, generation_config: GenerationConfig) -> SpecialIds:
+def _special_ids(
+    model: PreTrainedModel, generation_config: GenerationConfig, settings: SearchSettings
+) -> SpecialIds:
     """Return the special ids of a generation config; what it lacks, of the model's config."""
 
     def ids(name: str) -> list[int]:
@@ -566,23 +570,14 @@ def _special_ids(model: PreTrainedModel, generation_config: GenerationConfig) ->
         several = isinstance(value, (list, tuple))
         return _checked_ids(model, f"{name}_token_id", value if several else [value])
 
-    (start,), (pad,) = ids("decoder_start"), ids("pad")
-    return SpecialIds(start, pad, ids("eos"))
-
-
-def _never_produced(
-    model: PreTrainedModel,
-    generation_config: GenerationConfig,
-    settings: SearchSettings,
-    special_ids: SpecialIds,
-) -> list[int]:
-    """Return the ids that are never produced, among them bad words of one id."""
+    (start,), (pad,), ends = ids("decoder_start"), ids("pad"), ids("eos")
     suppressed = settings.suppress_tokens
     if suppressed is None:
-        suppressed = [n for n in model.config.ids_outside_of_text() if n not in special_ids.ends]
-    bad = [word[0] for word in generation_config.bad_words_ids or () if len(word) == 1]
-    bad = [n for n in _checked_ids(model, "bad_words_ids", bad) if n not in special_ids.ends]
-    return sorted({*_checked_ids(model, "suppress_tokens", suppressed), *bad})
+        suppressed = [n for n in model.config.ids_outside_of_text() if n not in ends]
+    words = [word[0] for word in generation_config.bad_words_ids or () if len(word) == 1]
+    bad = {*_checked_ids(model, "bad_words_ids", words)} - {*ends}
+    never = {*_checked_ids(model, "suppress_tokens", suppressed)} | bad
+    return SpecialIds(start, pad, ends, sorted(never))
 
 
 def _checked_ids(model: PreTrainedModel, name: str, ids: Any) -> list[int]:
@@ -633,65 +628,59 @@ def _padded_prefix(
 # ------------------------------------------------------ changes of a model while it is searched
 
 
-_Undo = Callable[[], None]
-# By model and change: the number of its users, and how to undo it.
-_CHANGES: dict[tuple[int, object], tuple[int, _Undo]] = {}
-_CHANGING = Lock()
+def _shared_by_threads(
+    change: Callable[[Any], AbstractContextManager[None]],
+) -> Callable[[Any], AbstractContextManager[None]]:
+    """Let threads share a change of a model: the first makes it, and the last undoes it."""
+    changes: dict[int, tuple[int, ExitStack]] = {}  # by model: users, and how to undo it
+    lock = Lock()
+
+    @contextmanager
+    def shared(model: nn.Module) -> Iterator[None]:
+        with lock:
+            users, stack = changes.get(id(model), (0, ExitStack()))
+            if users == 0:
+                stack.enter_context(change(model))
+            changes[id(model)] = (users + 1, stack)
+        try:
+            yield
+        finally:
+            with lock:
+                users, stack = changes.pop(id(model))
+                if users > 1:
+                    changes[id(model)] = (users - 1, stack)
+                else:
+                    stack.close()
+
+    return shared
 
 
+@_shared_by_threads
 @contextmanager
-def _changed(model: nn.Module, change: Callable[[Any], _Undo]) -> Iterator[None]:
-    """Change a model that threads may share, by a function that returns how to undo the change.
-
-    The first user makes a change, and the last one undoes it.
-    """
-    key = (id(model), change)
-    with _CHANGING:
-        users, undo = _CHANGES.get(key, (0, None))
-        _CHANGES[key] = (users + 1, undo or change(model))
-    try:
-        yield
-    finally:
-        with _CHANGING:
-            users, undo = _CHANGES.pop(key)
-            if users > 1:
-                _CHANGES[key] = (users - 1, undo)
-            else:
-                undo()
-
-
-def evaluation_mode(model: nn.Module) -> AbstractContextManager[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Switch dropout off; afterwards restore the mode of every module."""
-    return _changed(model, _switch_dropout_off)
-
-
-def _switch_dropout_off(model: nn.Module) -> _Undo:
     training = [module for module in model.modules() if module.training]
     if training:
         model.eval()
-
-    def undo() -> None:
-        for module in training:
-            module.training = True
-
-    return undo
+    yield
+    for module in training:
+        module.training = True
 
 
-def returned_attention_weights(model: PreTrainedModel) -> AbstractContextManager[None]:
+@_shared_by_threads
+@contextmanager
+def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
     """Let the attention return its weights: replace `sdpa` by `eager`, the same formula.
 
     Other implementations may compute another formula, so they are not replaced. If one of them
     returns no weights, the search raises an error when it needs them.
     """
-    return _changed(model, _return_weights)
-
-
-def _return_weights(model: PreTrainedModel) -> _Undo:
-    before = model.config._attn_implementation
-    if not eager_may_replace(model):
-        return lambda: None
-    model.set_attn_implementation("eager")
-    return lambda: model.set_attn_implementation(before)
+    before, replaces = model.config._attn_implementation, eager_may_replace(model)
+    if replaces:
+        model.set_attn_implementation("eager")
+    yield
+    if replaces:
+        model.set_attn_implementation(before)
 
 
 # The functions for scores and mask of the two implementations whose formula is the paper's.

@@ -34,19 +34,7 @@ _READ_OR_WITHOUT_EFFECT = {
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings of a search; the defaults are the paper's.
-
-    Args:
-        num_beams: Living hypotheses at each position; 1 is greedy search.
-        length_penalty: alpha; 0 prefers short translations, larger values longer ones.
-        early_stopping: Whether a sentence is also done when `num_beams` of its hypotheses have
-            ended, each of them among the `num_beams` best of its position. This is the rule of
-            fairseq, CTranslate2 and transformers. It is much faster with a large alpha, where
-            the paper's rule waits for long hypotheses.
-        num_return_sequences: n, hypotheses that are returned for each source.
-        suppress_tokens: Ids that are never produced; None: padding, start and unknown.
-        max_extra_tokens: Most tokens of a translation beyond its source's; None: no such limit.
-        max_new_tokens: Most tokens of any translation; None: no such limit.
+    """Settings of a search, as `beam_search` describes them; the defaults are the paper's.
 
     Raises:
         ValueError: A setting is out of range.
