@@ -320,11 +320,11 @@ def test_generation_config_options_the_search_lacks_go_to_generate(tokenizer, na
 
 def test_bad_words_of_a_call_go_to_generate(model, tokenizer):
     """Those of a generation config are suppressed, if each is one id."""
-    assert list(beyond_paper_search(model, {"bad_words_ids": [[5]]})) == ["bad_words_ids"]
+    assert beyond_paper_search(model, {"bad_words_ids": [[5]]}) == ["bad_words_ids"]
     several = copy.deepcopy(model)
     for words, beyond in (([[5]], []), ([[5, 6]], ["bad_words_ids of the generation config"])):
         several.generation_config.bad_words_ids = words
-        assert list(beyond_paper_search(several, {})) == beyond
+        assert beyond_paper_search(several, {}) == beyond
 
 
 def test_an_offloaded_model_translates_and_scores_like_the_model(tokenizer):

@@ -63,7 +63,7 @@ FOLDERS = {
     "visualization": {"storage", "translation"},
     "convert": {"storage", "translation"},
     "recipes": {"data", "storage"},
-    "publish": {"fast", "recipes", "storage", "translation", "visualization"},
+    "publish": {"recipes", "storage", "visualization"},
     "train": {
         *("data", "evaluation", "fast", "recipes", "storage", "translation", "visualization")
     },

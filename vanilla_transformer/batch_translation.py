@@ -9,7 +9,7 @@ B batch, S source length, T target length, n sequences per source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -191,7 +191,7 @@ def generate_ids(
         ValueError: An argument needs the paper's search, which cannot be used.
     """
     options = {name: value for name, value in generation_kwargs.items() if value is not None}
-    if uses_paper_search(model, options):
+    if not beyond_paper_search(model, options):
         if "prefix" in options:
             options["prefix"] = [options["prefix"]] * input_ids.size(0)
         return beam_search(model, input_ids, attention_mask, **_search_options(options))
@@ -232,27 +232,21 @@ def only_paper_search_has(
     )
 
 
-def uses_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
-    """Return whether `beam_search` supports the model and these arguments of `generate`."""
-    return next(beyond_paper_search(model, options), None) is None
-
-
-def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what `beam_search` does not support: the model, arguments, its generation config.
+def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> list[str]:
+    """Return what `beam_search` does not support: the model, arguments, its generation config.
 
     Arguments and settings that change nothing, such as None, are supported.
     """
-    if not _is_ours(model):
-        yield type(model).__name__
+    beyond = [] if _is_ours(model) else [type(model).__name__]
     if len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
-        yield "a model on several devices"
+        beyond.append("a model on several devices")
     others = {name: value for name, value in options.items() if name not in SEARCH_OPTIONS}
-    yield from settings_of_other_searches(others)
     config = model.generation_config
     saved = {name: getattr(config, name, None) for name in type(config)().to_dict()}
     if all(len(word) == 1 for word in saved["bad_words_ids"] or ()):
         del saved["bad_words_ids"]  # the search suppresses single ids
-    yield from (f"{name} of the generation config" for name in settings_of_other_searches(saved))
+    by_config = (f"{name} of the generation config" for name in settings_of_other_searches(saved))
+    return [*beyond, *settings_of_other_searches(others), *by_config]
 
 
 def _is_ours(model: Any) -> bool:
@@ -284,7 +278,7 @@ def generation_option(model: PreTrainedModel, options: Mapping[str, Any], name: 
     Raises:
         ValueError: It is out of range for the paper's search.
     """
-    if uses_paper_search(model, options):
+    if not beyond_paper_search(model, options):
         saved = {setting: options.get(setting) for setting in SAVED}
         return getattr(search_settings(model.generation_config, **saved), name)
     configs = (options.get("generation_config"), model.generation_config)

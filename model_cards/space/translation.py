@@ -9,7 +9,7 @@ from PIL import Image
 from transformers import Pipeline, pipeline
 
 import vanilla_transformer  # noqa: F401  (makes the task "translate" known)
-from vanilla_transformer.batch_translation import uses_paper_search
+from vanilla_transformer.batch_translation import beyond_paper_search
 from vanilla_transformer.beam_search import longest_sequence
 from vanilla_transformer.translation.many_texts import translate
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention
@@ -97,7 +97,7 @@ def translations(translator: Pipeline, sentence: str) -> list[tuple[str, float]]
     that grows with the length. It is at most 0, and higher is better.
     """
     options = {"num_beams": NUM_TRANSLATIONS, "num_return_sequences": NUM_TRANSLATIONS}
-    if not uses_paper_search(translator.model, options):  # such as a Marian export
+    if beyond_paper_search(translator.model, options):  # such as a Marian export
         options |= {"return_dict_in_generate": True, "output_scores": True}
     found = translator(sentence, return_scores=True, **options)
     scored = [(result["translation_text"], result["score"]) for result in found]

@@ -25,6 +25,7 @@ from vanilla_transformer.train.trainer import (
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
 )
+from vanilla_transformer.translation import translate
 
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"
 REPO = "user/de-en"
@@ -158,9 +159,9 @@ print(json.dumps(translator("ein Hund", num_beams=1)[0]))
         assert torch.equal(answer["logits"], model(**inputs, decoder_input_ids=ids).logits)
         hidden = model.model(**inputs, decoder_input_ids=ids).last_hidden_state
     assert torch.equal(answer["hidden"], hidden)
-    expected = [next(publishing.translate(model, tokenizer, [text])) for text in SENTENCES]
+    expected = [next(translate(model, tokenizer, [text])) for text in SENTENCES]
     assert [row["translation_text"] for row in json.loads(lines[-2])] == expected
-    (greedy,) = publishing.translate(model, tokenizer, ["ein Hund"], num_beams=1)
+    (greedy,) = translate(model, tokenizer, ["ein Hund"], num_beams=1)
     assert json.loads(lines[-1])["translation_text"] == greedy
     assert f"# {' '.join(expected[0].split())}\n" in block
     (tmp_path / "copy").mkdir()

@@ -280,7 +280,7 @@ def spoil_a_weight(folder):
         (with_metrics(samples=None), [], "holds no samples; give a run"),
         (without("metrics.json"), [], "holds no metrics of a training run (metrics.json)"),
         (without("tokenizer.json"), [], "holds no tokenizer;"),
-        (without("config.json"), [], "holds no config.json"),
+        (without("config.json"), [], "config.json"),
         (spoil_a_weight, [], "model.shared.weight"),
     ],
 )
@@ -336,8 +336,7 @@ def test_checkpoint_that_does_not_load_is_rejected(copied, capsys):
     del tensors["model.decoder.layers.0.cross_attn.q_proj.weight"]
     save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
     line = error_of(capsys, *request(copied))
-    assert "does not load in a clean process: ValueError: weights and config do not fit" in line
-    assert "cross_attn.q_proj.weight" in line
+    assert "missing weights, such as model.decoder.layers.0.cross_attn.q_proj.weight" in line
 
 
 def test_invalid_push_to_hub_options_are_rejected_before_training(capsys, monkeypatch, tmp_path):

@@ -12,6 +12,7 @@ from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish import publishing
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train.report import write_samples
+from vanilla_transformer.translation import translate
 
 SENTENCES = {"ein Hund": "a dog", "ein altes Haus": "an old house", "und ein Hund": "and a dog"}
 SCORES = {
@@ -90,7 +91,7 @@ def write_run(directory, *, seed=0, metrics=METRICS):
 def load_here(folder, texts, *, form, name=None):
     """Stand in for `load_in_clean_process`, which takes seconds and is tested elsewhere."""
     model, tokenizer = load_saved_model(folder), load_saved_tokenizer(folder)
-    found = [next(publishing.translate(model, tokenizer, [text])) for text in texts]
+    found = [next(translate(model, tokenizer, [text])) for text in texts]
     logits = publishing._logits(model, tokenizer, texts[0])
     return {"model": type(model).__name__, "translations": found}, logits
 

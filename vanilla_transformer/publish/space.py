@@ -17,7 +17,7 @@ from ..storage.run_files import METRICS
 from ..storage.shipped import shipped_folder
 from .card import samples_of_run
 from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder
-from .publishing import Publication, check_model_files, run_apart
+from .publishing import Publication, run_apart
 
 FORM = "demo Space"
 # What an earlier push may have left; the settings and secrets of a Space are not files.
@@ -60,7 +60,6 @@ def publish_space(
         ValueError: the Space does not work here, the model is not on the Hub, or the Hub refuses.
     """
     check_repo_id(repo_id)
-    check_model_files(Path(directory))
     if run is not None and not (Path(run) / METRICS).is_file():
         raise RequestError(f"{run} holds no {METRICS}; name a run directory, or leave --run out.")
     with temporary_folder() as temporary:
