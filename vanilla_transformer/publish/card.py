@@ -138,15 +138,15 @@ def render_card(facts: Metrics) -> ModelCard:
         source=_language_name(languages[0]),
         target=_language_name(languages[1]),
         name=published["repo_id"].rpartition("/")[2],
-        scores=list(_score_rows(facts["scores"])),
+        scores=_test_scores(facts["scores"]) | facts["scores"],
         signatures=_signatures(facts["scores"]),
-        headline=_headline(facts["scores"]),
         differences=paper_differences(_as_shipped(facts), facts.get("model", {})),
         initial=_initial_model(facts),
         papers_model="big" if _preset(recipe) == "big" else "base",
         papers_updates=_number(paper_values(_preset(recipe))["max_steps"]),
         sampled="test sets" if set(facts["scores"]) - {"validation"} else "validation set",
-        data_rows=list(_data_rows(facts)),
+        dataset=_dataset_on_hub(recipe),
+        files=[recipe[name] for name in FILES if recipe.get(name)],
         machine=_machine(facts),
         duration=_duration(facts["training_minutes"]),
         non_commercial=is_non_commercial(published["data_license"]),
@@ -154,6 +154,9 @@ def render_card(facts: Metrics) -> ModelCard:
         one_line=_one_line,
         plain=_plain,
         code=_code,
+        link=_link,
+        number=_number,
+        set_name=lambda name: _plain(name.replace("_", " ")),
     )
     # Omitted parts leave blank lines.
     text = re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
@@ -445,77 +448,10 @@ def _test_scores(scores: dict[str, TestScores]) -> dict[str, TestScores]:
     return {name: result for name, result in scores.items() if name != "validation"} or scores
 
 
-def _score_rows(scores: dict[str, TestScores]) -> Iterator[dict[str, str]]:
-    for name, result in {**_test_scores(scores), **scores}.items():
-        copied = result.get("copy_baseline", {})
-        yield {
-            "name": _plain(name.replace("_", " ")),
-            "sentences": _number(result["num_sentences"]),
-            "bleu": f"{result['bleu']:.1f}",
-            "chrf": f"{result['chrf']:.1f}",
-            "exact_match": f"{result['exact_match']:.1f}" if "exact_match" in result else "-",
-            "perplexity": f"{result['perplexity']:.2f}" if "perplexity" in result else "-",
-            "copied": f"{copied['bleu']:.1f}" if "bleu" in copied else "-",
-        }
-
-
 def _signatures(scores: dict[str, TestScores]) -> list[str]:
     found = [result["bleu_signature"] for result in scores.values()]
     found += [result["chrf_signature"] for result in scores.values()]
     return list(dict.fromkeys(found))
-
-
-def _headline(scores: dict[str, TestScores]) -> dict[str, str]:
-    name, result = next(iter(_test_scores(scores).items()))
-    return {"set": _plain(name.replace("_", " ")), "bleu": f"{result['bleu']:.1f}"}
-
-
-def _data_rows(facts: Metrics) -> Iterator[tuple[str, str]]:
-    recipe, data, published = facts["recipe"], facts["data"], facts["published"]
-    if recipe.get("generated"):
-        babel = facts["versions"].get("babel")
-        yield "Generated from", f"CLDR, as in Babel {_plain(babel)}" if babel else "CLDR"
-    if published["data_source"]:
-        yield "Source", _plain(published["data_source"])
-    if dataset := _dataset_on_hub(recipe):
-        yield "Data set on the Hub", _link(dataset, f"datasets/{dataset}")
-    if data.get("revision"):
-        yield "Revision", _code(data["revision"], in_table=True)
-    for split, files in data.get("files", {}).items():
-        names = [
-            f"{_plain(file['name'])} (SHA-256 {_code(file['sha256'], in_table=True)})"
-            for file in files
-        ]
-        yield f"{_plain(split.capitalize())} file", ", ".join(names)
-    if not data.get("files") and recipe.get("train_file"):
-        yield "Files", ", ".join(_plain(recipe[name]) for name in FILES if recipe.get(name))
-    if "train_pairs_kept" in data:
-        yield "Training pairs", _pairs_read(data, clean=recipe.get("clean", False))
-    if data.get("held_out_pairs"):
-        each = _number(data["held_out_pairs"])
-        told = f"{each} for validation, {each} for test; their texts occur nowhere else"
-        yield "Held out of them", told
-    counts = [(name, result["num_sentences"]) for name, result in facts["scores"].items()]
-    for name, count in counts:
-        shared = data.get(_SHARED, {}).get(name)
-        told = f"{_number(count)}, of which {_number(shared)} are training pairs too"
-        yield f"Pairs for {_plain(name.replace('_', ' '))}", told if shared else _number(count)
-    yield "Licence", _plain(published["data_license"])
-
-
-def _pairs_read(data: Mapping[str, Any], *, clean: bool) -> str:
-    parts = [_number(data["train_pairs_kept"])]
-    if "train_pairs" in data:
-        parts = [f"{parts[0]} used of {_number(data['train_pairs'])} read"]
-    if "train_malformed" in data:
-        parts.append(f"{_number(data['train_malformed'])} malformed lines skipped")
-    if clean:
-        faults = {"duplicates": "duplicates", "copies": "copies", "odd_ratios": "odd ratios"}
-        told = [f"{_number(data[f'train_{name}'])} {text}" for name, text in faults.items()]
-        parts.append(f"{', '.join(told)} of length left out")
-    if "train_too_long" in data:
-        parts.append(f"{_number(data['train_too_long'])} left out as too long")
-    return "; ".join(parts)
 
 
 def _machine(facts: Metrics) -> str:
