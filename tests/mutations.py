@@ -434,8 +434,8 @@ MUTATIONS = [
     # Which models the fast path takes.
     Mutation(
         "fast/incremental_decoding.py",
-        "if not is_unmodified(model):",
-        "if False:",
+        "if is_unmodified(model) else None",
+        "if model else None",
         f"{SEARCHED}[wrap_forward]",
     ),
     # The fast path: the decoder, one position at a time.

@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,39 +41,10 @@ FORGET_EVERY = 8  # positions between two searches for keys and values that are 
 
 
 def incremental_decoder(
-    model: PreTrainedModel,
-    inputs: Inputs,
-    *,
-    width: int,
-    length: int,
-    alignment_layer: int | None,
-    prepack: bool,
+    model: PreTrainedModel, inputs: Inputs, **sizes: Any
 ) -> IncrementalDecoder | None:
-    """Return a decoder for `beam_search`; None for a modified model.
-
-    Args:
-        model: The model, in evaluation mode.
-        inputs: The sources.
-        width: Most hypotheses of each source.
-        length: Most positions.
-        alignment_layer: Decoder layer whose attention to the source is kept; None: no layer's.
-        prepack: Whether to compute with packed weights, which are kept as a second copy.
-    """
-    if not is_unmodified(model):
-        return None
-    states = inputs.encoder_outputs
-    with packed_linears(*([model.model] if prepack else [])):  # also for the source's keys, values
-        if states is None:
-            states = model.model.encoder(inputs.input_ids, attention_mask=inputs.attention_mask)
-        return IncrementalDecoder(
-            model,
-            states[0],
-            inputs.attention_mask,
-            width=width,
-            length=length,
-            alignment_layer=alignment_layer,
-            fuse=prepack,
-        )
+    """Return a decoder for `beam_search`, or None for a modified model; arguments as of it."""
+    return IncrementalDecoder(model, inputs, **sizes) if is_unmodified(model) else None
 
 
 class IncrementalDecoder:
@@ -81,38 +53,42 @@ class IncrementalDecoder:
     def __init__(
         self,
         model: VanillaTransformerForConditionalGeneration,
-        source: Tensor,
-        source_mask: Tensor | None,
+        inputs: Inputs,
         *,
         width: int,
         length: int,
         alignment_layer: int | None = None,
-        fuse: bool = False,
+        prepack: bool = False,
     ) -> None:
         """Compute once what the decoder reads from the sources.
 
         Args:
             model: The model, in evaluation mode.
-            source: The encoder's output, (B, S, d).
-            source_mask: 1 at tokens and 0 at padding, (B, S); None: no padding.
+            inputs: The sources.
             width: Most hypotheses of each source.
             length: Most positions.
             alignment_layer: Decoder layer whose attention to the source is kept; None: no layer's.
-            fuse: Whether to compute plain layers in few calls, with packed weights.
+            prepack: Whether to compute with packed weights, which are kept as a second copy, and
+                plain layers in few calls.
         """
         self.decoder, self.lm_head = model.model.decoder, model.lm_head
-        if fuse and packable(model.lm_head):
-            self.lm_head = packed_linear(model.lm_head)
         self.length = length
-        self.encodings = source.new_empty(0)  # of the positions so far and some more, (P, d)
         room = width * min(FIRST_POSITIONS, length)  # grows as needed
         self.layers: list[FusedLayer | ModuleLayer] = []
-        for layer in self.decoder.layers:
-            kind = FusedLayer if fuse and is_fusable(layer) else ModuleLayer
-            self.layers.append(kind(layer, LayerMemory(layer, source, room)))
+        with packed_linears(*([model.model] if prepack else [])):
+            states = inputs.encoder_outputs
+            if states is None:
+                states = model.model.encoder(inputs.input_ids, attention_mask=inputs.attention_mask)
+            source = states[0]  # (B, S, d)
+            if prepack and packable(model.lm_head):
+                self.lm_head = packed_linear(model.lm_head)
+            for layer in self.decoder.layers:
+                kind = FusedLayer if prepack and is_fusable(layer) else ModuleLayer
+                self.layers.append(kind(layer, LayerMemory(layer, source, room)))
+        self.encodings = source.new_empty(0)  # of the positions so far and some more, (P, d)
         self.source_mask = None  # (B, 1, 1, S), added to the scores
-        if source_mask is not None and not source_mask.bool().all():
-            padding = source_mask[:, None, None, :] == 0
+        if not inputs.attention_mask.bool().all():
+            padding = inputs.attention_mask[:, None, None, :] == 0
             self.source_mask = torch.zeros_like(padding, dtype=source.dtype)
             self.source_mask.masked_fill_(padding, _forbidden(source.dtype))
         self.alignment_layer = alignment_layer
