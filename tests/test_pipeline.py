@@ -252,10 +252,10 @@ def test_pipeline_errors_name_the_input_that_is_not_text(model, tokenizer):
 def test_text_longer_than_learned_positions_raises_an_error_naming_it(tokenizer):
     model = make_model(len(tokenizer), position_encoding="learned", max_position_embeddings=20)
     assert len(list(translate(model, tokenizer, ["x" * 19], num_beams=1))) == 1
-    with pytest.raises(ValueError, match=r"Input 66 has 21 tokens.*end at 20"):
+    with pytest.raises(ValueError, match=r"Input 66 has 21 tokens, but 20 are"):
         list(translate(model, tokenizer, ["x"] * 65 + ["x" * 20], num_beams=1))
     pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
-    with pytest.raises(ValueError, match=r"has 21 tokens.*end at 20"):
+    with pytest.raises(ValueError, match=r"has 21 tokens, but 20 are"):
         pipe("x" * 20)
 
 
@@ -603,7 +603,7 @@ def test_sentence_longer_than_marians_positions_is_rejected(run_directory, tmp_p
     stock = AutoModelForSeq2SeqLM.from_pretrained(export_marian(run_directory, tmp_path / "stock"))
     tokenizer = AutoTokenizer.from_pretrained(run_directory)
     table = stock.config.max_position_embeddings
-    with pytest.raises(ValueError, match=f"has {table + 1} tokens, but .* end at {table} "):
+    with pytest.raises(ValueError, match=f"has {table + 1} tokens, but {table} are"):
         next(translate(stock, tokenizer, ["!" * table]))
 
 

@@ -48,23 +48,16 @@ def encode(
     Errors count the texts from `first`; None: it is the only one.
     """
     check_texts(texts, first)
-    encoded: list[list[int]] = [[] for _ in texts]
-    wanted = [index for index, text in enumerate(texts) if text.strip()]
-    if wanted:
-        # verbose=False: the warning about long inputs does not hold for sinusoids.
-        ids = tokenizer([texts[index] for index in wanted], verbose=False)["input_ids"]
-        nothing = tokenizer("", verbose=False)["input_ids"]
-        for index, row in zip(wanted, ids, strict=True):
-            encoded[index] = [] if row == nothing else row
-    limit = longest_source(model)
+    # verbose=False: the warning about long inputs does not hold for sinusoids.
+    ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
+    nothing, limit = tokenizer("", verbose=False)["input_ids"], longest_source(model)
+    pairs = zip(texts, ids, strict=True)
+    encoded = [[] if row == nothing or not text.strip() else row for text, row in pairs]
     for index, row in enumerate(encoded):
         if len(row) > limit:
-            reason = f"{limit} are the most that are translated at once"
-            if limit == longest_sequence(model):
-                reason = f"the model's positions end at {limit} (max_position_embeddings)"
             raise RequestError(
-                f"{_name(first, index)} has {len(row)} tokens, but {reason}; split it into shorter "
-                "sentences."
+                f"{_name(first, index)} has {len(row)} tokens, but {limit} are the most that this "
+                "model translates at once; split it into shorter sentences."
             )
     return encoded
 
