@@ -63,6 +63,7 @@ def machine(monkeypatch, eight_cores):
 
     machine = Machine()
     monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr(cpu_threads, "_LATEST", {})
     monkeypatch.setattr(cpu_threads.time, "monotonic", lambda: machine.now)
     monkeypatch.setattr(cpu_threads, "usable_cores", lambda: 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: machine.threads)
@@ -93,6 +94,16 @@ def test_threads_leave_the_cores_of_others_and_take_them_back(machine, others, c
     assert numbers_in(machine, 30, 0)[-1] == 8
     assert machine.free_threads.used == sorted({8, *machine.free_threads.used})
     assert bool(caplog.messages) == (expected < 8)
+
+
+def test_the_next_block_begins_with_the_number_that_the_last_one_found(machine, caplog):
+    numbers_in(machine, 20, 3)
+    machine.threads = 8  # restored at the end
+    machine.free_threads = FreeThreads(lambda: (machine.total, machine.own))
+    caplog.set_level("INFO")
+    assert set(numbers_in(machine, 20, 3)) == {5} == {*machine.free_threads.used}
+    assert not caplog.messages
+    assert numbers_in(machine, 30, 0)[-1] == 8
 
 
 def test_a_container_that_hides_the_use_of_its_cores_keeps_all_threads(machine):

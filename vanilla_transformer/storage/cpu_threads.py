@@ -24,6 +24,8 @@ GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables with which users set
 _LOOK_EVERY = 0.5  # seconds
 _WAIT, _LONGEST_WAIT = 4.0, 128.0  # seconds that cores must stay free before they are used again
 _LIGHT = 0.3  # of a core: others that use no more are no reason to leave it to them
+# The latest number of threads, by the number without neighbours: the next block begins with it.
+_LATEST: dict[int, int] = {}
 
 
 def usable_cores(root: Path = Path("/")) -> int:
@@ -83,7 +85,7 @@ class FreeThreads:
     """
 
     def __init__(self, busy: Callable[[], tuple[float, float]] | None = None) -> None:
-        """Start with all usable cores, or the number that the user gave.
+        """Start with the number that the last one found, else all usable cores or the user's.
 
         Args:
             busy: function that returns the seconds of CPU time of all processes on the usable
@@ -102,10 +104,12 @@ class FreeThreads:
         if self.most > self.cores:
             message = "Got %d threads for %d usable core(s), where they will wait for each other."
             logger.warning(message, self.most, self.cores)
-        self.used = [self.most]
         # Processes that train together would take each other for neighbours.
         alone = processes == 1 and sys.platform == "linux"
         self._adapts = alone and not given and self.most > 1
+        if self._adapts:
+            torch.set_num_threads(_LATEST.get(self.most, self.most))
+        self.used = [torch.get_num_threads()]
         self._look: tuple[float, float, float] | None = None  # time, and seconds of all and of ours
         self._wait = _WAIT
         self._no_core_was_free = self._raised = -math.inf  # times
@@ -140,6 +144,7 @@ class FreeThreads:
 
     def _set(self, threads: int, others: float) -> None:
         torch.set_num_threads(threads)
+        _LATEST[self.most] = threads
         self.used = sorted({*self.used, threads})
         logger.info(
             "Other programs use %.1f cores: computing with %d of %d threads from now on.",
