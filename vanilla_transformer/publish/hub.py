@@ -66,7 +66,6 @@ def push_folder(
         ValueError: the Hub refuses or cannot be reached, or `private` is set and the repository
             exists and is public.
     """
-    check_repo_id(repo_id)
     api, files = hub_api(token), plan_files(folder)
     place: dict[str, Any] = {"repo_id": repo_id, "repo_type": repo_type}
     with hub_errors(repo_id):

@@ -30,7 +30,10 @@ from ..storage.reading import own_file, read_json
 from ..storage.run_files import CURVES, HISTORY, METRICS
 from ..storage.saved_model import (
     CHOOSE_CODE,
-    TOKENIZER_FILES,
+    CONFIG,
+    GENERATION_CONFIG,
+    MODEL,
+    SETTINGS,
     WEIGHTS,
     WEIGHTS_INDEX,
     ModelConfig,
@@ -48,13 +51,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What is published of a model directory beside its weights.
-_CONFIGS = ("config.json", "generation_config.json")
-_SETTINGS = (*_CONFIGS, *TOKENIZER_FILES)
 _CARD = ("README.md", METRICS, HISTORY, "*.png")  # the card, its pictures, and their figures
 # Files of an earlier push that this one replaces or deletes, above all code.
 _REPLACED = (
-    *(*_SETTINGS, WEIGHTS, WEIGHTS_INDEX, "model-*-of-*.safetensors", CURVES, HISTORY),
+    *(*MODEL, "model-*-of-*.safetensors", CURVES, HISTORY),
     *("*.py", "custom_generate/*", "*.bin", "attention-*.png"),
 )
 # Environment variables that may hold a secret or the place of one.
@@ -179,12 +179,12 @@ def _model_files(directory: Path) -> list[Path]:
     """Return the files to publish of a model; none is in a format that can run code."""
     weights = weight_files(directory)
     index = [directory / WEIGHTS_INDEX] if weights != [directory / WEIGHTS] else []
-    settings = [directory / name for name in _SETTINGS if (directory / name).is_file()]
+    settings = [directory / name for name in SETTINGS if (directory / name).is_file()]
     return [own_file(path) for path in (*settings, *index, *weights)]
 
 
 def _form(directory: Path, *, with_code: bool) -> str:
-    model_type = read_json(directory / "config.json", ModelConfig).get("model_type")
+    model_type = read_json(directory / CONFIG, ModelConfig).get("model_type")
     if model_type == "vanilla_transformer":
         return WITH_CODE if with_code else NATIVE
     if with_code:
@@ -205,16 +205,16 @@ def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     folder.mkdir(parents=True)
     for path in _model_files(source):
         shutil.copyfile(path, folder / path.name)
-    config = read_json(folder / "config.json")
+    config = read_json(folder / CONFIG)
     config["use_cache"] = True  # the Trainer switches it off
     for name in CHOOSE_CODE:  # such as code that is not pushed
         config.pop(name, None)
-    write_json(folder / "config.json", config, sort_keys=True)
-    generation = read_json(folder / "generation_config.json")
+    write_json(folder / CONFIG, config, sort_keys=True)
+    generation = read_json(folder / GENERATION_CONFIG)
     generation.pop("_from_model_config", None)
     if generation.get("max_length") == 20:  # a default that Seq2SeqTrainer fills in
         generation.pop("max_length")
-    write_json(folder / "generation_config.json", generation, sort_keys=True)
+    write_json(folder / GENERATION_CONFIG, generation, sort_keys=True)
     if with_code:
         embed_code(folder)
         logger.info("With the code: %s.", ", ".join(path.name for path in code_files()))

@@ -6,16 +6,13 @@ from pathlib import Path
 from huggingface_hub import errors, snapshot_download
 
 from ..errors import RequestError
+from .reading import reason_of
 from .run_files import METRICS
-from .saved_model import TOKENIZER_FILES, nothing_trained
+from .saved_model import CONFIG, SETTINGS, nothing_trained
 
 # No code, and no weights in formats that can run code. SentencePiece's files end in .model too.
 # The metrics say which languages the model was trained for.
-_FILES = (
-    *("config.json", "generation_config.json", "*.safetensors*"),
-    *(*TOKENIZER_FILES, "*.model", METRICS),
-)
-_REASON = 300  # characters of the Hub's message that an error repeats
+_FILES = (*(*SETTINGS, "*.safetensors*", "*.model", METRICS),)
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:
@@ -37,17 +34,16 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         if revision is not None:
             kind = "a local folder" if is_local else "no name of a model on the Hub"
             raise RequestError(f"{name} is {kind}; leave out --revision.")
-        if not (folder / "config.json").is_file():
-            raise nothing_trained(folder, "config.json")
+        if not (folder / CONFIG).is_file():
+            raise nothing_trained(folder, CONFIG)
         return folder
     try:
         found = Path(snapshot_download(name, revision=revision, allow_patterns=list(_FILES)))
     except (errors.HFValidationError, errors.HTTPError, OSError) as error:
-        reason = " ".join(str(error).split())[:_REASON]
         raise RequestError(
             f"There is no folder {name}, and no model of that name could be loaded from the Hub: "
-            f"{reason}; check name, revision and connection, or log in with `hf auth login`."
+            f"{reason_of(error)}; check name, revision and connection, or log in: hf auth login."
         ) from error
-    if not (found / "config.json").is_file():
+    if not (found / CONFIG).is_file():
         raise RequestError(f"{name} on the Hub holds no model (no config.json).")
     return found

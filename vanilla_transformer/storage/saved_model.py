@@ -52,8 +52,9 @@ TOKENIZER_FILES = (
     *("source.spm", "target.spm"),  # of SentencePiece, like the following
     *("spiece.model", "sentencepiece.bpe.model", "tokenizer.model"),
 )
-CONFIG = "config.json"
-MODEL = (CONFIG, "generation_config.json", WEIGHTS, WEIGHTS_INDEX, *TOKENIZER_FILES)
+CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
+SETTINGS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES)
+MODEL = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX)
 # Tokenizers of transformers, and the package that each needs.
 _PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
 # Fields of a config.json that make transformers load code, kernels or weights from elsewhere.
@@ -172,7 +173,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
         tokenizer("a", verbose=False)  # damaged settings show when they are used
     if tokenizer.pad_token_id is None:
         raise RequestError(f"the tokenizer in {directory} has no pad_token; give it one.")
-    path = directory / "config.json"
+    path = directory / CONFIG
     config = read_json(path, ModelConfig) if path.is_file() else ModelConfig()
     size = config.get("vocab_size")
     if size is not None and largest >= size:
@@ -312,10 +313,10 @@ def read_generation_config(directory: Path) -> GenerationConfig:
     Raises:
         ValueError: the file is damaged. The search checks the values that it reads.
     """
-    path = directory / "generation_config.json"
+    path = directory / GENERATION_CONFIG
     with _named_errors(f"{path} does not say how to generate"):
         if not path.exists():  # saved by an older version of transformers
-            return GenerationConfig.from_model_config(read_json(directory / "config.json"))
+            return GenerationConfig.from_model_config(read_json(directory / CONFIG))
         return GenerationConfig.from_dict(_without_code(read_json(path), GenerationConfig))
 
 
@@ -325,7 +326,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
     Raises:
         ValueError: there is none, it is damaged, or it is of another kind.
     """
-    path = directory / "config.json"
+    path = directory / CONFIG
     if not path.is_file():
         raise nothing_trained(directory, path.name)
     settings = read_json(path, ModelConfig)
