@@ -87,19 +87,15 @@ class Attention:
         weights = weights[_checked_number("layer", layer, len(weights))]
         if isinstance(heads, str) and heads == "mean":
             return weights.mean(axis=0, keepdims=True), ["mean of heads"]
-        if heads is None:
-            heads = range(len(weights))
-        chosen = [heads] if isinstance(heads, (int, np.integer)) else heads
-        if isinstance(chosen, str) or len(chosen) == 0:
-            raise RequestError(f'got heads={heads!r}; give one, several, "mean", or None for all.')
-        indices = [_checked_number("head", head, len(weights)) for head in chosen]
+        chosen = np.atleast_1d(range(len(weights)) if heads is None else heads)
+        indices = [_checked_number("head", head, len(weights)) for head in chosen.tolist()]
         return weights[indices], [f"head {index + 1}" for index in indices]
 
 
 def _checked_number(name: str, index: int, count: int) -> int:
     """Return an index from 0 that may be negative; the error counts from 1, as the pictures do."""
-    if not -count <= index < count:
-        number = index + 1 if index >= 0 else index
+    if index not in range(-count, count):
+        number = index + 1 if isinstance(index, int) and index >= 0 else index
         raise RequestError(
             f"there is no {name} {number}; there are {count}, counted from 1 as in the pictures, "
             "and -1 is the last."
