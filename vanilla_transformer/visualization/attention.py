@@ -103,15 +103,6 @@ def _checked_number(name: str, index: int, count: int) -> int:
     return index % count
 
 
-def _without_padding(labels: torch.Tensor, model: PreTrainedModel) -> torch.Tensor:
-    """Cut a translation, (1, T), after its end: others of the search may be longer."""
-    end = model.generation_config.eos_token_id
-    if end is None:
-        return labels
-    ended = torch.isin(labels[0], torch.tensor(end, device=labels.device)).nonzero()
-    return labels[:, : int(ended[0]) + 1] if len(ended) else labels
-
-
 def _check_length(side: str, ids: torch.Tensor) -> None:
     if ids.size(1) > _MOST_TOKENS:
         raise RequestError(
@@ -153,10 +144,10 @@ def attention_weights(
     _check_length("source", inputs["input_ids"])
     with evaluation_mode(model), torch.no_grad():
         if target is None:
-            found = generate_ids(
-                model, inputs["input_ids"], inputs["attention_mask"], **generation_kwargs
-            )
-            labels = _without_padding(found.sequences[:, 0], model)
+            # Alone, so that no longer one leaves padding after its end.
+            options = generation_kwargs | {"num_return_sequences": 1}
+            ids, mask = inputs["input_ids"], inputs["attention_mask"]
+            labels = generate_ids(model, ids, mask, **options).sequences[:, 0]
         else:
             labels = torch.tensor(target_ids(model, tokenizer, [target]))
         _check_length("target", labels)
