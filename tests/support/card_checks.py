@@ -15,7 +15,8 @@ def card_problems(card, folder):
         folder: the directory of the pictures that the card shows.
     """
     problems = []
-    missing = [name for name in ("language", "license", "pipeline_tag") if not card.data.get(name)]
+    of_translations = ("language", "pipeline_tag") if "translation" in card.data.tags else ()
+    missing = [name for name in ("license", *of_translations) if not card.data.get(name)]
     problems += [f"no {name} in the metadata" for name in missing]
     again = ModelCard(str(card))
     if not card.data.eval_results or again.data.eval_results != card.data.eval_results:

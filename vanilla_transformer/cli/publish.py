@@ -71,12 +71,11 @@ def check_push_to_hub(options: argparse.Namespace, recipe: "Recipe") -> None:
         return
     from huggingface_hub import get_token
 
-    from ..publish.card import check_languages, check_licenses
+    from ..publish.card import check_licenses
     from ..publish.hub import check_repo_id
 
     check_repo_id(options.push_to_hub)
     check_licenses(options.license, recipe.data_license)
-    check_languages(*recipe.languages)
     if get_token() is None:
         raise RequestError("no token for the Hub; log in with `hf auth login` or set HF_TOKEN.")
 

@@ -17,12 +17,13 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers.models.whisper.tokenization_whisper import LANGUAGES  # English names by code
 
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
+from ..data.language_names import language_of
 from ..errors import RequestError
 from ..recipes.data import TRAINING_FILES, named_files
 from ..recipes.options import FILES
 from ..recipes.recipe import Recipe, paper_values, train_command
 from ..storage.environment import cpu_cores
-from ..storage.metrics import Metrics, Sample, TestScores, check_metrics
+from ..storage.metrics import MEASURES, Metrics, Sample, TestScores, check_metrics
 from ..storage.reading import own_file, printable, read_json
 from ..storage.run_files import CHOSEN, METRICS, MODEL_FILES
 from ..storage.shipped import shipped_folder
@@ -30,8 +31,8 @@ from ..storage.shipped import shipped_folder
 # The forms that a model is published in.
 NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
 
-# A card shows these scores of every test set.
-_SHOWN_SCORES = {"bleu", "bleu_signature", "chrf", "chrf_signature", "num_sentences"}
+# What `evaluate` calls some of our measures.
+_HUB_NAMES = {"ter": "wer"}  # its "ter" is the translation edit rate, and its "wer" our formula
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
@@ -79,7 +80,6 @@ def card_facts(
     data_license = data_license or recipe.get("data_license") or earlier.get("data_license")
     data_source = data_source or recipe.get("data_source") or earlier.get("data_source")
     license, data_license = check_licenses(license, data_license)
-    check_languages(recipe.get("source_language"), recipe.get("target_language"))
     for name in FILES:
         if recipe.get(name):
             recipe[name] = ",".join(path.name for path in named_files(recipe[name]))
@@ -107,6 +107,7 @@ def card_facts(
     metrics.pop("samples", None)
     metrics.pop(MODEL_FILES, None)
     metrics.pop("hypotheses", None)
+    metrics.pop("warnings", None)
     return metrics
 
 
@@ -121,7 +122,11 @@ def render_card(facts: Metrics) -> ModelCard:
     published, recipe = facts["published"], facts["recipe"]
     samples = published["samples"]
     right = [sample for sample in samples if sample["translation"] == sample["reference"]]
-    languages = [recipe["source_language"], recipe["target_language"]]
+    sides = recipe.get("source_language") or "source", recipe.get("target_language") or "target"
+    languages = [side for side in sides if _is_language(side)]
+    scores = _test_scores(facts["scores"]) | facts["scores"]
+    measures = [name for name in MEASURES if any(name in result for result in scores.values())]
+    first = recipe.get("metric", measures[0]).split(",")[0]
     template = _template("card.md.j2")
     if "zh" in map(_iso_code, languages):
         template += "\n" + _template("card.zh-CN.md.j2")
@@ -135,10 +140,13 @@ def render_card(facts: Metrics) -> ModelCard:
         recipe=recipe,
         example=(right or samples)[0],
         last_is_example=len(samples) > _NUM_SAMPLES and right[:1] == samples[-1:],
-        source=_language_name(languages[0]),
-        target=_language_name(languages[1]),
+        source=_plain(_language_name(sides[0])),
+        target=_plain(_language_name(sides[1])),
+        is_translation=len(languages) == 2,
+        first=first if first in measures else measures[0],
+        measures={name: MEASURES[name].label for name in measures},
         name=published["repo_id"].rpartition("/")[2],
-        scores=_test_scores(facts["scores"]) | facts["scores"],
+        scores=scores,
         signatures=_signatures(facts["scores"]),
         differences=paper_differences(_as_shipped(facts), facts.get("model", {})),
         initial=_initial_model(facts),
@@ -257,7 +265,7 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[Metrics, bool]:
             raise RequestError(f"{directory} is itself a run, other than {run}; leave --run out.")
         metrics = check_metrics(_of_another_model(metrics, own), directory / METRICS)
     scores = metrics["scores"]
-    if not scores or any(_SHOWN_SCORES - result.keys() for result in scores.values()):
+    if not scores or any("num_sentences" not in result for result in scores.values()):
         raise RequestError(
             f"{directory} was never scored; train with validation or test pairs, or score it: "
             f"vanilla-transformer evaluate {directory} --pair S-T --test-file FILE --output "
@@ -359,18 +367,19 @@ def _initial_model(facts: Metrics) -> dict[str, str | None] | None:
 
 def _card_data(facts: Metrics, languages: list[str]) -> ModelCardData:
     published = facts["published"]
-    results = list(_eval_results(facts, languages))
+    task = "translation" if len(languages) == 2 else None
+    results = list(_eval_results(facts, task or "text2text-generation"))
     # The Hub refuses a card whose `language` has a region or a script.
     more: dict[str, Any] = {}
     if with_regions := [code.replace("_", "-") for code in languages if code != _iso_code(code)]:
         more["language_bcp47"] = with_regions
     return ModelCardData(
-        language=[_iso_code(code) for code in languages],
+        language=[_iso_code(code) for code in languages] or None,
         **more,
         license=published["license"],
         library_name="vanilla_transformer" if published["form"] == NATIVE else "transformers",
-        pipeline_tag="translation",
-        tags=["translation", "transformer", "attention-is-all-you-need"],
+        pipeline_tag=task,
+        tags=[*filter(None, [task]), "transformer", "attention-is-all-you-need"],
         datasets=_hub_datasets(facts) or None,
         base_model=(_initial_model(facts) or {}).get("repo"),
         metrics=list(dict.fromkeys(result.metric_type for result in results)),
@@ -384,18 +393,14 @@ def _iso_code(language: str) -> str:
     return re.split("[-_]", language)[0].lower()
 
 
-def check_languages(source: str | None, target: str | None) -> None:
-    """Refuse names of languages that the Hub does not know."""
-    for name, language in (("source_language", source), ("target_language", target)):
-        if not _LANGUAGE.fullmatch(language or ""):
-            raise RequestError(
-                f"the recipe says {name}: {language!r}; the Hub knows languages by codes of two or "
-                "three letters, with a region or script or without: en, pt-BR, zh_Hant."
-            )
+def _is_language(side: str) -> bool:
+    """Return whether a side is a language by its code, as the Hub takes it: en, pt-BR, zh_Hant."""
+    known = _iso_code(side) in LANGUAGES or language_of(side) is not None
+    return known and _LANGUAGE.fullmatch(side) is not None
 
 
 def _language_name(language: str) -> str:
-    """Return the English name: "pt_BR" -> "Portuguese (pt_BR)"."""
+    """Return the English name, if there is one: "pt_BR" -> "Portuguese (pt_BR)"."""
     code = _iso_code(language)
     name = LANGUAGES[code].title() if code in LANGUAGES else language
     return name if language in (code, name) else f"{name} ({language})"
@@ -413,27 +418,28 @@ def _hub_datasets(facts: Metrics) -> list[str]:
     return _HUB_DATASET.findall(facts["published"]["data_source"] or "")
 
 
-def _eval_results(facts: Metrics, languages: list[str]) -> Iterator[EvalResult]:
+def _eval_results(facts: Metrics, task: str) -> Iterator[EvalResult]:
     recipe, data = facts["recipe"], facts["data"]
     files = "cldr" if recipe.get("generated") else "parallel-text"
     dataset = _dataset_on_hub(recipe) or files
     source = facts["published"]["data_source"]
     scores: Mapping[str, Mapping[str, Any]] = _test_scores(facts["scores"])
-    digits = {"bleu": 2, "chrf": 2, "exact_match": 3, "perplexity": 3}
-    labels = {"bleu": "BLEU", "chrf": "chrF"}
+    labels = {name: measure.label for name, measure in MEASURES.items()}
+    labels |= {"exact_match": "exact_match", "perplexity": "perplexity"}
+    sides = "-".join(filter(None, (recipe.get("source_language"), recipe.get("target_language"))))
     for name, result in scores.items():
-        for metric in filter(result.__contains__, digits):
+        for metric in filter(result.__contains__, labels):
             signature = result.get(f"{metric}_signature")
             yield EvalResult(
-                task_type="translation",
-                task_name=f"Translation {'-'.join(languages)}",
+                task_type=task,
+                task_name=f"{task.replace('-', ' ').capitalize()} {sides}".strip(),
                 dataset_type=dataset,
                 dataset_name=source or dataset,
                 dataset_split=name,
                 dataset_revision=data.get("revision"),
-                metric_type=metric,
-                metric_name=labels.get(metric, metric),
-                metric_value=round(result[metric], digits[metric]),
+                metric_type=_HUB_NAMES.get(metric, metric),
+                metric_name=labels[metric],
+                metric_value=round(result[metric], 2 if metric in ("bleu", "chrf") else 3),
                 metric_args={"signature": signature} if signature else None,
             )
 
@@ -444,9 +450,10 @@ def _test_scores(scores: dict[str, TestScores]) -> dict[str, TestScores]:
 
 
 def _signatures(scores: dict[str, TestScores]) -> list[str]:
-    found = [result["bleu_signature"] for result in scores.values()]
-    found += [result["chrf_signature"] for result in scores.values()]
-    return list(dict.fromkeys(found))
+    """Return how the measures are computed; how texts are compared as they are needs no words."""
+    named = [f"{name}_signature" for name in MEASURES if name != "exact_match"]
+    found: list[Mapping[str, Any]] = list(scores.values())
+    return list(dict.fromkeys(each[name] for name in named for each in found if name in each))
 
 
 def _machine(facts: Metrics) -> str:
