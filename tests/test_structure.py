@@ -63,7 +63,7 @@ FOLDERS = {
     "visualization": {"storage", "translation"},
     "convert": {"storage", "translation"},
     "recipes": {"data", "storage"},
-    "publish": {"recipes", "storage", "visualization"},
+    "publish": {"data", "recipes", "storage", "visualization"},
     "train": {
         *("data", "evaluation", "fast", "recipes", "storage", "translation", "visualization")
     },
@@ -79,7 +79,14 @@ NAMES_OF_CONFIG = {
     "convert": "translates them from and to the configs of other systems",
 }
 # Installed by an extra or slow to import.
-HEAVY = {"babel", "datasets", "evaluate", "matplotlib", "sacrebleu"}
+HEAVY = {"babel", "datasets", "evaluate", "jiwer", "matplotlib", "sacrebleu"}
+# Files that only functions import, because their classes derive from those of such a library.
+IMPORTED_LATE = {
+    "evaluation/metrics.py": {"sacrebleu"},
+    "evaluation/modules/module.py": {"datasets", "evaluate"},
+}
+# Folders that another library loads by path, outside of the package.
+BY_PATH = {ROOT / "evaluation" / "modules"}
 
 
 def module_name(path):
@@ -164,7 +171,7 @@ def test_invalid_requests_raise_request_error_not_value_error():
 
 def test_imports_follow_the_declared_layout():
     allowed = {name: {*HUB, *others, "__version__", "register"} for name, others in FOLDERS.items()}
-    allowed |= HUB | {"__init__": {*HUB, "fast", "translation"}}
+    allowed |= HUB | {"__init__": {*HUB, "fast", "storage", "translation"}}
     imports = {(room(path), imported) for path in FILES for imported in siblings(path)}
     assert not [(own, other) for own, other in imports if other not in {own, *allowed[own]}]
 
@@ -204,7 +211,8 @@ def test_list_of_published_files_is_complete():
 
 
 def test_package_files_import_neither_the_package_by_name_nor_scripts():
-    for path, tree in TREES.items():
+    own = {path: tree for path, tree in TREES.items() if path.parent not in BY_PATH}
+    for path, tree in own.items():
         imported = set(libraries(ast.walk(tree)))
         assert not {"vanilla_transformer", "training", "tests"} & imported, path
 
@@ -217,7 +225,8 @@ def test_only_the_recipe_table_lists_options():
 
 def test_heavy_libraries_are_imported_where_they_are_used():
     for path, tree in TREES.items():
-        assert not HEAVY & set(libraries(nodes_at_import(tree))), path
+        heavy = HEAVY & set(libraries(nodes_at_import(tree)))
+        assert heavy <= IMPORTED_LATE.get(path.relative_to(ROOT).as_posix(), set()), path
 
 
 def test_file_names_are_not_generic():

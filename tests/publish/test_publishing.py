@@ -539,7 +539,7 @@ def test_a_card_names_the_sides_and_only_languages_as_languages(
     card = ModelCard(str(render_card(content)))
     assert card_problems(card, pictures(tmp_path)) == []
     assert card.data.language == languages
-    assert card.data.pipeline_tag == (languages and len(languages) == 2 and "translation" or None)
+    assert card.data.pipeline_tag == ((languages and len(languages) == 2 and "translation") or None)
     assert purpose in card.text
     assert "token error rate 4.2 % on the test set" in card.text
     assert "| test | 9 | 81.0 | 4.2 | 1.50 | 99.0 |" in card.text

@@ -12,8 +12,8 @@ from typing import Any
 
 # This package and its extras, which a machine with only torch and transformers does not have.
 _ABSENT = (
-    *("vanilla_transformer", "accelerate", "babel", "datasets", "evaluate", "matplotlib"),
-    *("peft", "sacrebleu", "sacremoses", "sentencepiece"),
+    *("vanilla_transformer", "accelerate", "babel", "datasets", "evaluate", "jiwer"),
+    *("matplotlib", "peft", "sacrebleu", "sacremoses", "sentencepiece"),
 )
 
 

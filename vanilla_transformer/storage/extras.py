@@ -5,7 +5,7 @@ from importlib.util import find_spec
 TRAIN = ("accelerate", "babel", "datasets", "lxml", "matplotlib", "sacrebleu", "yaml")
 # Each package's extra, as in pyproject.toml.
 EXTRAS = {
-    **dict.fromkeys(TRAIN, "train"),
+    **dict.fromkeys((*TRAIN, "evaluate", "jiwer"), "train"),
     **dict.fromkeys(("ctranslate2", "onnx", "onnx_ir", "onnxruntime", "onnxscript"), "export"),
     **dict.fromkeys(("sacremoses", "sentencepiece"), "import"),
     "sentencex": "documents",

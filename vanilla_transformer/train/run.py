@@ -14,6 +14,7 @@ Each stage writes its result to disk atomically, and the next start does not rep
 """
 
 import dataclasses
+import functools
 import logging
 import os
 import sys
@@ -300,17 +301,18 @@ def _new_tokenizer(recipe: Recipe, pairs: "Dataset") -> PreTrainedTokenizerBase:
     normalize = recipe.normalize_text
     if normalize is None:
         normalize = all(language_of(side) for side in recipe.languages)
-    options: dict[str, Any] = {
-        "vocab_size": recipe.vocab_size,
-        "split_digits": recipe.split_digits,
-        "normalize_text": normalize,
-        "show_progress": sys.stderr.isatty(),
-    }
+    make = functools.partial(
+        make_tokenizer,
+        vocab_size=recipe.vocab_size,
+        split_digits=recipe.split_digits,
+        normalize_text=normalize,
+        show_progress=sys.stderr.isatty(),
+    )
     kinds = recipe.tokenizer.split(",")
     if len(kinds) == 1:
-        return make_tokenizer(kinds[0], sentences(pairs), **options)
+        return make(kinds[0], sentences(pairs))
     source, target = (
-        make_tokenizer(kind, sentences(pairs, side), **options)
+        make(kind, sentences(pairs, side))
         for kind, side in zip(kinds, ("source", "target"), strict=True)
     )
     hold_target_tokenizer(source, target)
