@@ -274,7 +274,7 @@ def test_bpe_codes_give_a_tokenizer_of_raw_text(tmp_path):
     [
         ("the 3\n", r"dict\.de\.txt holds 5 tokens, but the model has 11"),
         ("the\n", r"line 1, is not a token and its count"),
-        ("the 3\n" * 7, "line 2, holds 'the' once more"),
+        ("the 3\n" * 7, "holds 'the' twice"),
     ],
 )
 def test_dictionaries_that_do_not_fit_are_refused(tmp_path, text, message):

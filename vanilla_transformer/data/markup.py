@@ -36,8 +36,7 @@ _REMEDIES = {
     "subtitles": "holds subtitles with times; take sentences that are aligned, such as OPUS' "
     "OpenSubtitles in Moses format",
     "other": "holds markup that is not read; convert it to one sentence a line",
-    "wmt": "holds a whole test set of WMT; give it alone, not as one of two files",
-    "tmx": "holds a translation memory; give it alone, not as one of two files",
+    **dict.fromkeys(("wmt", "tmx"), "holds pairs; give it alone, not as one of two files"),
 }
 
 

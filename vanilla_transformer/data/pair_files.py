@@ -350,14 +350,19 @@ def _head(path: Path) -> bytes:
 
 
 def _may_be_text(head: bytes) -> bool:
-    """Return whether the first bytes of a file may be a text in UTF-8 or in an older encoding."""
-    if head.startswith(_UTF16):
+    """Return whether the first bytes of a file may be a text, of which not all lines are damaged.
+
+    A text in an older encoding has no control characters; packed files are full of them.
+    """
+    if head.startswith(_UTF16) or head.count(0) > len(head) / 8:
         return False
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        return len(head) - len(head.translate(None, _CONTROLS)) <= len(head) / 100
-    return head.count(0) <= len(head) / 8
+    for line in head.split(b"\n"):
+        try:
+            if line.decode("utf-8").strip():
+                return True
+        except UnicodeDecodeError:
+            continue
+    return len(head) - len(head.translate(None, _CONTROLS)) <= len(head) / 100
 
 
 def _read_file(path: Path, columns: _Columns, skip: Skip) -> Iterator[tuple[str, str]]:

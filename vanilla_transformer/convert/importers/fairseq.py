@@ -236,9 +236,7 @@ def read_dictionary(path: Path) -> list[str]:
             raise RequestError(
                 f"{path}, line {number}, is not a token and its count: {line[:60]!r}."
             )
-        if token in numbers and not overwrites:
-            raise RequestError(f"{path}, line {number}, holds {token!r} once more.")
-        if token in numbers:
+        if overwrites and token in numbers:
             tokens[numbers[token]] = f"<{token}>"
         numbers[token] = len(tokens)
         tokens.append(token)
