@@ -248,17 +248,14 @@ def _vocabulary(directory: Path, side: str) -> Path:
     return shared if shared.is_file() else directory / f"{side}_vocabulary.json"
 
 
-def source_names(num_layers: int, prefix: str = "past_key_values") -> list[str]:
-    """Name the tensors with each layer's keys and values of the source in the ONNX graphs."""
-    return _names(num_layers, prefix, "encoder")
+def tensor_names(num_layers: int, stack: str, prefix: str = "past_key_values") -> list[str]:
+    """Name the tensors with each layer's keys and values in the ONNX graphs.
 
-
-def target_names(num_layers: int, prefix: str = "past_key_values") -> list[str]:
-    """Name the tensors with each layer's keys and values of the target in the ONNX decoder."""
-    return _names(num_layers, prefix, "decoder")
-
-
-def _names(num_layers: int, prefix: str, stack: str) -> list[str]:
+    Args:
+        num_layers: layers of the decoder.
+        stack: "encoder" for those of the source, "decoder" for those of the target.
+        prefix: "past_key_values" for inputs of the decoder, "present" for outputs.
+    """
     parts = ("key", "value")
     return [f"{prefix}.{layer}.{stack}.{part}" for layer in range(num_layers) for part in parts]
 
@@ -323,8 +320,8 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
                 part.new_zeros(len(input_ids), part.size(1), 0, part.size(3)) for part in source
             ]
         feeds = {"input_ids": input_ids, "encoder_attention_mask": attention_mask}
-        feeds |= dict(zip(source_names(layers), source, strict=True))
-        feeds |= dict(zip(target_names(layers), past, strict=True))
+        feeds |= dict(zip(tensor_names(layers, "encoder"), source, strict=True))
+        feeds |= dict(zip(tensor_names(layers, "decoder"), past, strict=True))
         logits, *present = self._run(DECODER, feeds)
         return logits, present
 

@@ -108,8 +108,18 @@ class VanillaTransformerLoader(ModelLoader):
     def get_vocabulary(
         self, model: VanillaTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
     ) -> tuple[list[str], list[str]]:
-        """Return a token for each row of the source's and of the target's embeddings."""
-        return vocabularies(model, tokenizer)
+        """Return a token for each row of the source's and of the target's embeddings.
+
+        A separate target vocabulary without a target tokenizer gets made-up tokens;
+        `CTranslate2Engine` maps them back to ids, which the model's tokenizer decodes.
+        """
+        config = model.config
+        source = vocabulary(tokenizer, config.vocab_size)
+        if TARGET_TOKENIZER in tokenizer.init_kwargs:
+            return source, vocabulary(target_tokenizer(tokenizer), config.target_vocab_size)
+        if config.target_vocab_size == config.vocab_size:
+            return source, source
+        return source, [f"<target {number}>" for number in range(config.target_vocab_size)]
 
     def set_vocabulary(
         self, spec: transformer_spec.TransformerSpec, tokens: tuple[list[str], list[str]]
@@ -126,7 +136,7 @@ class VanillaTransformerLoader(ModelLoader):
         tokenizer: PreTrainedTokenizerBase,
     ) -> None:
         """Set what CTranslate2 reads besides the weights."""
-        _, tokens = vocabularies(model, tokenizer)
+        _, tokens = self.get_vocabulary(model, tokenizer)
         ours, eos = model.config, model.config.eos_token_id
         config.decoder_start_token = tokens[_first(ours.decoder_start_token_id)]
         config.eos_token = tokens[_first(*(eos if isinstance(eos, list) else [eos]))]
@@ -216,23 +226,6 @@ def _set_norm(spec: common_spec.LayerNormSpec, norm: nn.LayerNorm) -> None:
 
 def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", torch.float32, copy=True)
-
-
-def vocabularies(
-    model: VanillaTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
-) -> tuple[list[str], list[str]]:
-    """Return the tokens of the source's and of the target's ids.
-
-    A separate target vocabulary without a target tokenizer gets made-up tokens;
-    `CTranslate2Engine` maps them back to ids, which the model's tokenizer decodes.
-    """
-    config = model.config
-    source = vocabulary(tokenizer, config.vocab_size)
-    if TARGET_TOKENIZER in tokenizer.init_kwargs:
-        return source, vocabulary(target_tokenizer(tokenizer), config.target_vocab_size)
-    if config.target_vocab_size == config.vocab_size:
-        return source, source
-    return source, [f"<target {number}>" for number in range(config.target_vocab_size)]
 
 
 def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:

@@ -27,7 +27,7 @@ from transformers import GenerationConfig
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside
-from ..engines import DECODER, ENCODER, OnnxEngine, never_produced, source_names, target_names
+from ..engines import DECODER, ENCODER, OnnxEngine, never_produced, tensor_names
 from ..verification import check_equal, foreign_tensors, log_probabilities, lost_by_choices, probe
 from .source import bounded_generation_config, export_tokenizer, load_source
 
@@ -172,7 +172,7 @@ def write_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path
         folder / ENCODER,
         shapes={"input_ids": {0: batch, 1: length}, "attention_mask": {0: batch, 1: length}},
         input_names=["input_ids", "attention_mask"],
-        output_names=["last_hidden_state", *source_names(layers, "present")],
+        output_names=["last_hidden_state", *tensor_names(layers, "encoder", "present")],
     )
     _write_graph(
         DecoderGraph(model),
@@ -192,10 +192,10 @@ def write_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path
         input_names=[
             "input_ids",
             "encoder_attention_mask",
-            *source_names(layers),
-            *target_names(layers),
+            *tensor_names(layers, "encoder"),
+            *tensor_names(layers, "decoder"),
         ],
-        output_names=["logits", *target_names(layers, "present")],
+        output_names=["logits", *tensor_names(layers, "decoder", "present")],
     )
 
 

@@ -16,7 +16,6 @@ from .state_dict import Imported, build_model, find_tables, finish, layer_pieces
 
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
 _TOKENIZER_FILES = ("vocab-src.json", "vocab-tgt.json", "merges.txt")
-_MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
 def import_fsmt(
@@ -60,5 +59,5 @@ def import_fsmt(
     pieces |= layer_pieces(MARIAN_LAYERS, config)
     model = build_model(config, pieces, tensors, origin=source, positions=_POSITIONS)
     model.generation_config = generation_settings(source, config)
-    files = tokenizer_files(source, _TOKENIZER_FILES, _MORE_FILES, "FSMTTokenizer")
+    files = tokenizer_files(source, _TOKENIZER_FILES, "FSMTTokenizer")
     return finish(Imported(model, files=files, notes=notes), output)

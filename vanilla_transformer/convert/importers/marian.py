@@ -31,13 +31,6 @@ _SHARED = "model.shared.weight"
 _SOFTMAX = "lm_head.weight"
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
 _TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
-_MORE_FILES = (
-    "target_vocab.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
 
 
 def import_marian(
@@ -69,7 +62,7 @@ def import_marian(
         ignored=(LOGITS_BIAS, _SHARED),
     )
     model.generation_config = generation_settings(source, config)
-    files = tokenizer_files(source, _TOKENIZER_FILES, _MORE_FILES, "MarianTokenizer")
+    files = tokenizer_files(source, _TOKENIZER_FILES, "MarianTokenizer")
     return finish(Imported(model, files=files, notes=notes), output)
 
 

@@ -14,12 +14,17 @@ from ...errors import RequestError
 from ...storage import saved_model
 from ...storage.pickles import NUMPY_NUMBERS, read_pickle
 from ...storage.reading import own_file, read_json
-from ...storage.saved_model import indexed_files, read_generation_config, read_tensors
+from ...storage.saved_model import (
+    TOKENIZER_FILES,
+    TOKENIZER_SETTINGS,
+    indexed_files,
+    read_generation_config,
+    read_tensors,
+)
 
 _Config = TypeVar("_Config", bound=PreTrainedConfig)
 
 _NAMES_IN_AN_ERROR = 4
-_SETTINGS = "tokenizer_config.json"
 _AVERAGED = "n_averaged"  # torch's AveragedModel counts in it
 # Classes of plain values in checkpoints: options, and scores and counts.
 PLAIN_CLASSES = (*NUMPY_NUMBERS, (argparse.Namespace, "argparse.Namespace"))
@@ -147,23 +152,22 @@ def generation_settings(source: Path, config: VanillaTransformerConfig) -> Gener
 
 
 def tokenizer_files(
-    source: Path, needed: tuple[str, ...], optional: tuple[str, ...], tokenizer_class: str
+    source: Path, needed: tuple[str, ...], tokenizer_class: str
 ) -> dict[str, bytes]:
     """Return the source's tokenizer files, with the tokenizer class set; empty if none exist.
 
     Args:
         source: a transformers directory.
         needed: names of files that the tokenizer needs unless there is a tokenizer.json.
-        optional: names of its other files.
         tokenizer_class: the class that opens the files.
 
     Raises:
         ValueError: some of the files are missing or damaged.
     """
-    there = [name for name in (*needed, *optional) if (source / name).is_file()]
+    there = [name for name in TOKENIZER_FILES if (source / name).is_file()]
     if not there:
         return {}
-    settings = read_json(source / _SETTINGS) if _SETTINGS in there else {}
+    settings = read_json(source / TOKENIZER_SETTINGS) if TOKENIZER_SETTINGS in there else {}
     if settings.get("separate_vocabs"):
         needed = (*needed, "target_vocab.json")
     missing = [name for name in needed if name not in there]
@@ -178,7 +182,7 @@ def tokenizer_files(
     files = {name: own_file(source / name).read_bytes() for name in there}
     if "tokenizer.json" not in files and "tokenizer_class" not in settings:
         settings["tokenizer_class"] = tokenizer_class
-        files[_SETTINGS] = json.dumps(settings, indent=2).encode()
+        files[TOKENIZER_SETTINGS] = json.dumps(settings, indent=2).encode()
     return files
 
 
