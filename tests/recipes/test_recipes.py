@@ -409,11 +409,6 @@ def test_values_in_a_file_override_the_preset_in_the_same_file(tmp_path):
     assert make_recipe(values).config(vocab_size=300).dropout == 0.1
 
 
-def test_error_for_an_unknown_recipe_suggests_the_nearest_name():
-    with pytest.raises(RequestError, match=r"did you mean multi30k_en_de\?"):
-        load_recipe("multi30k")
-
-
 def test_empty_recipe_equals_the_paper(tmp_path):
     assert load_recipe(write(tmp_path, "# nothing differs\n")) == Recipe()
 
@@ -425,10 +420,6 @@ def test_names_of_files_may_hold_commas_and_begin_at_home(tmp_path, monkeypatch)
     assert named_files("a, b.tsv") == [Path("a, b.tsv")]
     assert named_files("~/a.en,~/a.de") == [tmp_path / "a.en", tmp_path / "a.de"]
     assert named_files("~a.en,b.de") == [Path("~a.en"), Path("b.de")]
-
-
-def test_differences_name_the_fields():
-    assert Recipe().differences(Recipe(max_steps=5)) == ["max_steps: 100000 -> 5"]
 
 
 @pytest.mark.parametrize(

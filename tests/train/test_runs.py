@@ -8,8 +8,6 @@ import math
 import os
 import platform
 import shutil
-import subprocess
-import sys
 import types
 from pathlib import Path
 
@@ -28,7 +26,7 @@ from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.recipes.data import TextPairs
 from vanilla_transformer.recipes.recipe import load_recipe
-from vanilla_transformer.storage.run_files import HOLDER, LOCK
+from vanilla_transformer.storage.run_files import HOLDER
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
 from vanilla_transformer.train import report, run_directory, select_checkpoints
 from vanilla_transformer.train import run as runs
@@ -735,22 +733,6 @@ def test_second_training_in_a_directory_is_rejected_naming_the_first(unfinished,
     assert {path.name for path in (run / "checkpoints").iterdir()} == before
     with training_lock(run):  # a complete run is not trained, so it needs no lock
         assert run_recipe(recipe, run)["scores"] == metrics["scores"]
-
-
-def test_killed_process_leaves_no_lock(unfinished):
-    recipe, run, metrics = unfinished
-    code = "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(1)"
-    program = [sys.executable, "-uc", f"{code}; sys.stdin.read()", str(run / LOCK)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(program, **pipes) as holder:
-        try:
-            holder.stdout.readline()
-            with pytest.raises(RequestError, match="is being trained already"):
-                run_recipe(recipe, run)
-        finally:
-            holder.kill()
-    assert (run / LOCK).exists()
-    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
 
 
 def test_training_lock_leaves_no_files_behind(tmp_path):
