@@ -230,7 +230,7 @@ def paper_differences(
     config = VanillaTransformerConfig.from_preset(preset).to_dict()
     for name, here in model.items():
         paper = config.get(name, "-")  # in damaged metrics
-        shown = _DEFAULTS.get(name) if paper is None else _number(paper)
+        shown = _DEFAULTS.get(name, "-") if paper is None else _number(paper)
         help = "field of the configuration"
         here = _plain(_number(here))
         rows.append({"name": name, "here": here, "paper": shown, "meaning": help})

@@ -229,7 +229,7 @@ def _try_out(
     run: Path | None,
 ) -> None:
     """Load the folder in a clean process; add pictures to it and the translations to the facts."""
-    published, source = facts["published"], model.name_or_path
+    published, source = facts["published"], str(model.name_or_path)
     texts = [sample["source"] for sample in published["samples"]]
     answer, logits = load_in_clean_process(folder, texts, form=published["form"], name=source)
     expected = _logits(model, tokenizer, texts[0])
