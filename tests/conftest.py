@@ -25,9 +25,11 @@ PAGE = Path(__file__).parents[1] / "vanilla_transformer" / "convert" / "README.m
 
 
 def _block(name, language):
-    """Return a code block of the page on import and export."""
+    """Return a code block of the pages."""
+    from pages import README
+
     marked = rf"<!-- block: {name} -->\n```{language}\n(.*?)```"
-    return re.search(marked, PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
+    return re.search(marked, PAGE.read_text(encoding="utf-8") + README, re.DOTALL)[1]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,6 +1,9 @@
 """Runs on pairs that are no translations: letters to phonemes, with measures of their own."""
 
 import json
+import sys
+import types
+from pathlib import Path
 
 import pytest
 from tiny_runs import tiny_recipe
@@ -172,3 +175,39 @@ def test_early_stopping_watches_a_measure(recipe, tmp_path, caplog):
 def test_what_no_run_can_have_is_refused_before_it(values, message):
     with pytest.raises(ValueError, match=message):
         make_recipe(values)
+
+
+# ------------------------------------------------------------------------------ the page
+
+
+def test_block_cmudict(documented_code, monkeypatch):
+    entries = [(f"word{'abc'[i % 3] * i}", ["K", "AE1", "T"]) for i in range(1, 15001)]
+    entries += [("a", ["AH0"]), ("a", ["EY1"]), ("a", ["EY2"]), ("can't", ["K"])]
+    module = types.ModuleType("cmudict")
+    module.entries = lambda: [(word.replace("0", ""), sounds) for word, sounds in entries]
+    monkeypatch.setitem(sys.modules, "cmudict", module)
+    documented_code("cmudict")
+    rows = {
+        name: [line.split("\t") for line in Path(f"{name}.tsv").read_text().splitlines()[1:]]
+        for name in ("train", "valid", "test")
+    }
+    words = [{word for word, _ in found} for found in rows.values()]
+    assert sum(map(len, words)) == len(set.union(*words))  # no word is in two
+    assert [len(found) for found in words[1:]] == [2500, 12000]
+    assert sorted(each for found in rows.values() for each in found if each[0] == "a") == [
+        ["a", "AH"], ["a", "EY"]
+    ]  # fmt: skip
+
+
+def test_block_evaluate_module(documented_code, capsys):
+    pytest.importorskip("evaluate", reason="comes with the extra train")
+    documented_code("evaluate_module")
+    assert capsys.readouterr().out == "25.0\n"
+
+
+def test_block_measures(run, documented_command, capsys):
+    folder, _ = run
+    Path("runs").mkdir()
+    Path("runs/g2p").symlink_to(folder)
+    documented_command("measures")
+    assert "character error rate: nrefs:var" in capsys.readouterr().out
