@@ -129,6 +129,12 @@ def write_text(path: Path, text: str) -> None:
     write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
+def keep_text(path: Path, text: str) -> None:
+    """Write a file of UTF-8 text again if it is gone or holds another one."""
+    if not path.is_file() or path.read_bytes() != text.encode():
+        write_text(path, text)
+
+
 def write_json(path: Path, content: Mapping[str, object], *, sort_keys: bool = False) -> None:
     """Replace a file with readable JSON."""
     text = json.dumps(content, indent=2, ensure_ascii=False, sort_keys=sort_keys)

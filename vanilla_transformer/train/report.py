@@ -9,7 +9,7 @@ import torch
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..recipes.recipe import Recipe
-from ..storage.atomic import write_text
+from ..storage.atomic import keep_text, write_text
 from ..storage.environment import git_commit, hardware, versions
 from ..storage.metrics import Sample, TestTexts, TrainingFacts
 from ..storage.reading import printable
@@ -149,7 +149,7 @@ def write_samples(run: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
         lines += [f"## {name}", ""]
         for sample in chosen:
             lines += [sample_text(sample), ""]
-    write_text(run / SAMPLES, "\n".join(lines))
+    keep_text(run / SAMPLES, "\n".join(lines))
 
 
 def table_lines(rows: Sequence[Sequence[str]], *, narrowest: int = 0) -> list[str]:

@@ -43,9 +43,9 @@ from ..errors import RequestError
 from ..evaluation import measure_metric
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.data import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
-from ..recipes.recipe import Recipe, load_recipe
+from ..recipes.recipe import Recipe
 from ..search_settings import SearchSettings
-from ..storage.atomic import files_written_aside, write_aside, write_json, write_text
+from ..storage.atomic import files_written_aside, keep_text, write_aside, write_json
 from ..storage.environment import resolve_precision
 from ..storage.identity import digests
 from ..storage.metrics import Chosen, Metrics, TestTexts
@@ -142,9 +142,11 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             identity = identify(recipe, run)
             if metrics is not None:
                 logger.info("%s is complete.", run)
-                if args.should_save and load_recipe(str(run / RECIPE)) != recipe:
-                    # A continuation was stopped before its first update.
-                    write_text(run / RECIPE, recipe.to_yaml())
+                if args.should_save:
+                    # A continuation may have been stopped before its first update.
+                    keep_text(run / RECIPE, recipe.to_yaml())
+                    if metrics.get("samples"):
+                        write_samples(run, metrics["samples"])
                 return metrics
             last = last_whole_checkpoint(run / CHECKPOINTS)
             _check_updates(recipe, last)
