@@ -1,6 +1,7 @@
 """The command line: what users type, and what they read when it is wrong."""
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -35,12 +36,21 @@ def environment(cache, **changes):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Return the folder of a tiny run that the command made."""
+    """Return the folder of a tiny run that the command made, and of its log."""
     folder = tmp_path_factory.mktemp("trained")
     recipe = tiny_recipe(folder)
-    code = main(["train", str(recipe), "--output-dir", str(folder / "run"), "--max-steps=10"])
+    with (folder / "log").open("w") as log, contextlib.redirect_stderr(log):
+        code = main(["train", str(recipe), "--output-dir", str(folder / "run"), "--max-steps=10"])
     assert code == 0
     return folder
+
+
+def test_log_lines_of_a_training_have_at_most_100_characters(trained):
+    lines = (trained / "log").read_text().splitlines()
+    assert all(len(line) <= 100 or " " not in line.strip() for line in lines)  # only a long path
+    assert any(re.match(r"\d\d:\d\d:\d\d update 9 of 10: loss", line) for line in lines)
+    (start,) = (n for n, line in enumerate(lines) if "The run ends after 10 updates" in line)
+    assert lines[start + 1].startswith(" " * 9 + "Give more updates")
 
 
 def translate(monkeypatch, capfd, folder, content, *arguments):

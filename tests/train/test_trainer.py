@@ -415,10 +415,38 @@ def test_log_describes_the_training_and_predicts_its_end(
     assert f"ends after 12 updates ({12 / each:.1f} epochs)" in caplog.text
     minutes = limits.get("max_minutes")
     assert (f" or {minutes or 0:g} minutes" in caplog.text) == (minutes is not None)
-    predicted = re.findall(r"(?:expected|end) at [^,]+, after update (\d+)", caplog.text)
-    assert len(predicted) > 1
-    assert {int(update) for update in predicted} == {end}
     assert trainer.state.global_step == end
+    lines = re.findall(r"update (\d+)(.*): loss .* tokens/s, ([\d.]+)(.*) min\n", caplog.text)
+    at_end = " of 12" if minutes is None else ""
+    known = (" of ~9", " of 0.15") if end == 9 else (" of 12", " of ~0.2")
+    expected = [("5", known[0], "0.1", known[1])]
+    expected += [("10", " of 12", "0.2", " of ~0.2")] * (end == 12)
+    assert lines == [*expected, (str(end), at_end, "0.1" if end == 9 else "0.2", "")]
+
+
+def test_a_resumed_training_knows_at_once_when_it_ends(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    at_one_update_a_second(make_trainer(tmp_path, max_steps=6), monkeypatch).train()
+    limits = {"max_minutes": 10 / 60, "max_steps": 12, "logging_steps": 1}
+    trainer = make_trainer(tmp_path, **limits)
+    caplog.clear()
+    at_one_update_a_second(trainer, monkeypatch).train(resume_from_checkpoint=True)
+    assert re.search("update 7 of ~10: loss .* 0.1 of 0.16+7 min", caplog.text)
+
+
+def test_lines_of_a_long_training_have_at_most_100_characters(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
+    for limits in ({"max_minutes": 4320}, {}):
+        trainer = make_trainer(tmp_path, max_steps=300_000, **limits)
+        trainer.state.max_steps, trainer.state.global_step = 300_000, 100_000
+        at_one_update_a_second(trainer, monkeypatch)
+        trainer.eta._recent.append((0, 0.0))
+        figures = {"learning_rate": 9.22e-4, "target_tokens_per_second": 123456.0}
+        trainer._log_line({"loss": 1.167, **figures, "minutes": 100_000 / 60})
+    by_minutes, by_updates = caplog.messages
+    assert by_minutes.startswith("update 100000 of ~")
+    assert by_updates.endswith("123456 tokens/s, 1666.7 of ~5000.0 min")
+    assert max(map(len, caplog.messages)) + len("05:52:07 ") <= 100
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def updates_in(
 def arrivals(process: subprocess.Popen) -> Iterator[tuple[int, float]]:
     """Yield each update that a training logs, and when."""
     for line in process.stderr:
-        if found := re.search(rb"update (\d+) of", line):
+        if found := re.search(rb"update (\d+).*: loss", line):
             yield int(found[1]), time.monotonic()
 
 

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -194,9 +195,19 @@ def _add_command(
     return command
 
 
+class _WrappedLines(logging.Formatter):
+    """Breaks long lines at spaces and begins the rest below the message, beside the time."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        line, indent = super().formatMessage(record), " " * len("00:00:00 ")
+        return textwrap.fill(
+            line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+
+
 def _configure_logging() -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(_WrappedLines("%(asctime)s %(message)s", "%H:%M:%S"))
     package = logging.getLogger(_PACKAGE.name)
     package.handlers = [handler]
     package.propagate = False

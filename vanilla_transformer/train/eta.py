@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from collections import deque
 from typing import Any
 
@@ -23,13 +22,14 @@ class Eta(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
-        self._begun: int | None = None  # the first update of this start
-        self._recent: deque[tuple[int, float]] = deque()  # updates and seconds
+        # Updates and seconds, of which a resumed training brings some along; empty before it.
+        self._recent: deque[tuple[int, float]] = deque()
+        self._is_end_known = False
 
     def end(self, state: TrainerState) -> tuple[int, float] | None:
-        """Return the last update and the minutes until then, once the speed is known."""
+        """Return the last update and the minutes that the run will take; None if not known yet."""
         update, seconds = state.global_step, self.trainer.progress.seconds
-        if self._begun is None or update - self._begun < KNOWN_AFTER:
+        if not self._recent or update < KNOWN_AFTER:
             return None
         first, since = self._recent[0]
         each = (seconds - since) / (update - first)
@@ -37,18 +37,26 @@ class Eta(TrainerCallback):
         if self.trainer.args.max_minutes is not None:
             in_time = max(0.0, 60 * self.trainer.args.max_minutes - seconds)
             left = min(left, math.ceil(in_time / max(each, 1e-9)))
-        return update + left, left * each / 60
+        return update + left, (seconds + left * each) / 60
+
+    def of_totals(self, state: TrainerState) -> tuple[str, str]:
+        """Return texts after the update and the minutes: how many there will be, if known."""
+        end, limit = self.end(state), self.trainer.args.max_minutes
+        if end is None or end[0] == state.global_step:
+            return f" of {state.max_steps}" if limit is None else "", ""
+        if end[0] == state.max_steps:
+            return f" of {state.max_steps}", f" of ~{end[1]:.1f}"
+        return f" of ~{end[0]}", f" of {limit:g}"
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Forget an earlier training."""
-        self._begun = None
         self._recent.clear()
+        self._is_end_known = False
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Log what is trained, once the number of updates per epoch is known."""
-        if self._begun is None:
-            self._begun = state.global_step
-            self._recent.append((self._begun, self.trainer.progress.seconds))
+        if not self._recent:
+            self._recent.append((0, 0.0))
             if state.is_world_process_zero:
                 self._tell_what_it_is(state)
 
@@ -59,9 +67,8 @@ class Eta(TrainerCallback):
         while self._recent[1][1] < seconds - _REMEMBERED:
             self._recent.popleft()
         end = self.end(state)
-        begun = state.global_step if self._begun is None else self._begun
-        known_now = state.global_step - begun == KNOWN_AFTER
-        if known_now or (end is None and control.should_training_stop):
+        if not self._is_end_known and (end is not None or control.should_training_stop):
+            self._is_end_known = True
             last = state.global_step if end is None else end[0]
             if last < state.max_steps and not self.trainer.signum:
                 self.trainer.warn_of_warmup(last)
@@ -72,18 +79,10 @@ class Eta(TrainerCallback):
         if each:  # the data has a length
             told.append(f"{len(self.trainer.train_dataset):,} training pairs")
             told.append(f"{each:,} updates an epoch")
+        logger.info("%s.", ", ".join(told))
         logger.info(
-            "%s. The training ends after %s updates%s%s.",
-            ", ".join(told),
+            "The training ends after %s updates%s%s.",
             f"{state.max_steps:,}",
             f" ({state.max_steps / each:.1f} epochs)" if each else "",
             "" if minutes is None else f" or {minutes:g} minutes, whichever comes first",
         )
-
-
-def describe_end(end: tuple[int, float]) -> str:
-    """Format the time of day and the update of an expected end."""
-    update, minutes = end
-    clock = time.localtime(time.time() + 60 * minutes)
-    day = "%H:%M" if minutes < 12 * 60 else "%Y-%m-%d %H:%M"
-    return f"{time.strftime(day, clock)}, after update {update}"

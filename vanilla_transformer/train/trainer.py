@@ -51,7 +51,7 @@ from ..translation.many_texts import translate
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import Progress, is_whole, last_whole_checkpoint, prune, seal, stopped_early
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
-from .eta import Eta, describe_end
+from .eta import Eta
 from .optimization import factor_of_peak, noam_schedule, paper_adam, peak_rate
 
 if TYPE_CHECKING:
@@ -623,18 +623,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _log_line(self, logs: dict[str, float]) -> None:
         step = self.state.global_step
         if "loss" in logs:
-            limit, end = self.args.max_minutes, self.eta.end(self.state)
+            of_updates, of_minutes = self.eta.of_totals(self.state)
             logger.info(
-                "update %d of %d: loss %.3f, learning rate %.2e, %.0f target tokens/s, "
-                "%.1f minutes so far%s%s",
-                step,
-                self.state.max_steps,
-                logs["loss"],
-                logs["learning_rate"],
-                logs["target_tokens_per_second"],
-                logs["minutes"],
-                "" if limit is None else f" of {limit:g}",
-                f"; end at {describe_end(end)}" if end is not None and end[0] > step else "",
+                "update %d%s: loss %.3f, rate %.2e, %.0f tokens/s, %.1f%s min",
+                *(step, of_updates, logs["loss"], logs["learning_rate"]),
+                *(logs["target_tokens_per_second"], logs["minutes"], of_minutes),
             )
         elif evaluation := {name: logs[name] for name in logs if name.startswith("eval_")}:
             evaluation.pop("eval_training_loss", None)
