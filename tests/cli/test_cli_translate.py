@@ -1,5 +1,6 @@
 """`translate` on the command line: options, pictures of the attention, progress."""
 
+import csv
 import io
 import itertools
 import json
@@ -108,6 +109,7 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
         (["--attention-heads", "1"], "--attention-heads belongs to --attention"),
         (["--pair", "en-de"], "--pair belongs to --split-sentences"),
         (["--tsv", "0"], "--tsv: invalid column value: '0'"),
+        (["--csv", "2", "--tsv", "2"], "--csv and --tsv do not work together"),
     ],
 )
 def test_wrong_options_name_what_is_allowed_and_touch_no_file(
@@ -210,22 +212,73 @@ def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys)
     assert lines == ["number\tsource\trest\ttranslation", *expected]
 
 
+@pytest.mark.parametrize("piped", [False, True])
+def test_quoted_cells_of_a_table_are_translated_and_the_table_stays_one(
+    run, bracketed, loud, tmp_path, monkeypatch, capsys, piped
+):
+    path = tmp_path / "table.csv"
+    rows = [["id", "a text", "n"], ["1", 'ein, "alt"', "x"], ["2", "", "y"], ["3", "ein\nHund", ""]]
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file, delimiter=";").writerows(rows)
+    command = [run, path, "--csv", "a text"]
+    with path.open("rb") as stream:
+        if piped:
+            reading, writing = os.pipe()
+            os.write(writing, stream.read())
+            os.close(writing)
+            monkeypatch.setattr(sys, "stdin", open(reading))  # noqa: SIM115  (closed with it)
+            command.remove(path)
+        lines, said = translated(capsys, *command)
+    assert said == ""
+    found = [*csv.reader(io.StringIO("\n".join(lines) + "\n"), delimiter=";")]
+    assert [row[:3] for row in found] == rows
+    expected = (
+        ['[ein, "alt"]', "", "[ein Hund]"] if piped else ['EIN, "ALT"\t!', "\t!", "EIN HUND\t!"]
+    )
+    assert [row[3] for row in found] == ["translation", *expected]
+
+
+def test_titles_and_a_header_above_a_numbered_column_stay(run, loud, tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text("Export 2024,,\nid,a text,\n1,ein,\n2,alt,\n")
+    lines, _ = translated(capsys, run, path, "--csv", "2")
+    assert lines[:2] == ["Export 2024,,", "id,a text,,translation"]
+    assert lines[2:] == ["1,ein,,EIN\t!", "2,alt,,ALT\t!"]
+
+
 @pytest.mark.parametrize(
-    ("column", "message"),
+    ("table", "options", "message"),
     [
-        ("3", "table.tsv, line 2, has 2 columns, but --tsv asks for column 3"),
-        ("text", "table.tsv, line 1, has no column, or several, of the name 'text'; give"),
+        (
+            "id\tsource\tn\n1\tein\n",
+            "--tsv 3",
+            "line 2, has 2 columns, but --tsv asks for column 3",
+        ),
+        ("id\tsource\n1\tein\n", "--tsv text", "no single column is named 'text' among ['id', 's"),
+        (
+            "en\ten\none\ttwo\n",
+            "--tsv en",
+            "no single column is named 'en' among ['en', 'en']. Name",
+        ),
+        ("id,source\n1,ein\n2,alt", "--tsv 1", "separated by ','; give --csv instead of --tsv, or"),
+        (
+            "id\tsource\n1\tein\n2\talt",
+            "--csv 1",
+            "separated by '\\t'; give --tsv instead of --csv",
+        ),
+        ("ein Hund\nalt\n", "--csv 1", "no row has two cells with text. Name the column (--csv)"),
+        ('id,source\n1,"ein\n', "--csv 2", "table:2: unexpected end of data; repair the line."),
     ],
 )
-def test_missing_column_is_refused_before_translation(run, tmp_path, capsys, column, message):
-    (tmp_path / "table.tsv").write_text("id\tsource\tmore\n1\tein\n")
-    target = tmp_path / "target.tsv"
-    command = [run, tmp_path / "table.tsv", "--tsv", column, "--output", target]
-    assert message in error_of(capsys, "translate", *command)
+def test_column_that_is_not_there_is_refused_before_translation(
+    run, tmp_path, capsys, table, options, message
+):
+    (tmp_path / "table").write_text(table)
+    target = tmp_path / "target"
+    command = [run, tmp_path / "table", *options.split(), "--output", target]
+    assert main(["translate", *map(str, command)]) == 2
+    assert message in capsys.readouterr().err
     assert not target.exists()
-    (tmp_path / "table.tsv").write_text("en\ten\none\ttwo\n")
-    command[3] = "en"
-    assert "no column, or several, of the name 'en'" in error_of(capsys, "translate", *command)
 
 
 def test_tabs_without_the_tsv_option_warn_once(run, tmp_path, capsys):

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO, TypeVar
 
 from ..errors import RequestError, quoted
 from ..ranges import COUNT
@@ -29,6 +29,7 @@ from .outputs import add_overwrite
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from ..data.tables import Dialect, Row
     from ..translation.many_texts import AlignedTranslation, Translation
 
     _Translation = Translation | AlignedTranslation
@@ -39,6 +40,7 @@ _TRANSLATE_EXAMPLE = """example:
   vanilla-transformer translate runs/demo-en-de source.txt --attention map.png \\
       --attention-kind encoder --attention-layer 1 --attention-heads 1,4
   vanilla-transformer translate runs/demo-en-de source.txt --nbest 3
+  vanilla-transformer translate runs/demo-en-de table.csv --csv text --output translated.csv
   vanilla-transformer translate runs/demo-en-de table.tsv --tsv 2 --output translated.tsv
   vanilla-transformer translate runs/multi30k_en_de document.txt --split-sentences
   vanilla-transformer translate user/demo-en-de source.txt --revision main
@@ -48,7 +50,10 @@ With --nbest each translation is a line: sentence (from 0) ||| translation ||| s
 With --alignments, FILE gets one line for each line of output, with links such as 0-0 1-2: source
 word, translated word. Words are separated by white space and counted from 0.
 With --split-sentences each line may hold several sentences; their translations stay on one line.
-With --tsv each line is printed with its translation as an additional last column.
+With --csv or --tsv each row is printed as it is, with its translation as an additional last cell.
+The table is read as `train` reads it: quoted cells may hold separators and line ends, and a header
+is kept. Its first 50 rows together tell what they are, in a pipe the first row alone: there, give
+a column that has a header by name.
 A line that is not UTF-8, or longer than 4096 tokens or 65536 characters, is an error: in a file
 before any line is translated, in a pipe when the line arrives.
 """
@@ -57,7 +62,7 @@ _T = TypeVar("_T")
 _APART = (
     *(("--engine", other) for other in ("--nbest", "--alignments", "--prefix", "--attention")),
     *(("--split-sentences", other) for other in ("--nbest", "--alignments", "--prefix")),
-    ("--tsv", "--nbest"),
+    *(("--tsv", "--nbest"), ("--csv", "--nbest"), ("--csv", "--tsv")),
 )
 _BELONGING = (
     *((f"--attention-{name}", "--attention") for name in ("kind", "layer", "heads")),
@@ -84,7 +89,9 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--alignments", metavar="FILE", help=text)
     text = "begin each translation with TEXT"
     command.add_argument("--prefix", metavar="TEXT", help=text)
-    text = "translate this column of a tab-separated table, by number from 1 or by name in line 1"
+    text = "translate this column of a table, by number from 1 or as its header names it"
+    command.add_argument("--csv", type=column, metavar="COLUMN", help=text)
+    text = "the same for a table whose cells are separated by tabs"
     command.add_argument("--tsv", type=column, metavar="COLUMN", help=text)
     text = "split each line into sentences, translate them one by one and join them again"
     command.add_argument("--split-sentences", action="store_true", help=text)
@@ -149,16 +156,19 @@ def _translate(options: argparse.Namespace) -> int:
         model = _translator(directory, options.engine)
         tokenizer = load_saved_tokenizer(directory)
         name = options.file or "standard input"
+        table = None
+        if options.csv or options.tsv:
+            table = _Table("--csv" if options.csv else "--tsv", options.csv or options.tsv, waits)
         if not waits:
             start = source.tell()
-            _check_texts(_rows(source, name, options.tsv, languages), model, tokenizer)
+            _check_texts(_rows(source, name, table, languages), model, tokenizer)
             source.seek(start)
         target = stack.enter_context(_output(options.output))
         alignments = None
         if options.alignments:
             alignments = stack.enter_context(_output(options.alignments))
         waiting: collections.deque[_Row] = collections.deque()  # for their translations
-        sources = _texts(_rows(source, name, options.tsv, languages), waiting)
+        sources = _texts(_rows(source, name, table, languages), waiting)
         num_beams = options.num_beams
         if num_beams is None:
             num_beams = max(generation_option(model, {}, "num_beams"), options.nbest or 1)
@@ -174,7 +184,8 @@ def _translate(options: argparse.Namespace) -> int:
         else:
             progress = sys.stderr.isatty() and not target.isatty()
             found = translate_nbest(model, tokenizer, sources, progress=progress, **search)
-        warnings = _Warnings(name, tokenizer, _longest_in_training(directory), tsv=options.tsv)
+        longest = _longest_in_training(directory)
+        warnings = _Warnings(name, tokenizer, longest, is_table=table is not None)
         awaited = options.attention  # the picture that is not drawn yet
         for number, (row, answers) in enumerate(_answers(found, waiting)):
             for text, best in zip(row.texts, answers, strict=True):
@@ -184,10 +195,11 @@ def _translate(options: argparse.Namespace) -> int:
                     _draw_attention(model, tokenizer, pair, Path(awaited), options)
                     awaited = None
             translations = _joined(answers, languages)
-            if options.tsv:
-                cell = _one_line(translations[0][0]) if translations else "translation"
-                cell = cell.replace("\t", " ")
-                target.write(f"{row.line}\t{cell}\n")
+            if row.dialect is not None:
+                cell = row.dialect.cell(_one_line(translations[0][0]))
+                target.write(f"{row.line}{row.dialect.separator}{cell}\n")
+            elif not row.texts:
+                target.write(f"{row.line}\n")
             else:
                 target.writelines(_translation_lines(number, translations, options.nbest))
             target.flush()
@@ -253,43 +265,88 @@ def _draw_attention(
     save_figure(plot_attention(attention_weights(model, tokenizer, *pair), **drawn), path)
 
 
+class _Table(NamedTuple):
+    """What a table's option says, and whether the rows arrive one by one."""
+
+    option: str
+    column: int | str
+    waits: bool
+
+
 class _Row(NamedTuple):
-    """An input line and the texts in it to translate; the heading of a table has none."""
+    """A row or line of the input, and the texts in it to translate; a table's heading has none."""
 
     line: str
     texts: list[str]
+    dialect: "Dialect | None" = None  # of the table, if a cell with the translation is added
 
 
 def _rows(
-    stream: BinaryIO, name: str, column: int | str | None, languages: tuple[str, str] | None
+    stream: BinaryIO, name: str, table: _Table | None, languages: tuple[str, str] | None
 ) -> Iterator[_Row]:
-    """Yield the lines with their texts.
+    """Yield the lines, or the rows of a table, with their texts.
 
     Args:
         stream: UTF-8 text.
         name: its name in errors.
-        column: number or name of the column to translate; None translates whole lines.
+        table: which table it is; None translates whole lines.
         languages: of source and target, to split texts into sentences. None does not split.
     """
-    place = column
-    for number, line in enumerate(_lines(stream, name), start=1):
-        cells = line.split("\t")
-        if isinstance(place, str):
-            if cells.count(place) != 1:
+    if table is None:
+        for line in _lines(stream, name):
+            yield _Row(line, _sentences(line, languages))
+        return
+    with errors_naming(name), damage_naming(name):
+        dialect, skipped, place, rows = _split_table(stream, name, table)
+        for number, row in enumerate(rows, start=1):
+            if number <= skipped:  # titles, and at last the header
+                last = f"{dialect.separator}translation" if number == skipped else ""
+                yield _Row(f"{row.text}{last}", [])
+                continue
+            if place >= len(row.cells):
                 raise RequestError(
-                    f"{name}, line 1, has no column, or several, of the name {quoted(place)}; give "
-                    f"one of {quoted(', '.join(cells), 200)}, which tabs separate, or a number."
+                    f"{name}, line {row.number}, has {len(row.cells)} "
+                    f"column{'s' * (len(row.cells) > 1)}, but {table.option} asks for column "
+                    f"{quoted(table.column)}; repair the line."
                 )
-            place = cells.index(place) + 1
-            yield _Row(line, [])
-            continue
-        if place is not None and place > len(cells):
-            raise RequestError(
-                f"{name}, line {number}, has {len(cells)} column{'s' * (len(cells) > 1)}, but "
-                f"--tsv asks for column {quoted(column)}; repair the line."
-            )
-        text = line if place is None else cells[place - 1]
-        yield _Row(line, _sentences(text, languages))
+            yield _Row(row.text, _sentences(row.cells[place], languages), dialect)
+
+
+def _split_table(
+    stream: BinaryIO, name: str, table: _Table
+) -> "tuple[Dialect, int, int, Iterator[Row]]":
+    """Return how a table is written, its rows before the texts, the texts' column, and all rows."""
+    from ..data.columns import ROWS, find_sides
+    from ..data.tables import split_table
+
+    def refuse(place: str, error: Exception) -> NoReturn:
+        raise RequestError(f"{place}: {error}; repair the line.")
+
+    most, is_csv = 1 if table.waits else ROWS, table.option == "--csv"
+    separators = ",;|\t" if is_csv else "\t,;|"
+    dialect, rows = split_table(
+        *(name, read_lines(stream, name), refuse),
+        is_csv=is_csv,
+        most_read=most,
+        separators=separators,
+    )
+    head = list(itertools.islice(rows, most))
+    rows = itertools.chain(head, rows)
+    if not head or head[0].cells == [table.column]:  # a table of this column alone
+        return dialect, 1, 0, rows
+    if is_csv is (dialect.separator == "\t"):
+        raise RequestError(
+            f"{name}: its cells seem to be separated by {quoted(dialect.separator)}; give "
+            f"{'--tsv' if is_csv else '--csv'} instead of {table.option}, or neither of them to "
+            "translate whole lines."
+        )
+    layout = find_sides(
+        [row.cells for row in head],
+        ("source", "target"),
+        (table.column, table.column),
+        *(name, f"the column ({table.option})"),
+    )
+    return dialect, layout.skipped, layout.places[0], rows
 
 
 def _sentences(text: str, languages: tuple[str, str] | None) -> list[str]:
@@ -313,7 +370,7 @@ def _answers(
     """Yield each waiting row with the translations of its texts."""
     found = iter(found)
     for first in found:
-        if not waiting[0].texts:
+        while not waiting[0].texts:
             yield waiting.popleft(), []
         row = waiting.popleft()
         yield row, [first, *itertools.islice(found, len(row.texts) - 1)]
@@ -330,10 +387,10 @@ class _Warnings:
         tokenizer: "PreTrainedTokenizerBase",
         longest: int | None,
         *,
-        tsv: int | str | None,
+        is_table: bool,
     ) -> None:
         self.name, self.tokenizer, self.longest = name, tokenizer, longest
-        self.tabs = tsv is None
+        self.tabs = not is_table
 
     def look_at(self, number: int, text: str) -> None:
         """Check one line, counted from 1."""

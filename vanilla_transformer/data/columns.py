@@ -55,6 +55,7 @@ def find_sides(
     languages: tuple[str, str],
     given: tuple[str | int, str | int] | None,
     where: str,
+    options: str = "the two columns (--source-column, --target-column)",
 ) -> Layout:
     """Find the columns of source and target, and the first row that holds a pair.
 
@@ -63,6 +64,7 @@ def find_sides(
         languages: languages of source and target.
         given: columns that the user named, or their numbers from 1.
         where: name of the table, for messages.
+        options: what a message tells the user to name.
 
     Raises:
         ValueError: there is no such column, or it is not clear which columns hold the sides. The
@@ -72,8 +74,7 @@ def find_sides(
         return _Table(rows, languages).layout(given)
     except _Unclear as reason:
         error = RequestError(
-            f"{where}: {reason}. Name the two columns (--source-column, --target-column), by "
-            "numbers from 1 or as the header does."
+            f"{where}: {reason}. Name {options}, by number from 1 or as the header does."
         )
         error.add_note(drawn(rows))
         raise error from None

@@ -14,7 +14,7 @@ from ..storage.reading import LINE_BYTES
 from .checked_pairs import EmptyError, MalformedError, Skip, checked_pair, decoded
 from .columns import ROWS, drawn, find_sides
 
-_SEPARATORS = "\t;,|"
+SEPARATORS = "\t;,|"
 _HEAD_BYTES = 10_000  # of each line that tells how a table is written
 _NAMED = re.compile(rb"sep=([,;\t|])\s*")  # the first line that Excel writes
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')  # a cell as spreadsheets quote it
@@ -25,6 +25,22 @@ class Dialect(NamedTuple):
 
     separator: str
     is_quoted: bool
+
+    def cell(self, text: str) -> str:
+        """Return a line of text as a cell: in quotes if it needs them, or without separators."""
+        if not self.is_quoted:
+            return text.replace(self.separator, " ")
+        if self.separator in text or '"' in text:
+            return '"' + text.replace('"', '""') + '"'
+        return text
+
+
+class Row(NamedTuple):
+    """A row of a table: the number of its first line, its lines as they are, and its cells."""
+
+    number: int
+    text: str
+    cells: list[str]
 
 
 def read_table(
@@ -46,12 +62,12 @@ def read_table(
     Raises:
         ValueError: it is not clear which columns hold the sides.
     """
-    rows = _rows(path, lines, skip)
+    _, rows = split_table(path, lines, skip, is_csv=_is_csv(path))
     head = list(islice(rows, ROWS))
     if not head:
         return
-    layout = find_sides([row for _, row in head], languages, given, str(path))
-    for number, row in chain(head[layout.skipped :], rows):
+    layout = find_sides([row.cells for row in head], languages, given, str(path))
+    for number, _, row in chain(head[layout.skipped :], rows):
         try:
             if not any(cell.strip() for cell in row):
                 raise EmptyError("empty line")
@@ -69,21 +85,25 @@ def read_table(
 
 def draw_table(path: Path, lines: Iterator[bytes]) -> str:
     """Draw the first rows of a table, with the columns numbered from 1."""
-    rows = _rows(path, lines, lambda place, error: None)
-    return drawn([row for _, row in islice(rows, ROWS)])
+    _, rows = split_table(path, lines, lambda place, error: None, is_csv=_is_csv(path))
+    return drawn([row.cells for row in islice(rows, ROWS)])
 
 
-def find_dialect(lines: Sequence[str]) -> Dialect:
+def _is_csv(path: Path) -> bool:
+    return path.name.split(".")[-1] == "csv" or ".csv." in path.name
+
+
+def find_dialect(lines: Sequence[str], separators: str = SEPARATORS) -> Dialect:
     """Return the separator and the quoting on which the first lines agree.
 
     Separators within a text are followed by a space, and divide each row into other numbers of
-    cells.
+    cells. Of separators that explain the lines equally well, it is the first of `separators`.
     """
-    dialects = [Dialect(separator, quoted) for separator in _SEPARATORS for quoted in (True, False)]
+    dialects = [Dialect(separator, quoted) for separator in separators for quoted in (False, True)]
     return max(dialects, key=lambda dialect: _agreement(lines, dialect))
 
 
-def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool]:
+def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int]:
     """Return how well a dialect explains some lines: higher is better."""
     raw = [line.split(dialect.separator) for line in lines]
     rows = raw
@@ -91,48 +111,71 @@ def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool]:
         cells = [cell for row in raw for cell in row if cell.startswith('"')]
         # Without a doubled quote, or quotes in every row, quotes may belong to the texts.
         shown = any(_QUOTED.fullmatch(cell) and '""' in cell[1:-1] for cell in cells)
-        shown = shown or all(any(cell.startswith('"') for cell in row) for row in raw)
+        in_all = all(any(cell.startswith('"') for cell in row) for row in raw)
+        shown = shown or (in_all and len(raw) > 1)
         try:
             rows = list(csv.reader(lines, delimiter=dialect.separator, strict=True))
         except csv.Error:
-            return 0.0, False
+            return 0.0, False, 0
         shown = shown or sum(map(len, rows)) < sum(map(len, raw))  # quotes that hold a separator
         if not shown:
-            return 0.0, False
+            return 0.0, False, 0
     widths = Counter(len(row) for row in rows if len(row) > 1)
     alike = max(widths.values(), default=0)
     inner = [cell for row in rows for cell in row[1:]]
     spaced = sum(cell.startswith(" ") for cell in inner) / len(inner) if inner else 0.0
-    return alike / max(len(rows), 1) * (1 - spaced), dialect.is_quoted
+    return alike / max(len(rows), 1) * (1 - spaced), dialect.is_quoted, alike
 
 
-def _rows(path: Path, lines: Iterator[bytes], skip: Skip) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows, each with the number of its first line; quoted cells may span lines.
+def split_table(
+    name: str | Path,
+    lines: Iterator[bytes],
+    skip: Skip,
+    *,
+    is_csv: bool,
+    most_read: int = ROWS,
+    separators: str = SEPARATORS,
+) -> tuple[Dialect, Iterator[Row]]:
+    """Return how a table is written, as its first lines tell, and its rows.
 
     A malformed row costs its first line only: a stray quote opens a cell that never ends, and the
     lines after it are rows of their own.
+
+    Args:
+        name: name of the table, for messages.
+        lines: its lines, of which quoted cells may span several.
+        skip: called for each row that is malformed.
+        is_csv: whether it is named after its separator; all programs that write such a table quote
+            cells that hold one.
+        most_read: lines to read before the first row is returned.
+        separators: those allowed, the likeliest first.
     """
-    head = list(islice(lines, ROWS))
+    head = list(islice(lines, most_read))
     filled = [place for place, line in enumerate(head) if line.strip()]
     first = 1
-    named = _NAMED.fullmatch(head[filled[0]]) if filled else None
-    if named:
+    if filled and (named := _NAMED.fullmatch(head[filled[0]])):
         first = filled[0] + 2
-        head = head[filled[0] + 1 :]
-    texts = [line[:_HEAD_BYTES].decode("utf-8", "replace") for line in head if line.strip()]
-    dialect = find_dialect(texts)
-    if named:
         dialect = Dialect(named[1].decode(), is_quoted=True)
-    # A separator that a .csv file is named after is quoted by every program that writes it.
-    is_csv = path.name.split(".")[-1] == "csv" or ".csv." in path.name
-    if not (dialect.is_quoted or is_csv):
-        for number, line in enumerate(chain(head, lines), start=first):
+    else:
+        texts = [head[place][:_HEAD_BYTES].decode("utf-8", "replace") for place in filled]
+        found = find_dialect(texts, separators)
+        dialect = Dialect(found.separator, found.is_quoted or is_csv)
+    return dialect, _rows(name, chain(head[first - 1 :], lines), dialect, first, skip)
+
+
+def _rows(
+    name: str | Path, lines: Iterator[bytes], dialect: Dialect, first: int, skip: Skip
+) -> Iterator[Row]:
+    """Yield the rows of a table, whose lines are numbered from `first`."""
+    if not dialect.is_quoted:
+        for number, line in enumerate(lines, start=first):
             try:
-                yield number, decoded(line).split(dialect.separator)
+                text = decoded(line)
+                yield Row(number, text, text.split(dialect.separator))
             except MalformedError as error:
-                skip(f"{path}:{number}", error)
+                skip(f"{name}:{number}", error)
         return
-    source = _RowLines(chain(head, lines))
+    source = _RowLines(lines)
     rows = csv.reader(source, delimiter=dialect.separator, strict=True)
     while True:
         source.begin_row()
@@ -141,11 +184,11 @@ def _rows(path: Path, lines: Iterator[bytes], skip: Skip) -> Iterator[tuple[int,
         except StopIteration:
             return
         except (MalformedError, csv.Error) as error:
-            skip(f"{path}:{first}", error)
+            skip(f"{name}:{first}", error)
             source.give_back()
             first += 1
             continue
-        yield first, row
+        yield Row(first, b"\n".join(source.row).decode(), row)
         first += len(source.row)
 
 
