@@ -23,7 +23,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as DecoderOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import can_return_tuple
+from transformers.utils import can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -32,6 +32,8 @@ from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
 from .input_checks import Flags, check_mask, check_read
 from .loss import is_only_weight, smoothed_cross_entropy
+
+logger = logging.get_logger(__name__)
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
@@ -321,6 +323,18 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             raise RequestError("Each language has a vocabulary of its own; both have fixed sizes.")
         self.config.decoder_vocab_size = None  # there is only vocab_size
         return super().resize_token_embeddings(*args, **kwargs)
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """Save as transformers does, and warn once of an attention of the user's."""
+        name = self.config._attn_implementation
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)
+        owner = str(attend.__module__).split(".")[0]
+        if owner not in ("transformers", __name__.split(".")[0]):
+            logger.warning_once(
+                f"The attention {name!r} is not saved with the model; without "
+                f"from_pretrained(..., attn_implementation={name!r}) it will be Eq. 1."
+            )
+        super().save_pretrained(*args, **kwargs)
 
 
 class Stack(VanillaTransformerPreTrainedModel):

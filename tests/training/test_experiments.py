@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import attention
@@ -12,9 +13,7 @@ import table_3
 import torch
 from experiment import Experiment
 from pages import BLOCK
-from safetensors.torch import load_file
 from tiny_models import tiny_config
-from torch.nn import LayerNorm, RMSNorm
 
 import vanilla_transformer
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -166,26 +165,61 @@ def test_attention_formulas_follow_the_paper():
         assert torch.allclose(heads[b, t, h], expected @ value[b, h, : t + 1], atol=1e-5)
 
 
-def run_block(wanted, names):
-    """Run a block of the page with the names that earlier ones have defined."""
+def run_block(wanted, names, replaced=()):
+    """Run a block of the page, with other numbers and the names that earlier ones have defined."""
     page = (ROOT / "training/paper/README.md").read_text(encoding="utf-8")
     (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == wanted]
+    for text in replaced:
+        assert text in block
+        block = block.replace(text, replaced[text])
     exec(block, names)
     return names
 
 
-def test_block_subclass(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def changed():
+    """Return the names that the page's blocks of code define."""
+    return run_block("subclass", run_block("change_one_formula", {}))
+
+
+def test_block_subclass_computes_what_it_says(changed):
+    config = tiny_model().config
+    layer = changed["SwiGLU"](config, 24)
+    x = torch.randn(2, 3, config.d_model)
+    gated = torch.nn.functional.silu(x @ layer.fc1.weight.T + layer.fc1.bias)
+    gated = gated * (x @ layer.gate.weight.T + layer.gate.bias)
+    assert torch.allclose(layer(x), gated @ layer.fc2.weight.T + layer.fc2.bias, atol=1e-6)
+    # Products of rotated vectors depend on distances alone.
+    query, key = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
+    rotated = changed["rotated"]
+    near, far = ((rotated(query, at) * rotated(key, at - 3)).sum() for at in (4, 40))
+    assert torch.allclose(near, far)
+    assert not torch.allclose(near, (query * key).sum())
+
+
+def test_block_subclass_is_trained_scored_compared_saved_and_loaded(
+    changed, tmp_path, monkeypatch, capsys, caplog
+):
     monkeypatch.chdir(tmp_path)
-    found = run_block("subclass", {"vt": vanilla_transformer, "torch": torch})
-    model = found["model"].eval()
-    norms = [type(child) for child in model.modules() if isinstance(child, (RMSNorm, LayerNorm))]
-    assert norms == [RMSNorm] * (6 * 2 + 6 * 3)
-    saved = load_file("runs/rms/model.safetensors")
-    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in saved.items())
+    rows = "".join(f"a {n} b\tB {n} A\n" for n in range(300))
+    Path("pairs.tsv").write_text(f"en\tde\n{rows}", encoding="utf-8")
+    smaller = {"20_000": "2", "8000": "300", "256": "16", '_layers": 3': '_layers": 1'}
+    found = run_block("compare_a_change", changed, smaller)
+    printed = capsys.readouterr().out
+    assert all(re.search(rf"^{name} [\d.]+ [\d.]+$", printed, re.M) for name in ("plain", "modern"))
+    assert found["scores"][1].keys() == {"bleu", "chrf", "exact_match"}
+    assert caplog.text.count("The attention 'rotary' is not saved with the model") == 1
+    assert "'sdpa'" not in caplog.text
+    model = found["model"].eval()  # the one that was loaded
+    assert model.config._attn_implementation == "rotary"
+    trained = found["trainer"].model.eval()
     ids = torch.tensor([[5, 6, 2]])
+    inputs = {"input_ids": ids, "decoder_input_ids": ids}
+    assert torch.allclose(model(**inputs).logits, trained(**inputs).logits, atol=1e-5)
+    # Without a cache, each step sees all target positions at once.
     searched = vanilla_transformer.beam_search(model, ids, max_new_tokens=4)
-    translated = generate_ids(model, ids, torch.ones_like(ids), max_new_tokens=4)
-    assert torch.equal(translated.sequences, searched.sequences)
+    found = generate_ids(model, ids, torch.ones_like(ids), max_new_tokens=4, use_cache=False)
+    assert torch.equal(searched.sequences, found.sequences)
 
 
 def test_block_change_one_formula():
