@@ -1,6 +1,7 @@
-"""A page on the Hub: type a sentence, see its translations and what every head attends to."""
+"""A page on the Hub: type a text, see what the model makes of it and what every head attends to."""
 
 from collections.abc import Callable, Iterator
+from html import escape
 
 import gradio as gr
 import translation
@@ -8,11 +9,11 @@ from PIL import Image
 from transformers import Pipeline
 
 INTRODUCTION = """
-# Translate with {name}
+# {source} to {target}
 
 {model} is a Transformer as in [Attention Is All You Need](https://arxiv.org/abs/1706.03762), with
-{millions:.1f} million parameters. It knows the languages and the kind of text that it was trained
-on, and nothing else. It runs on a CPU here.
+{millions:.1f} million parameters. It knows the kind of text that it was trained on, and nothing
+else. It runs on a CPU here.
 """
 SCORES = (
     "The best hypotheses of the beam search. The score is the logarithm of the probability, "
@@ -22,36 +23,39 @@ ATTENTION = (
     "## Attention\nEach row is a word that attends, each column a word that it attends to; darker "
     "cells mean more attention."
 )
+# The scores stay on one line on a phone too, and the buttons of the picture above it.
+STYLE = """
+#n-best table { width: 100%; }
+#n-best :is(th, td) { text-align: start; vertical-align: top; padding: 0.4rem 0.6rem; }
+#n-best :is(table, th, td) { border-color: var(--border-color-primary); }
+#n-best td:first-child { overflow-wrap: anywhere; }
+#n-best :is(th, td):last-child { text-align: end; white-space: nowrap; width: 1%; }
+#attention img { padding-top: 2.5rem; }
+"""
 
 
-def page(translator: Pipeline, *, name: str, examples: list[str]) -> gr.Blocks:
+def page(translator: Pipeline, *, name: str, task: translation.Task) -> gr.Blocks:
     """Build the page of one model; it computes nothing until a visitor asks."""
-    with gr.Blocks(title=f"Translate with {name}", analytics_enabled=False) as blocks:
+    title = f"{task.source} to {task.target}: {name}"
+    with gr.Blocks(title=title, analytics_enabled=False) as blocks:
         millions = sum(weight.numel() for weight in translator.model.parameters()) / 1e6
-        model = translation.markdown_link(name)
-        gr.Markdown(INTRODUCTION.format(name=name, model=model, millions=millions))
+        facts = {"model": translation.markdown_link(name), "millions": millions}
+        gr.Markdown(INTRODUCTION.format(source=task.source, target=task.target, **facts))
         sentence = gr.Textbox(
-            label="Sentence",
+            label=task.source,
             placeholder="Type a sentence, then press Enter",
             max_length=translation.MAX_CHARACTERS,
             max_lines=6,
         )
-        button = gr.Button("Translate", variant="primary")
+        button = gr.Button("Translate" if task.is_translation else "Run", variant="primary")
         message = gr.Markdown(elem_id="message")
-        given = gr.Examples([[text] for text in examples], sentence) if examples else None
+        examples = [[text] for text in task.examples]
+        given = gr.Examples(examples, sentence) if examples else None
         with gr.Column(visible=False) as results:
             best = gr.Textbox(
-                label="Translation", interactive=False, buttons=["copy"], elem_id="translation"
+                label=task.target, interactive=False, buttons=["copy"], elem_id="translation"
             )
-            table = gr.Dataframe(
-                headers=["Translation", "Score"],
-                datatype=["str", "number"],
-                column_widths=["85%", "15%"],
-                interactive=False,
-                wrap=True,
-                buttons=[],
-                elem_id="n-best",
-            )
+            table = gr.HTML(elem_id="n-best")
             gr.Markdown(SCORES)
             gr.Markdown(ATTENTION)
             controls = _controls(translator)
@@ -64,7 +68,7 @@ def page(translator: Pipeline, *, name: str, examples: list[str]) -> gr.Blocks:
             )
         shown = gr.State()  # sentence and translation, to draw other attention
         translate = {
-            "fn": _translating(translator),
+            "fn": _translating(translator, task),
             "inputs": [sentence, *controls],
             "outputs": [message, results, best, table, shown, image],
             "concurrency_id": "model",  # one request at a time, from page and API
@@ -90,7 +94,7 @@ def _controls(translator: Pipeline) -> list[gr.Radio]:
     return [kind, layer, head]
 
 
-def _translating(translator: Pipeline) -> Callable[..., Iterator[tuple]]:
+def _translating(translator: Pipeline, task: translation.Task) -> Callable[..., Iterator[tuple]]:
     """Return the listener that fills the page, in two steps so that a slow model shows progress."""
 
     def translate(text: str, kind: str, layer: str, head: str) -> Iterator[tuple]:
@@ -100,15 +104,23 @@ def _translating(translator: Pipeline) -> Callable[..., Iterator[tuple]]:
         except ValueError as error:
             yield f"**{error}**", gr.Column(visible=False), *unchanged
             return
-        yield "Translating ...", gr.skip(), *unchanged
+        yield "Computing ...", gr.skip(), *unchanged
         found = translation.translations(translator, sentence)
         best = found[0][0]
         shown = (sentence, best)
-        rows = [[text, round(score, 3)] for text, score in found]
         image = _drawn(translator, shown, kind, layer, head)
-        yield "", gr.Column(visible=True), best, rows, shown, image
+        yield "", gr.Column(visible=True), best, _table(task.target, found), shown, image
 
     return translate
+
+
+def _table(target: str, hypotheses: list[tuple[str, float]]) -> str:
+    """Return the hypotheses and their scores as HTML."""
+    rows = [f"<th>{escape(target)}</th><th>Score</th>"]
+    rows += [
+        f'<td dir="auto">{escape(text)}</td><td>{score:.3f}</td>' for text, score in hypotheses
+    ]
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 def _lines(translator: Pipeline) -> Callable[[list[str]], list[str]]:
@@ -162,7 +174,7 @@ def main() -> None:
     translator = translation.load_translator(name)
     # The visitor's own fonts: nothing is downloaded, and they show any script.
     theme = gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["system-ui", "sans-serif"])
-    page(translator, name=name, examples=translation.example_sentences()).launch(theme=theme)
+    page(translator, name=name, task=translation.task_of(name)).launch(theme=theme, css=STYLE)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,25 @@
 import io
 import math
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image
 from transformers import Pipeline, pipeline
+from transformers.models.whisper.tokenization_whisper import LANGUAGES  # English names by code
+from transformers.utils import cached_file
 
 import vanilla_transformer  # noqa: F401  (makes the task "translate" known)
 from vanilla_transformer.batch_translation import beyond_paper_search
 from vanilla_transformer.beam_search import longest_sequence
+from vanilla_transformer.storage.metrics import read_metrics
 from vanilla_transformer.translation.many_texts import translate
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention
 
 HERE = Path(__file__).parent
+NUM_EXAMPLES = 3
 NUM_TRANSLATIONS = 4  # shown, and the number of beams
 MAX_CHARACTERS = 5000  # of a text
 MAX_LINES = 64  # that a program can send at once
@@ -49,11 +56,31 @@ def markdown_link(name: str) -> str:
     return f"`{name}`" if Path(name).is_dir() else f"[{name}](https://huggingface.co/{name})"
 
 
-def example_sentences() -> list[str]:
-    """Return the lines of examples.txt: sentences in the model's source language."""
-    file = HERE / "examples.txt"
-    lines = file.read_text("utf-8").splitlines() if file.is_file() else []
-    return [line.strip() for line in lines if line.strip()]
+class Task(NamedTuple):
+    """What a model does: the names of its two sides, and source texts to try."""
+
+    source: str
+    target: str
+    is_translation: bool
+    examples: list[str]
+
+
+def task_of(name: str) -> Task:
+    """Return what the metrics.json of a model, on the Hub or in a directory, says of its task."""
+    metrics = None
+    with suppress(OSError, ValueError):  # it is missing or damaged: the page works without it
+        metrics = read_metrics(Path(cached_file(name, "metrics.json")))
+    if metrics is None:
+        return Task("Source text", "Target text", False, [])
+    samples = metrics.get("samples") or {"": metrics.get("published", {}).get("samples", [])}
+    texts = [sample["source"].strip() for of_one_set in samples.values() for sample in of_one_set]
+    texts = [text for text in dict.fromkeys(texts) if text]
+    examples = texts[:: max(1, len(texts) // NUM_EXAMPLES)][:NUM_EXAMPLES]
+    sides = [metrics["recipe"].get(f"{side}_language") for side in ("source", "target")]
+    languages = [LANGUAGES.get(re.split("[-_]", side or "")[0].lower()) for side in sides]
+    if None not in languages:
+        return Task(languages[0].title(), languages[1].title(), True, examples)
+    return Task(sides[0] or "Source text", sides[1] or "Target text", False, examples)
 
 
 def load_translator(name: str) -> Pipeline:
@@ -73,19 +100,19 @@ def checked_sentence(translator: Pipeline, text: str | None) -> str:
     if len(text) > MAX_CHARACTERS:
         raise ValueError(
             f"This text is too long: it has {len(text)} characters, and this demo takes up to "
-            f"{MAX_CHARACTERS}. Translate one sentence at a time."
+            f"{MAX_CHARACTERS}. Send one sentence at a time."
         )
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("This text holds half of a character. Type or copy it again.")
     sentence = " ".join(text.split())
     if not sentence:
-        raise ValueError("There is nothing to translate. Type a sentence first.")
+        raise ValueError("There is no text yet. Type one first.")
     count = len(translator.tokenizer(sentence, verbose=False)["input_ids"])
     limit = min(MAX_TOKENS, longest_sequence(translator.model) or MAX_TOKENS)
     if count > limit:
         raise ValueError(
             f"This text is too long: it has {count} tokens (pieces of words), and this demo takes "
-            f"up to {limit}. Translate one sentence at a time."
+            f"up to {limit}. Send one sentence at a time."
         )
     return sentence
 

@@ -487,7 +487,6 @@ def test_space_is_tried_out_and_pushed_in_one_commit(hub, run, folder, capsys, m
     files = hub.files(REPO, kind="space")
     assert {"app.py", "requirements.txt", "vanilla_transformer/pipeline.py"} <= set(files)
     assert files["model_id"].decode() == f"{REPO}\n"
-    assert files["examples.txt"].decode().splitlines() == list(SENTENCES)
     assert set(hub.files(REPO)) == {".gitattributes", "README.md", "model.safetensors", "sub/a.txt"}
 
 
@@ -495,9 +494,8 @@ def test_space_push_needs_its_model_on_the_hub_unlike_a_dry_run(hub, run, capsys
     monkeypatch.setattr(space, "_try_out", lambda folder, directory: None)
     arguments = [run, "--repo", REPO, "--space"]
     assert "Nothing was pushed; give --push." in published(arguments, capsys)
-    assert "examples.txt" in published(arguments, capsys)
-    elsewhere = published([*arguments, "--run", run.parent], capsys, code=2)
-    assert "holds no metrics.json; name a run directory" in elsewhere
+    refused = published([*arguments, "--run", run], capsys, code=2)
+    assert "--space needs no --run: the page reads the metrics of the model." in refused
     assert hub.requests == []
     text = published([*arguments, "--push", "--token", TOKEN], capsys, code=2)
     assert f"no model {REPO} on the Hub" in text

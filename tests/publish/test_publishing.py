@@ -35,7 +35,6 @@ from vanilla_transformer.publish.card import (
     render_card,
 )
 from vanilla_transformer.publish.publishing import publish
-from vanilla_transformer.publish.space import write_space
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
 from vanilla_transformer.storage.atomic import MARKER
 from vanilla_transformer.storage.reading import sha256
@@ -631,15 +630,6 @@ def test_symlinks_to_outside_the_directory_are_rejected(
     (copied / name).symlink_to("inside")
     (tmp_path / "whole").symlink_to(copied)
     assert publish(tmp_path / "whole", "user/de-en", license="mit").files[name]
-
-
-def test_symlinked_metrics_of_a_space_are_rejected(copied, tmp_path):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (copied / "metrics.json").rename(outside / "metrics.json")
-    (copied / "metrics.json").symlink_to(outside / "metrics.json")
-    with pytest.raises(ValueError, match=r"metrics.json is a link to"):
-        write_space(tmp_path / "space", "user/de-en", run=copied)
 
 
 def test_at_least_three_samples_are_kept_for_the_card():

@@ -1,5 +1,6 @@
 """The demo Space: what its page computes and shows, and whether its files are complete."""
 
+import html
 import importlib
 import json
 import re
@@ -18,7 +19,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.convert.exporters.marian import export_marian
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish.remote_code import embed_code
-from vanilla_transformer.publish.space import publish_space, write_space
+from vanilla_transformer.publish.space import write_space
 
 pytestmark = pytest.mark.pictures
 
@@ -83,9 +84,36 @@ def test_model_id_variable_takes_precedence_over_the_file(translation, tmp_path,
     link = translation.markdown_link("user/name")
     assert link == "[user/name](https://huggingface.co/user/name)"
     assert "](" not in translation.markdown_link(str(tmp_path))
-    assert translation.example_sentences() == []
-    (tmp_path / "examples.txt").write_text("one\n\n  zwei, drei \n", encoding="utf-8")
-    assert translation.example_sentences() == ["one", "zwei, drei"]
+
+
+@pytest.mark.parametrize(
+    ("sides", "expected"),
+    [
+        (("de", "en"), ("German", "English", True)),
+        (("pt_BR", "zh-Hant"), ("Portuguese", "Chinese", True)),
+        (("letters", "phonemes"), ("letters", "phonemes", False)),
+        ((None, None), ("Source text", "Target text", False)),
+    ],
+)
+def test_sides_and_three_examples_are_those_of_the_models_metrics(
+    translation, tmp_path, sides, expected
+):
+    recipe = dict(zip(("source_language", "target_language"), sides, strict=True))
+    for kept in (
+        {"samples": {"one": SAMPLES[:9], "two": SAMPLES[9:]}},
+        {"samples": {}, "published": {"samples": SAMPLES[::6]}},
+    ):
+        (tmp_path / "metrics.json").write_text(json.dumps({**METRICS, "recipe": recipe, **kept}))
+        *found, examples = translation.task_of(str(tmp_path))
+        assert tuple(found) == expected
+        assert examples == [f"A man, {n}." for n in (0, 6, 12)]
+
+
+@pytest.mark.parametrize("content", [None, '{"test": {"bleu": 1.0}}', "{", '{"recipe": 1}'])
+def test_model_without_metrics_has_a_page_too(translation, tmp_path, content):
+    if content is not None:
+        (tmp_path / "metrics.json").write_text(content)
+    assert translation.task_of(str(tmp_path)) == ("Source text", "Target text", False, [])
 
 
 # --------------------------------------------------------------------------------- the translation
@@ -109,7 +137,11 @@ def test_text_with_too_many_characters_is_rejected_before_tokenizing(
     for text in ("A" * (most + 1), " " * 2_000_000):
         with pytest.raises(ValueError, match=rf"it has {len(text)} characters.* up to {most}\."):
             translation.checked_sentence(translator, text)
-    for text, message in ((None, "nothing to"), (" \n", "nothing to"), ("A\ud83d", "holds half")):
+    for text, message in (
+        (None, "There is no text yet"),
+        (" \n", "There is no text yet"),
+        ("A\ud83d", "holds half"),
+    ):
         with pytest.raises(ValueError, match=message):
             translation.checked_sentence(translator, text)
 
@@ -214,37 +246,52 @@ def app(translation):
 
 
 def test_page_shows_progress_and_then_the_results(app, translation, translator):
-    steps = list(app._translating(translator)(SENTENCE, "cross", "2", "mean"))
-    assert [step[0] for step in steps] == ["Translating ...", ""]
-    _, results, best, rows, shown, image = steps[-1]
+    task = translation.Task("<German>", "<English>", True, [])
+    steps = list(app._translating(translator, task)(SENTENCE, "cross", "2", "mean"))
+    assert [step[0] for step in steps] == ["Computing ...", ""]
+    _, results, best, table, shown, image = steps[-1]
     assert results.visible
-    assert best == rows[0][0]
-    assert len(rows) == translation.NUM_TRANSLATIONS
+    assert table.startswith("<table><tr><th>&lt;English&gt;</th><th>Score</th></tr>")
+    cells = re.findall('<td dir="auto">(.*?)</td><td>(.*?)</td>', table, re.DOTALL)
+    found = translation.translations(translator, SENTENCE)
+    assert [(html.unescape(text), score) for text, score in cells] == [
+        (text, f"{score:.3f}") for text, score in found
+    ]
+    assert best == found[0][0]
     assert shown == (SENTENCE, best)  # the only state kept for a visitor
     again = translation.picture(translation.attention_of(translator, *shown), "cross", "2", "mean")
     assert np.array_equal(np.asarray(image), np.asarray(again))
 
 
-def test_page_shows_the_error_and_hides_old_results(app, translator):
+def test_page_shows_the_error_and_hides_old_results(app, translation, translator):
+    task = translation.Task("German", "English", True, [])
     words, long = "!" * 900, "!" * 2_000_000
-    for text, message in (("", "nothing to"), (words, "too long"), (long, "too long")):
-        ((said, results, *others),) = app._translating(translator)(text, "cross", "2", "mean")
+    for text, message in (("", "There is no text yet"), (words, "too long"), (long, "too long")):
+        ((said, results, *others),) = app._translating(translator, task)(text, "cross", "2", "mean")
         assert message in said
         assert not results.visible
         assert len(others) == 4
 
 
-def test_page_has_all_controls_and_computes_nothing_on_load(app, translator):
-    blocks = app.page(translator, name="user/name", examples=["One.", "Two."])
-    components = blocks.get_config_file()["components"]
-    labels = {part["props"].get("label") for part in components}
-    assert {"Sentence", "Translation", "Attention", "Layer", "Head"} <= labels
-    assert not blocks.fns[0].targets[0][1].startswith("load")
-    assert app.page(translator, name="user/name", examples=[])
+def test_page_has_all_controls_and_computes_nothing_on_load(app, translation, translator):
+    for task, button in (
+        (translation.Task("German", "English", True, ["One.", "Two."]), "Translate"),
+        (translation.Task("letters", "phonemes", False, []), "Run"),
+    ):
+        blocks = app.page(translator, name="user/name", task=task)
+        components = blocks.get_config_file()["components"]
+        labels = {part["props"].get("label") for part in components}
+        assert {task.source, task.target, "Attention", "Layer", "Head"} <= labels
+        values = [str(part["props"].get("value")) for part in components]
+        assert button in values
+        assert any(f"# {task.source} to {task.target}" in value for value in values)
+        assert task.is_translation or not re.search("translat|language", str(values), re.I)
+        assert not blocks.fns[0].targets[0][1].startswith("load")
 
 
 def test_choices_redraw_the_shown_picture_and_do_nothing_before(app, translation, translator):
-    blocks = app.page(translator, name="user/name", examples=[])
+    task = translation.Task("German", "English", True, [])
+    blocks = app.page(translator, name="user/name", task=task)
     redraws = [block for block in blocks.fns.values() if ("input" in dict(block.targets).values())]
     assert len(redraws) == 3
     assert {block.concurrency_id for block in blocks.fns.values()} == {"model"}
@@ -273,9 +320,9 @@ def test_space_pins_the_tested_versions():
     assert f"gradio=={card['sdk_version']}" in tested
 
 
-def test_written_space_is_complete_and_contains_the_package(directory, tmp_path):
+def test_written_space_is_complete_and_contains_the_package(tmp_path):
     folder = tmp_path / "space"
-    write_space(folder, "user/name", run=directory)
+    write_space(folder, "user/name")
     card = SpaceCard.load(folder / "README.md")
     assert card.data.sdk == "gradio"
     assert card.data.models == ["user/name"]
@@ -283,32 +330,5 @@ def test_written_space_is_complete_and_contains_the_package(directory, tmp_path)
     assert "{model_id}" not in card.content
     assert (folder / "vanilla_transformer" / "visualization" / "attention.py").is_file()
     assert (folder / "model_id").read_text() == "user/name\n"
-    examples = (folder / "examples.txt").read_text(encoding="utf-8").splitlines()
-    assert examples == [f"A man, {n}." for n in range(0, 18, 3)]
     assert not [path for path in folder.rglob("*") if "__pycache__" in path.parts]
     assert not [path for path in folder.rglob("*") if path.parent.name.startswith("_")]
-
-
-@pytest.mark.parametrize(
-    ("metrics", "examples"),
-    [
-        (None, None),
-        ({"test": {"bleu": 1.0}}, None),  # as written by `evaluate`
-        (
-            METRICS | {"samples": {}, "published": {"samples": SAMPLES[:3]}},
-            [row["source"] for row in SAMPLES[:3]],
-        ),
-    ],
-)
-def test_examples_of_a_space_are_the_published_samples_of_a_run(tmp_path, metrics, examples):
-    if metrics is not None:
-        (tmp_path / "metrics.json").write_text(json.dumps(metrics))
-    write_space(tmp_path / "space", "user/name", run=tmp_path)
-    path = tmp_path / "space" / "examples.txt"
-    found = path.read_text(encoding="utf-8").splitlines() if path.exists() else None
-    assert found == examples
-
-
-def test_a_run_that_is_not_there_is_refused(directory, tmp_path):
-    with pytest.raises(ValueError, match=r"nowhere holds no metrics\.json; name a run directory"):
-        publish_space(directory, "user/name", run=tmp_path / "nowhere")

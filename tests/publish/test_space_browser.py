@@ -8,6 +8,7 @@ SPACE_MODEL names a trained model to show instead of a random one.
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from published_runs import METRICS
 from tiny_models import tiny_config
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -39,6 +41,9 @@ REMEMBER_MESSAGES = """() => {
     new MutationObserver(note).observe(message, all)
 }"""
 
+BEYOND_THE_EDGE = """() => [...document.querySelectorAll('*')]
+    .filter(element => element.getBoundingClientRect().right > innerWidth + 1)
+    .map(element => element.outerHTML.slice(0, 100))"""
 SCORE = r"/-\d+\.\d+/g"
 
 
@@ -55,7 +60,7 @@ def run(tmp_path_factory):
     for part in (model, tokenizer):
         part.save_pretrained(folder)
     samples = [{"source": text, "reference": "", "translation": ""} for text in SAMPLES]
-    metrics = {"recipe": {}, "samples": {"test": samples}}
+    metrics = METRICS | {"samples": {"test": samples}}
     (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     return folder
 
@@ -65,7 +70,7 @@ def address(run, tmp_path_factory):
     """Start the Space and return its address."""
     pytest.importorskip("gradio", reason="comes with a Space")
     folder = tmp_path_factory.mktemp("served") / "space"
-    write_space(folder, "user/name", run=run)
+    write_space(folder, "user/name")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -93,8 +98,8 @@ def address(run, tmp_path_factory):
         server.wait(timeout=30)
 
 
-@pytest.fixture
-def page(address):
+@pytest.fixture(params=[360, 1280])
+def page(address, request):
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="needs playwright, which the extra browser installs"
     )
@@ -104,7 +109,7 @@ def page(address):
     with playwright.sync_playwright() as play:
         # Chromium's sandbox does not work as root in a container, which is a sandbox itself.
         browser = play.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1100, "height": 900})
+        page = browser.new_page(viewport={"width": request.param, "height": 740})
         page.set_default_timeout(60_000)
         page.problems = []
         page.on("pageerror", lambda error: page.problems.append(str(error)))
@@ -128,7 +133,7 @@ def next_picture(page, before):
 
 
 def test_visitor_can_translate_and_view_the_attention(page):
-    sentence = page.get_by_label("Sentence")
+    sentence = page.locator("textarea").first
     sentence.wait_for()
     assert page.locator("#attention img").count() == 0
     page.evaluate(REMEMBER_MESSAGES)
@@ -136,11 +141,16 @@ def test_visitor_can_translate_and_view_the_attention(page):
     page.get_by_role("button", name="Translate").click()
     page.wait_for_function("said.length > 0")
     first = next_picture(page, "")
-    assert "Translating ..." in page.evaluate("said")
+    assert "Computing ..." in page.evaluate("said")
     assert page.locator("#translation textarea").input_value()
     page.wait_for_function(
         f"document.querySelector('#n-best').innerText.match({SCORE})?.length == 4"
     )
+    # Nothing is cut off, and each score is on one line.
+    assert page.evaluate(BEYOND_THE_EDGE) == []
+    scores = page.locator("#n-best td:last-child").all()
+    assert len(scores) == 4
+    assert all(score.bounding_box()["height"] < 45 for score in scores)
     page.get_by_role("radio", name="Within the source").check()
     second = next_picture(page, first)
     page.get_by_role("radio", name="all", exact=True).check()
@@ -153,17 +163,18 @@ def test_visitor_can_translate_and_view_the_attention(page):
 def test_visitor_can_click_an_example(page, run):
     metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     example = next(iter(metrics["samples"].values()))[0]["source"]
+    page.get_by_role("heading", name=re.compile(r"^\w+ to \w+$")).wait_for()
     page.get_by_text(example[:20]).first.click()
     next_picture(page, "")
-    assert page.get_by_label("Sentence").input_value()
+    assert page.locator("textarea").first.input_value()
     assert page.problems == []
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("  ", "nothing to translate"), ("word " * 900, "too long")]
+    ("text", "message"), [("  ", "There is no text yet"), ("word " * 900, "too long")]
 )
 def test_visitor_sees_the_error_for_an_invalid_text(page, text, message):
-    page.get_by_label("Sentence").fill(text)
+    page.locator("textarea").first.fill(text)
     page.get_by_role("button", name="Translate").click()
     page.locator("#message").get_by_text(message).wait_for()
     assert page.locator("#attention img").count() == 0

@@ -107,6 +107,8 @@ def _publish(options: argparse.Namespace) -> int:
     from ..publish.publishing import publish
     from ..publish.space import publish_space
 
+    if options.space and options.run_directory:
+        raise RequestError("--space needs no --run: the page reads the metrics of the model.")
     # Each of their parameters is an option.
     call: Callable = publish_space if options.space else publish
     values = {**vars(options), "repo_id": options.repo, "run": options.run_directory}

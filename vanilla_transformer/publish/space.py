@@ -11,11 +11,7 @@ from pathlib import Path
 
 from ..errors import RequestError
 from ..storage.atomic import copy_files, temporary_folder
-from ..storage.metrics import read_metrics
-from ..storage.reading import own_file
-from ..storage.run_files import METRICS
 from ..storage.shipped import shipped_folder
-from .card import samples_of_run
 from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder
 from .publishing import Publication, run_apart
 
@@ -26,19 +22,17 @@ _REPLACED = ("*.py", "*.txt", "model_id")
 _TRIAL = """
 import translation as t
 translator = t.load_translator(t.model_name())
-sentence = t.checked_sentence(translator, (t.example_sentences() or ["A"])[0])
+sentence = t.checked_sentence(translator, (t.task_of(t.model_name()).examples or ["A"])[0])
 best = t.translations(translator, sentence)[0][0]
 t.picture(t.attention_of(translator, sentence, best), "cross", "0", t.ALL_HEADS)
 """
 _PLACEHOLDER = "{model_id}"
-_NUM_EXAMPLES = 6
 
 
 def publish_space(
     directory: str | os.PathLike[str],
     repo_id: str,
     *,
-    run: str | os.PathLike[str] | None = None,
     push: bool = False,
     private: bool = False,
     token: str | None = None,
@@ -48,7 +42,6 @@ def publish_space(
     Args:
         directory: run directory or Marian export that was published.
         repo_id: `user/name` of both the model and the Space.
-        run: run directory whose samples become the examples. None takes `directory`.
         push: whether to push. False does everything else.
         private: make the Space private if it is created.
         token: access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
@@ -60,11 +53,9 @@ def publish_space(
         ValueError: the Space does not work here, the model is not on the Hub, or the Hub refuses.
     """
     check_repo_id(repo_id)
-    if run is not None and not (Path(run) / METRICS).is_file():
-        raise RequestError(f"{run} holds no {METRICS}; name a run directory, or leave --run out.")
     with temporary_folder() as temporary:
         folder = temporary / "space"
-        write_space(folder, repo_id, run=directory if run is None else run)
+        write_space(folder, repo_id)
         _try_out(folder, Path(directory))
         commit = None
         if push:
@@ -82,15 +73,12 @@ def publish_space(
         return Publication(plan_files(folder), FORM, commit)
 
 
-def write_space(
-    folder: str | os.PathLike[str], model_id: str, *, run: str | os.PathLike[str] | None = None
-) -> None:
+def write_space(folder: str | os.PathLike[str], model_id: str) -> None:
     """Write the files of a Space into a new folder.
 
     Args:
         folder: folder to create.
         model_id: model of the Space, `user/name` on the Hub.
-        run: run directory whose samples become the examples. None leaves the examples out.
     """
     package, folder = Path(__file__).resolve().parents[1], Path(folder)
     page = shipped_folder("_space", "model_cards/space")
@@ -99,9 +87,6 @@ def write_space(
     text = readme.read_text(encoding="utf-8").replace(_PLACEHOLDER, model_id)
     readme.write_text(text, encoding="utf-8")
     (folder / "model_id").write_text(f"{model_id}\n", encoding="utf-8")
-    examples = [] if run is None else _examples(Path(run))
-    if examples:
-        (folder / "examples.txt").write_text("\n".join(examples) + "\n", encoding="utf-8")
     copy_files(package, folder / package.name, "**/*.py")
 
 
@@ -124,15 +109,3 @@ def _check_model_is_published(repo_id: str, token: str | None) -> None:
             f"there is no model {repo_id} on the Hub that the Space could show; publish it first, "
             "without --space."
         )
-
-
-def _examples(run: Path) -> list[str]:
-    """Return source sentences from the run's samples of all test sets."""
-    path = run / METRICS
-    if not path.is_file():  # not a run: the page has no examples
-        return []
-    metrics = read_metrics(own_file(path))
-    samples = samples_of_run(metrics).values() if metrics else ()
-    sources = [sample["source"] for of_one_set in samples for sample in of_one_set]
-    sources = [source for source in sources if source.strip()]
-    return sources[:: max(1, len(sources) // _NUM_EXAMPLES)][:_NUM_EXAMPLES]
