@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from vanilla_transformer import translate
 ROOT = Path(__file__).parents[2]
 PAGE = serving.PAGE.read_text(encoding="utf-8")
 EXACT = ("one_at_a_time", "batches", "threads", "asyncio")
-ENDPOINT = ("start", "curl", "client")
+ENDPOINT = ("start", "curl", "client", "fastapi", "uvicorn", "post")
 
 
 @pytest.fixture(scope="module")
@@ -111,26 +112,16 @@ def test_blocks_of_exports_translate_every_sentence(saved, tmp_path, monkeypatch
     assert len(serving.prepared(name, tmp_path)(SENTENCES)) == len(SENTENCES)
 
 
-def test_blocks_of_the_endpoint(saved):
-    """The server starts as the page says and answers curl and Gradio's client."""
-    pytest.importorskip("gradio", reason="comes with a Space")
-    folder, _ = saved
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    def command(name):
-        text = serving.block(name).replace("7860", str(port))
-        text = text.replace(".venv/bin/python", sys.executable)
-        return text.replace("model_cards/", f"{ROOT}/model_cards/")
-
+@contextmanager
+def started(name, folder, port):
+    """Run a block that starts a server in a folder, at another port than the page's."""
     environment = os.environ | {
-        "GRADIO_SERVER_PORT": str(port),
+        "GRADIO_SERVER_PORT": port,
         "GRADIO_ANALYTICS_ENABLED": "False",
         "PYTHONUNBUFFERED": "1",
     }
     server = subprocess.Popen(
-        ["bash", "-euc", f"exec env {command('start')}"],
+        ["bash", "-euc", f"exec env {command(name, port)}"],
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
@@ -142,17 +133,82 @@ def test_blocks_of_the_endpoint(saved):
         while f":{port}" not in "".join(lines):  # also ends if the server exits
             lines.append(server.stdout.readline())
             assert lines[-1], "".join(lines)
+        yield
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def command(name, port):
+    """Return a block for another port, and for the Python and the clone of these tests."""
+    text = re.sub("7860|8000", port, serving.block(name))
+    text = text.replace(".venv/bin/python", sys.executable)
+    return text.replace("model_cards/", f"{ROOT}/model_cards/")
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+def test_blocks_of_the_endpoint(saved, port):
+    """The server starts as the page says and answers curl and Gradio's client."""
+    pytest.importorskip("gradio", reason="comes with a Space")
+    folder, _ = saved
+    with started("start", folder, port):
         asked = {"check": True, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
-        curl = subprocess.run(["bash", "-euc", command("curl")], **asked).stdout
+        curl = subprocess.run(["bash", "-euc", command("curl", port)], **asked).stdout
         event, data = curl.strip().splitlines()
         assert event == "event: complete"
         (answer,) = json.loads(data.removeprefix("data: "))
         assert len(answer) == 2
-        client = subprocess.run([sys.executable, "-c", command("client")], **asked).stdout
+        client = subprocess.run([sys.executable, "-c", command("client", port)], **asked).stdout
         assert client.splitlines()[-1] == repr(answer)
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
+
+
+def test_fastapi_server_starts_and_answers_as_the_page_says(saved, port):
+    pytest.importorskip("fastapi", reason="comes with a Space")
+    folder, _ = saved
+    (folder / "server.py").write_text(serving.block("fastapi"), encoding="utf-8")
+    with started("uvicorn", folder, port):
+        asked = subprocess.check_output(["bash", "-euc", command("post", port)], text=True)
+    assert len(json.loads(asked)["translations"]) == 2
+
+
+def test_fastapi_server_translates_together_what_arrives_together(served, monkeypatch):
+    """The first request is translated alone, and those that come meanwhile in one batch."""
+    pytest.importorskip("fastapi", reason="comes with a Space")
+    httpx = pytest.importorskip("httpx")
+    expected, known, batches = served[1], {}, []
+    exec(serving.block("fastapi"), known)
+
+    def noted(model, tokenizer, texts):
+        batches.append(len(texts))
+        return translate(model, tokenizer, texts)
+
+    known["translate"] = noted
+
+    async def ask_all():
+        transport = httpx.ASGITransport(known["app"], raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+
+            async def ask(texts):
+                return await client.post("/translate", json={"texts": texts})
+
+            many = (SENTENCES[:1], [], SENTENCES[1:3])
+            answers = await known["asyncio"].gather(*map(ask, many))
+            failed = await ask(["word " * 70_000])
+            return answers, failed, await ask(SENTENCES), await ask("no list")
+
+    answers, failed, after, wrong = known["asyncio"].run(ask_all())
+    found = [answer.json()["translations"] for answer in answers]
+    assert found == [expected[:1], [], expected[1:3]]
+    assert batches[:2] == [1, 2]
+    assert failed.status_code == 500
+    assert after.json()["translations"] == expected
+    assert wrong.status_code == 422
 
 
 def test_recorded_figures_support_the_page():
