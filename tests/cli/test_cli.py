@@ -138,7 +138,7 @@ def test_help_and_mistyped_commands_load_no_slow_library(tmp_path, words):
         (["train"], "the following arguments are required: RECIPE"),
         (["teach", "demo"], "invalid choice: 'teach'"),
         (["translate", "nowhere"], "There is no folder nowhere"),
-        (["data", "missing.tsv", "--pair", "en-de"], "'missing.tsv'; there is no such file in"),
+        (["data", "missing.tsv", "--pair", "en-de"], "missing.tsv'; there is no such file"),
     ],
 )
 def test_mistakes_give_a_one_line_error(capsys, tmp_path, monkeypatch, arguments, message):

@@ -466,8 +466,8 @@ def test_directory_that_holds_no_run_is_rejected(tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"train_file": "away.jsonl"}, "train_file: got 'away.jsonl'"),
-        ({"test_file": "train.jsonl,away.de"}, "test_file: got 'away.de'"),
+        ({"train_file": "away.jsonl"}, "train_file: got '.*away.jsonl'; there is no such file"),
+        ({"test_file": "train.jsonl,away.de"}, "test_file: got '.*away.de'; there is no such file"),
         ({"train_file": "none", "dataset": "train.jsonl"}, "got the file .*which has no splits"),
         ({"train_file": "none"}, "names no training pairs; give --train-file"),
         ({"pair": "en-fr"}, "no usable pair: .*and 'fr'"),

@@ -93,9 +93,10 @@ def _score(options: argparse.Namespace) -> int:
     from ..translation.many_texts import WINDOW
 
     files = named_files(options.pairs)
-    source, target = "source", "target"  # columns of two text files
+    source, target = unnamed = "source", "target"  # columns of two text files
     if len(files) == 1:  # the languages are the keys in JSON Lines
-        source, target = languages_of_model(Path(options.directory), options.pair)
+        folder = Path(options.directory)
+        source, target = languages_of_model(folder, options.pair, unnamed=unnamed)
     place = files[0] if len(files) == 1 else tuple(files)
     reader = read_pairs(
         place,

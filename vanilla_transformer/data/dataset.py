@@ -168,8 +168,8 @@ def _text_tables(reader: PairReader, show_progress: bool) -> Tables:
         if reader.examples:
             problem = f"{reader.examples[0]}, the first of {reader.num_malformed} malformed lines"
         raise RequestError(
-            f"got no usable pair: {problem}. Check the languages and the file's format, or name "
-            "the columns (--source-column, --target-column)."
+            f"got no usable pair: {problem}. Check the languages (--pair) and the file's format, "
+            "or name the columns (--source-column, --target-column)."
         )
     return {
         "malformed": reader.num_malformed,

@@ -333,14 +333,22 @@ def _converted(content: Mapping[str, object]) -> dict[str, Any]:
     return values
 
 
-def languages_of_model(folder: Path, pair: str | None) -> tuple[str, str]:
+def languages_of_model(
+    folder: Path, pair: str | None, *, unnamed: tuple[str | None, str | None] = (None, None)
+) -> tuple[str, str]:
     """Return source and target language of a model: those typed, or its recipe's.
+
+    Args:
+        folder: folder of the model.
+        pair: what was typed, if anything.
+        unnamed: names of the sides for a recipe that has none. None: it must have.
 
     Raises:
         ValueError: if neither says them.
     """
     known = recipe_values(folder) if pair is None else _split_pair(pair)
-    source, target = (known.get(name) for name in LANGUAGES)
+    names = zip(LANGUAGES, unnamed if known else (None, None), strict=True)
+    source, target = (known.get(name) or other for name, other in names)
     if source is None or target is None:
         raise RequestError(f"{folder} does not say its languages; give --pair, such as en-de.")
     return source, target
