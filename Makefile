@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed-$(notdir $(CONSTRAINTS))
 # What an activated environment may have set for its own Python.
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: demo test test-newest test-slow test-hostile test-export test-import test-hf lint benchmarks benchmarks-gpu notebook clean
+.PHONY: demo test test-newest test-slow test-hostile test-export test-import test-hf lint benchmarks benchmarks-gpu notebook docs clean
 
 demo: $(STAMP)
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
@@ -84,6 +84,11 @@ benchmarks-gpu: $(STAMP)
 notebook: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[notebook]"
 	$(BIN)/python training/paper/execute.py
+
+# Makes a site of the pages and the docstrings in build/site; a link that leads nowhere is an error.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[docs]"
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build
 
 lint: $(STAMP)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy

@@ -1,0 +1,14 @@
+"""A hook of `make docs`: the page of the Python functions, which has no file in the repository."""
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+_PACKAGES = ("data", "train", "translation", "evaluation", "visualization", "publish", "fast")
+_NAMES = ("vanilla_transformer", *(f"vanilla_transformer.{package}" for package in _PACKAGES))
+_PYTHON = "# Python\n\n" + "\n".join(f"::: {name}" for name in _NAMES)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the page with the docstrings."""
+    files.append(File.generated(config, "python.md", content=_PYTHON))
+    return files
