@@ -174,17 +174,19 @@ def test_compare_prints_a_table_and_writes_a_page(folder, tmp_path, capsys, monk
     assert main([*command, "--num-beams", "2"]) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
-    differ = "first and second: vocab_size: 280 -> 270; seed: 0 -> 1."
+    differ = "Recipe, first -> second: vocab_size: 280 -> 270; seed: 0 -> 1."
     assert lines[2] == f"- {differ}"
     assert f"- {differ}" in page.read_text(encoding="utf-8")
-    start = lines.index("## test, 12 sentences") + 4
+    assert "## test, 12 sentences" in lines
+    start = next(n for n, line in enumerate(lines) if line.startswith("    "))
     table = lines[start : start + 3]
     assert all(line.startswith("    ") for line in table)
     assert table[0].split()[:7] == ["BLEU", "p", "chrF", "p", "exact", "match", "p"]
     assert [line.split()[0] for line in table[1:]] == ["first", "second"]
     assert len({len(line) for line in table}) == 1
-    assert "12 sentence(s) are too few to tell second from first" in printed
-    assert "perplexities, which are per token, cannot be compared" in printed
+    prose = " ".join(printed.split())
+    assert "- 12 sentence(s) are too few to tell second from first" in prose
+    assert "perplexities, which are per token, cannot be compared" in prose
     text = page.read_text(encoding="utf-8")
     assert "\n".join(table) in text
     assert "- 12 sentence(s) are too few" in text
@@ -209,14 +211,15 @@ def test_average_keeps_its_runs_search_and_other_searches_are_noted(folder, tmp_
         compare_runs([tmp_path / "run", path]) for path in (tmp_path / "mean", folder / "first")
     )
     for comparison in (same, other):  # greedy search has no other settings
-        assert not any("search" in note for note in run_notes(comparison))
+        assert not any("Search" in note for note in run_notes(comparison))
     paths = (tmp_path / "run", folder / "first")
     beams = compare_runs(paths, num_beams=2)
-    (note,) = [note for note in run_notes(beams) if "search differently" in note]
+    (note,) = [note for note in run_notes(beams) if note.startswith("Search")]
     assert "length_penalty: 1.5 -> 0.6; early_stopping: True -> False" in note
     beams["runs"][1]["search"] = {"num_beams": 1}
-    (note,) = [note for note in run_notes(beams) if "search differently" in note]
-    assert note.endswith("which by itself changes scores: num_beams: 2 -> 1.")
+    (note,) = [note for note in run_notes(beams) if note.startswith("Search")]
+    assert note.startswith("Search, which by itself changes scores, ")
+    assert note.endswith("first: num_beams: 2 -> 1.")
 
 
 def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):

@@ -96,12 +96,14 @@ def test_compare_shows_measures_trainings_and_warnings(run, recipe, tmp_path):
     folder, _ = run
     other = tmp_path / "shorter"
     shorter = run_recipe(load_recipe(str(recipe), {"max_steps": 20}), other)
-    page = comparison_page(compare_runs([folder, other]))
+    written = comparison_page(compare_runs([folder, other]))
+    assert max(len(line) for line in written.splitlines() if line[:4].strip()) <= 100
+    page = " ".join(written.split())
     assert "exact match" in page
     assert "token error rate" in page
     assert "updates: 60 -> 20" in page
     for line in shorter["warnings"]:
-        assert line in page
+        assert page.count(line) == 1  # of both runs, if both have it
 
 
 def test_a_tuned_run_is_compared_with_its_initial_model_on_its_own_test_pairs(run, tmp_path):

@@ -1,6 +1,7 @@
 """Compare models on the same sentences: scores, significance, speed, size and differences."""
 
 import os
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -192,7 +193,7 @@ def _training(run: Path) -> _Training:
         return {"training": {}, "warnings": []}
     names = {"updates": "updates", "epochs": "epochs", "minutes": "training_minutes"}
     return {
-        "training": {name: metrics[key] for name, key in names.items()},
+        "training": {name: round(metrics[key], 1) for name, key in names.items()},  # type: ignore[literal-required]
         "warnings": metrics.get("warnings", []),
     }
 
@@ -279,23 +280,24 @@ def run_notes(comparison: Comparison) -> list[str]:
     first, *others = comparison["runs"]
     notes = []
     for run in others:
-        names = f"{first['name']} and {run['name']}"
-        if run["differences"]:
-            notes.append(f"{names}: {'; '.join(run['differences'])}.")
-        if run["training"] and (changed := differences(first["training"], run["training"])):
-            notes.append(f"{names} in their training: {'; '.join(changed)}.")
         shared = first["search"].keys() & run["search"].keys()
         searches = [
             {name: value for name, value in each["search"].items() if name in shared}
             for each in (first, run)
         ]
-        if differing := differences(*searches):
-            notes.append(
-                f"{names} search differently, which by itself changes scores: "
-                f"{'; '.join(differing)}."
-            )
-    notes += [f"{run['name']}: {line}" for run in comparison["runs"] for line in run["warnings"]]
-    return notes
+        trained = differences(first["training"], run["training"]) if run["training"] else []
+        for what, changed in (
+            ("Recipe", run["differences"]),
+            ("Training", trained),
+            ("Search, which by itself changes scores", differences(*searches)),
+        ):
+            if changed:
+                notes.append(f"{what}, {first['name']} -> {run['name']}: {'; '.join(changed)}.")
+    warned: dict[str, list[str]] = {}
+    for run in comparison["runs"]:
+        for line in run["warnings"]:
+            warned.setdefault(line, []).append(run["name"])
+    return [*notes, *(f"Warning of {', '.join(names)}: {line}" for line, names in warned.items())]
 
 
 def comparison_page(comparison: Comparison, *, shown: int | None = None) -> str:
@@ -305,7 +307,7 @@ def comparison_page(comparison: Comparison, *, shown: int | None = None) -> str:
         comparison: result of `compare_runs`.
         shown: number of sentences that differ; None for all.
     """
-    lines = ["# Comparison", "", *(f"- {note}" for note in run_notes(comparison)), ""]
+    lines = ["# Comparison", "", *map(_item, run_notes(comparison)), ""]
     for name, test_set in comparison["test_sets"].items():
         rows = [*map(_cells, comparison["runs"], test_set["scores"])]
         columns = [""]
@@ -313,7 +315,7 @@ def comparison_page(comparison: Comparison, *, shown: int | None = None) -> str:
             columns += [MEASURES[measure].label, "p"]
         columns += ["perplexity", "sentences/s", "parameters", "MB", "beams"]
         lines += [f"## {name}, {test_set['num_sentences']:,} sentences", ""]
-        lines += [f"- {sentence}" for sentence in test_set["verdicts"]]
+        lines += map(_item, test_set["verdicts"])
         lines += ["", *(f"    {line}" for line in table_lines([columns, *rows])), ""]
         lines += [
             "- p: how often chance alone would give so large a difference from the first run.",
@@ -321,8 +323,10 @@ def comparison_page(comparison: Comparison, *, shown: int | None = None) -> str:
         ]
         if not test_set["same_tokens"]:
             lines.append(
-                "- The runs split the references into different tokens, so their perplexities, "
-                "which are per token, cannot be compared."
+                _item(
+                    "The runs split the references into different tokens, so their perplexities, "
+                    "which are per token, cannot be compared."
+                )
             )
         if test_set["differences"]:
             lines += ["", "The sentences that differ most, with their chrF:"]
@@ -332,6 +336,13 @@ def comparison_page(comparison: Comparison, *, shown: int | None = None) -> str:
     machine = comparison["hardware"]
     place = machine.get("gpu", f"{machine['threads']} thread(s) of {machine['cpu']}")
     return "\n".join([*lines, f"The runs took turns at translating, on {place}.", ""])
+
+
+def _item(sentence: str) -> str:
+    """Return an item of a list in Markdown, in lines of at most 100 characters."""
+    return textwrap.fill(
+        f"- {sentence}", 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _cells(run: ComparedRun, row: RunScores) -> list[str]:
