@@ -136,7 +136,7 @@ def started(name, folder, port):
         yield
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        print(server.communicate(timeout=30)[0])  # seen if the test fails
 
 
 def command(name, port):
