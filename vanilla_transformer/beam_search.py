@@ -38,7 +38,7 @@ from transformers.utils import ModelOutput
 
 from .errors import NotFiniteError, RequestError, quoted
 from .generation_limits import CACHE, longest_sequence
-from .input_checks import check_ends
+from .input_checks import check_ends, check_mask
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
 from .ranges import EXTRA_TOKENS, Range
 from .search_settings import SearchSettings, search_settings
@@ -536,16 +536,13 @@ def _checked_inputs(
     mask = attention_mask
     if mask is None:
         mask = torch.ones(sources.shape[:2], dtype=torch.long, device=sources.device)
-    if mask.dim() != 2 or mask.shape != sources.shape[:2]:
+    rows, length = sources.shape[:2]  # of a single sentence, ids[None]
+    check_mask(mask, rows, length, "attention_mask")
+    valid = ((mask == 0) | (mask == 1)).all(1) & mask.any(1)  # (B,)
+    if mask.device.type == "cpu" and not valid.all():  # any other device would have to wait
         raise RequestError(
-            f"attention_mask has the shape {tuple(mask.shape)}, and the sources "
-            f"{tuple(sources.shape)}; give ids and mask of the shape (sentences, tokens), and "
-            "ids[None] for a single sentence."
-        )
-    if mask.device.type == "cpu" and not mask.any(1).all():
-        number = int(mask.any(1).int().argmin()) + 1
-        raise RequestError(
-            f"Sentence {number} has no tokens: its attention_mask is 0 everywhere; leave it out."
+            f"The attention_mask of sentence {int(valid.int().argmin()) + 1} must be 1 at its "
+            "tokens and 0 at padding; leave out a sentence without tokens."
         )
     return Inputs(input_ids, mask, encoder_outputs)
 

@@ -1,9 +1,8 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
 """Checks of a model's inputs, where the result would otherwise be wrong in silence.
 
-Types, shapes and ids outside of the vocabulary are errors of torch. A mask's values are checked on
-a CPU only, since reading them would stall any other device; there, all but 0 counts as 1. Only
-`check_generation` reads a mask on any device, once in a call of `generate`.
+Types, most shapes and ids outside of the vocabulary are errors of torch. As in transformers, any
+value of a mask but 0 counts as 1; to read them would stall a device.
 """
 
 import contextlib
@@ -53,10 +52,7 @@ def check_read(names: Iterable[str], reader: Callable[..., object]) -> None:
 
 
 def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) -> None:
-    """Refuse a mask that is not (B, T) ones and zeros; one of four dimensions is not checked.
-
-    The length T is None if it is not known without waiting for the device.
-    """
+    """Refuse a mask that is neither (B, T) nor of four dimensions; T may be unknown, None."""
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     if mask is None or traced or mask.dim() == 4:
         return
@@ -64,11 +60,6 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
     if len(shape) != 2 or shape != (rows, length or shape[1]):
         allowed = f"({rows}, {length or 'tokens'}), including the tokens in a cache"
         raise RequestError(f"{name} has the shape {shape}; allowed is {allowed}.")
-    if mask.device.type == "cpu" and not ((mask == 0) | (mask == 1)).all():
-        raise RequestError(
-            f"{name} holds other numbers than 1 (a token) and 0 (padding); give the tokenizer's "
-            "mask. A mask that is added to the scores must have four dimensions."
-        )
 
 
 def check_generation(
