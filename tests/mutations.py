@@ -211,6 +211,12 @@ MUTATIONS = [
         "test_paper.py::test_label_smoothing_in_training_and_plain_loss_in_evaluation",
     ),
     Mutation(
+        "generation_limits.py",
+        "torch.full_like(padding, -1)",
+        "padding",
+        "test_modeling.py::test_rows_hold_padding_alone_after_their_first_end",
+    ),
+    Mutation(
         "modeling_vanilla_transformer.py",
         "shifted = labels.roll(1, dims=1)",
         "shifted = labels.clone()",

@@ -23,7 +23,11 @@ from transformers import (
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
+from vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+    paper_beam_search,
+)
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.generation_limits import CACHE
 from vanilla_transformer.modeling_vanilla_transformer import (
@@ -813,6 +817,49 @@ def test_caller_may_pass_a_cache_of_the_target_alone(reverser):
     assert torch.equal(
         model.generate(**inputs, num_beams=4, past_key_values=DynamicCache()), expected
     )
+
+
+WAYS_TO_GENERATE = {
+    "greedy": {"num_beams": 1},
+    "sampling": {"do_sample": True, "num_beams": 1, "temperature": 2.0},
+    "beams": {"num_beams": 4},
+    "n best": {"num_beams": 4, "num_return_sequences": 3},
+    "beams that are sampled": {"num_beams": 3, "do_sample": True, "temperature": 2.0},
+    "the paper's search": {"num_beams": 4, "custom_generate": paper_beam_search},
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_GENERATE)
+@pytest.mark.parametrize("in_dict", [False, True])
+def test_rows_hold_padding_alone_after_their_first_end(reverser, way, in_dict):
+    model, inputs, _ = reverser
+    torch.manual_seed(0)
+    found = model.generate(**inputs, **WAYS_TO_GENERATE[way], return_dict_in_generate=in_dict)
+    sequences = found.sequences if in_dict else found
+    for row in sequences.flatten(0, -2).tolist():
+        words = row[1:] if row[0] == 1 else row
+        length = words.index(2) + 1
+        assert words[length:] == [0] * (len(words) - length)
+    assert (sequences == 0).any()
+
+
+@pytest.mark.parametrize("padding", [0, 7])
+def test_a_row_that_is_cut_gets_padding_and_no_end(reverser, padding):
+    model, inputs, _ = reverser
+    criteria = [lambda ids, _: torch.full((len(ids),), ids.size(1) > 2) & (ids[:, 1] < 8)]
+    options = {"num_beams": 2, "stopping_criteria": criteria, "pad_token_id": padding}
+    for row in model.generate(**inputs, **options, suppress_tokens=[0, 1, 2, 3]).tolist():
+        assert 2 not in row
+
+
+def test_without_an_end_rows_stay_as_they_are(reverser):
+    model, inputs, _ = reverser
+    endless = copy.deepcopy(model)
+    endless.config.eos_token_id = endless.generation_config.eos_token_id = None
+    for beams in (1, 2):
+        found = endless.generate(**inputs, num_beams=beams, max_new_tokens=6)
+        assert found.size(1) == 7
+        assert not (found == 0).any()
 
 
 def test_generation_can_be_streamed(reverser):

@@ -1,5 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""`generate` of transformers: its cache, and the paper's limit on the length (Section 6.1).
+"""`generate` of transformers: its cache, its padding, and the paper's limit on the length (6.1).
 
 Only a limit that is set replaces it. `Seq2SeqTrainer` fills the model's own generation config with
 all defaults of the host, among them a `max_length` of 20; that must not cut translations short. It
@@ -8,6 +8,7 @@ also pads predictions to a `max_new_tokens` of that config, so a new model has n
 
 from typing import Any
 
+import torch
 from transformers import (
     Cache,
     DynamicCache,
@@ -86,6 +87,17 @@ class LimitedGenerationMixin(GenerationMixin):
         rest.pop("labels", None)  # from Seq2SeqTrainer, with predict_with_generate
         check_generation(prepared, kwargs, is_own=generation_config is None)
         return prepared, rest
+
+    def _beam_search(self, *args: Any, generation_config: GenerationConfig, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Fill rows after their end with padding; transformers takes an id of 0 for none."""
+        padding: Any = generation_config._pad_token_tensor
+        if padding is not None:
+            generation_config._pad_token_tensor = torch.full_like(padding, -1)  # of no token
+        output: Any = super()._beam_search(*args, generation_config=generation_config, **kwargs)  # type: ignore[misc]  # untyped there
+        sequences = getattr(output, "sequences", output)
+        if padding is not None:
+            sequences.masked_fill_(sequences < 0, padding)
+        return output
 
     def _prepare_generated_length(
         self, generation_config: GenerationConfig, *args: Any, **kwargs: Any
