@@ -343,6 +343,83 @@ def test_generated_length_is_limited_by_default_to_source_plus_50():
         assert model.generate(ids, **never).size(1) == max_length
 
 
+# ------------------------------------------------------------------------------- labels with gaps
+
+
+def with_gaps(labels, places, width):
+    """Return the labels of each row at its places in order, (B, width), and -100 elsewhere."""
+    found = labels.new_full((len(labels), width), -100)
+    for row, (ids, columns) in enumerate(zip(labels.tolist(), places, strict=True)):
+        ids = [number for number in ids if number != -100]
+        found[row, columns[: len(ids)]] = torch.tensor(ids)
+    return found
+
+
+GAPS = {
+    "left": [[3, 4, 5, 6, 7], [5, 6, 7], [7]],
+    "right": [[0, 1, 2, 3, 4], [0, 1, 2], [0]],
+    "middle": [[0, 2, 3, 6, 7], [1, 4, 7], [3]],
+}
+
+
+@implementations
+@pytest.mark.parametrize("variant", ["paper", "learned positions", "norm first"])
+@pytest.mark.parametrize("gaps", GAPS)
+@pytest.mark.parametrize("filler", [-100, 0])
+def test_labels_may_have_gaps_anywhere(gaps, filler, variant, attention):
+    model = tiny_model(attention=attention, **VARIANTS[variant])
+    ids = torch.randint(4, 31, (3, 5), generator=torch.Generator().manual_seed(3))
+    lengths = torch.tensor([5, 3, 1])
+    labels = ids.masked_fill(torch.arange(5) >= lengths[:, None], -100)
+    spread = with_gaps(labels, GAPS[gaps], 8)
+    inputs = batch()
+    del inputs["decoder_input_ids"]
+    found, losses, logits = [], [], []
+    for given in (labels, spread.masked_fill(spread == -100, filler)):
+        for mode in (model.train(), model.eval()):
+            mode.zero_grad()
+            output = mode(**inputs, labels=given)
+            output.loss.backward()
+            found.append([p.grad.clone() for p in mode.parameters()])
+            losses.append(output.loss)
+        logits.append(output.logits[given > 0])
+    assert_close(torch.stack(losses[:2]), torch.stack(losses[2:]))
+    assert_close(logits[0], logits[1])  # at the place of each label
+    for one, other in zip(found[:2], found[2:], strict=True):
+        for gradient, expected in zip(one, other, strict=True):
+            assert_close(gradient, expected)
+
+
+@implementations
+def test_padding_on_the_right_gives_what_given_inputs_give_to_the_bit(attention):
+    model = tiny_model(attention=attention).train()
+    inputs, labels = training_batch(), GOOD["labels"]
+    inputs = {name: tensor[:2] for name, tensor in inputs.items() if name != "labels"}
+    shifted = model.prepare_decoder_input_ids_from_labels(labels)
+    assert shifted.tolist() == [[1, 4, 7, 9], [1, 8, 2, 0]]
+    gradients_of = []
+    for made in ({}, {"decoder_input_ids": shifted}):
+        model.zero_grad()
+        model(**inputs, labels=labels, **made).loss.backward()
+        gradients_of.append([p.grad.clone() for p in model.parameters()])
+    assert all(map(torch.equal, *gradients_of))
+
+
+def test_a_decoder_mask_may_come_with_labels_padded_on_the_left():
+    model, labels = tiny_model(), GOOD["labels"]
+    inputs = {name: GOOD[name] for name in ("input_ids", "attention_mask")}
+    left = with_gaps(labels, [[0, 1, 2, 3], [2, 3]], 4)
+    found = model(**inputs, labels=left, decoder_attention_mask=(left != -100).long())
+    assert_close(found.loss, model(**inputs, labels=labels).loss)
+
+
+def test_gaps_in_labels_need_no_branch_on_data():
+    model = tiny_model()
+    forward = torch.compile(model, backend="eager", fullgraph=True)
+    inputs = training_batch()
+    assert_close(forward(**inputs).loss, model(**inputs).loss)
+
+
 # --------------------------------------------------------------------------- training, compilation
 
 
@@ -860,6 +937,18 @@ def test_without_an_end_rows_stay_as_they_are(reverser):
         found = endless.generate(**inputs, num_beams=beams, max_new_tokens=6)
         assert found.size(1) == 7
         assert not (found == 0).any()
+
+
+@pytest.mark.parametrize("way", ["greedy", "beams", "the paper's search"])
+def test_outputs_as_labels_have_the_loss_of_the_text(reverser, way):
+    model, inputs, _ = reverser
+    rows = model.generate(**inputs, **WAYS_TO_GENERATE[way])
+    texts = [torch.tensor([*text, 2]) for text in translations(rows)]
+    labels = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=-100)
+    expected, found = model(**inputs, labels=labels).loss, rows[:, 1:]
+    for filler in (0, -100):  # padding is no target either
+        own = found.masked_fill(found == 0, filler)
+        assert_close(model(**inputs, labels=own).loss, expected)
 
 
 def test_generation_can_be_streamed(reverser):

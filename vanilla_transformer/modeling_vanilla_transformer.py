@@ -571,7 +571,8 @@ class VanillaTransformerForConditionalGeneration(
             cache: Keys and values of earlier target positions.
             inputs_embeds: Unscaled embeddings instead of source ids, (B, S, d).
             decoder_inputs_embeds: Unscaled embeddings instead of target ids, (B, T, d).
-            labels: Gold target ids, not shifted, (B, T), -100 where there is none.
+            labels: Gold target ids, not shifted, (B, T), -100 or padding where there is none. With
+                gaps among them, states and attentions of the decoder are returned without gaps.
             use_cache: Return the cache for the next step; never with labels.
             return_logits: Whether to compute the logits. None: not in training with labels, where
                 the loss avoids this largest of all tensors, but always for a tuple.
@@ -584,10 +585,17 @@ class VanillaTransformerForConditionalGeneration(
             `logits`, (B, T, V), and `loss` in nats per label: smoothed in training mode, plain in
             evaluation mode (its exponential is the paper's perplexity). The rest as the base model.
         """
+        order = None
         if labels is not None:
             use_cache = False
+            if self.config.pad_token_id in self.config.ids_outside_of_text():  # it ends no sentence
+                labels = labels.masked_fill(labels == self.config.pad_token_id, -100)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+                order = (labels == -100).long().argsort(dim=1, stable=True)  # (B, T), gaps last
+                packed = labels.gather(1, order)
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(packed)
+                if decoder_attention_mask is not None and decoder_attention_mask.dim() == 2:
+                    decoder_attention_mask = decoder_attention_mask.gather(1, order)
         outputs = self.model(
             input_ids,
             attention_mask=attention_mask,
@@ -601,6 +609,9 @@ class VanillaTransformerForConditionalGeneration(
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state  # (B, T, d)
+        if order is not None:  # back to where the labels stand
+            places = order.argsort(dim=1).to(hidden_states.device)[..., None]
+            hidden_states = hidden_states.gather(1, places.expand_as(hidden_states))
         loss = logits = None
         return_dict = self.config.return_dict if return_dict is None else return_dict
         if return_logits is None:  # a tuple without them would have others in their place
@@ -618,7 +629,7 @@ class VanillaTransformerForConditionalGeneration(
         return output if return_dict else output.to_tuple()
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Return the decoder's input: the target offset by one position (Section 3.1), (B, T)."""
+        """Return right-padded labels offset by one position, the decoder's input (Section 3.1)."""
         shifted = labels.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
