@@ -721,7 +721,10 @@ WRONG_MASKS = {
     "one row": lambda mask: mask[:1],
 }
 WRONG_INPUTS = {  # and the fragment of a message, most of them of torch
-    "no target": ({"decoder_input_ids": None, "labels": None}, "Decoder needs either ids or"),
+    "no target": (
+        {"decoder_input_ids": None, "labels": None},
+        r"Decoder needs .* label_smoothing_factor.* DataCollatorForSeq2Seq\(.*model=model\)",
+    ),
     "no source": ({"input_ids": None}, "Encoder needs either ids or embeddings"),
     "two sources": ({"inputs_embeds": EMBEDS}, "Encoder needs either ids or embeddings"),
     "ids beyond the vocabulary": ({"input_ids": torch.tensor([[4, 31, 2]] * 2)}, "out of range"),

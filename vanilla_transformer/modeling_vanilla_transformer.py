@@ -362,8 +362,10 @@ class Stack(VanillaTransformerPreTrainedModel):
         """Add embeddings times sqrt(d_model) (Section 3.4) and positional encodings, (B, T, d)."""
         name = type(self).__name__
         if (input_ids is None) == (inputs_embeds is None):
-            needed = "either ids or embeddings; the target's are decoder_input_ids or labels"
-            raise RequestError(f"{name} needs {needed}.")
+            raise RequestError(
+                f"{name} needs either ids or embeddings. With label_smoothing_factor Trainer takes "
+                "the labels, so collate with DataCollatorForSeq2Seq(tokenizer, model=model)."
+            )
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         rows, length, _ = inputs_embeds.shape
