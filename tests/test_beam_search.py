@@ -550,7 +550,7 @@ def test_padded_prefixes_are_refused_within_generate(model, batch):
     [
         ({"do_sample": True}, "which the paper's search does not have"),
         ({"no_repeat_ngram_size": 2}, "which the paper's search does not have"),
-        ({"max_time": 3.0}, "which the paper's search does not have"),
+        ({"max_time": 3.0}, "Got max_time, which would cut translations in silence"),
         ({"output_scores": True}, "Got output_scores, which the paper's search does not have"),
         ({"prompt_lookup_num_tokens": 2}, "which the paper's search does not have"),
         ({"stopping_criteria": [MaxLengthCriteria(4)]}, "Got MaxLengthCriteria, which"),

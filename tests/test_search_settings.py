@@ -1,13 +1,16 @@
 """Every door to a search finds the same translations, whatever a generation config holds."""
 
 import dataclasses
+import json
 
 import pytest
 from test_pipeline import make_model, run_directory  # noqa: F401, a fixture
 from transformers import GenerationConfig
 
 from vanilla_transformer import beam_search, paper_beam_search, translate
+from vanilla_transformer.batch_translation import beyond_paper_search
 from vanilla_transformer.convert import engines
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.recipes.recipe import make_recipe
@@ -20,6 +23,7 @@ from vanilla_transformer.storage.saved_model import load_saved_model
 from vanilla_transformer.train import comparing, score_run
 from vanilla_transformer.train.run import _save_search
 from vanilla_transformer.train.select_checkpoints import recipe_search
+from vanilla_transformer.translation.many_texts import translate_nbest
 
 TEXTS = ["a", "one two three", "Grün, 你好!"]
 KINDS = {
@@ -138,3 +142,127 @@ def test_settings_are_the_calls_then_the_models_then_the_papers():
 )
 def test_settings_of_other_searches_are_those_that_change_something(settings, others):
     assert settings_of_other_searches(settings) == others
+
+
+# Every setting of transformers' generation config, with a value that is not its default, and what
+# `translate` does if a file holds it: whether it leaves the translations as they are, whether
+# `generate` decodes, or what the refusal says. A number limits or shapes what is asked for.
+NOTHING, GENERATE = "changes nothing", "is left to generate"
+HOSTS_SETTINGS = {
+    **{"num_beams": (2, "is read"), "suppress_tokens": ([0, 1, 3, 101], "is read")},
+    **{"length_penalty": (3.0, "is read"), "early_stopping": (True, "is read")},
+    **{"num_return_sequences": (2, "num_return_sequences"), "eos_token_id": ([2, 9], "is read")},
+    **{"pad_token_id": (4, "is read"), "decoder_start_token_id": (4, "is read")},
+    # transformers writes limits of its own, and each has the paper's instead.
+    **{"max_length": (3, NOTHING), "max_new_tokens": (2, NOTHING)},
+    **{"bad_words_ids": ([[0]], NOTHING), "forced_eos_token_id": (2, NOTHING)},
+    **{"renormalize_logits": (True, NOTHING), "remove_invalid_values": (True, NOTHING)},
+    **{"bos_token_id": (5, NOTHING), "use_cache": (False, NOTHING), "low_memory": (True, NOTHING)},
+    **{"cache_implementation": ("static", NOTHING), "cache_config": ({"a": 1}, NOTHING)},
+    **{"max_cache_len": (4, NOTHING), "disable_compile": (True, NOTHING)},
+    **{"prefill_chunk_size": (1, NOTHING), "continuous_batching_config": ({}, NOTHING)},
+    **{"compile_config": ({"mode": "default"}, "compile_config")},
+    **{"output_attentions": (True, NOTHING), "output_hidden_states": (True, NOTHING)},
+    **{"output_scores": (True, NOTHING), "output_logits": (True, NOTHING)},
+    **{"return_dict_in_generate": (True, NOTHING), "diversity_penalty": (0.5, NOTHING)},
+    **{"temperature": (2.0, NOTHING), "top_k": (2, NOTHING), "top_p": (0.5, NOTHING)},
+    **{"min_p": (0.5, NOTHING), "top_h": (0.5, NOTHING), "typical_p": (0.5, NOTHING)},
+    **{"epsilon_cutoff": (0.1, NOTHING), "eta_cutoff": (0.1, NOTHING)},
+    **{"is_assistant": (True, NOTHING), "num_assistant_tokens": (3, NOTHING)},
+    **{"num_assistant_tokens_schedule": ("heuristic", NOTHING)},
+    **{"assistant_confidence_threshold": (0.1, NOTHING), "assistant_lookbehind": (2, NOTHING)},
+    **{"target_lookbehind": (2, NOTHING), "assistant_ensemble_weight": (0.5, NOTHING)},
+    **{"max_matching_ngram_size": (1, NOTHING), "speculation_type": ("dflash", NOTHING)},
+    **{"_from_model_config": (True, NOTHING), "transformers_version": ("5.0.0", NOTHING)},
+    **{"do_sample": (True, GENERATE), "min_length": (5, GENERATE), "min_new_tokens": (5, GENERATE)},
+    **{"repetition_penalty": (1.5, GENERATE), "encoder_repetition_penalty": (1.5, GENERATE)},
+    **{"no_repeat_ngram_size": (1, GENERATE), "encoder_no_repeat_ngram_size": (1, GENERATE)},
+    **{"forced_bos_token_id": (7, GENERATE), "begin_suppress_tokens": ([8], GENERATE)},
+    **{"exponential_decay_length_penalty": ([1, 2.0], GENERATE)},
+    **{"sequence_bias": ([[[8], 1.0]], GENERATE), "num_beam_groups": (2, GENERATE)},
+    **{"watermarking_config": ({"greenlist_ratio": 0.25}, GENERATE)},
+    **{"max_time": (60.0, "max_time"), "stop_strings": (["a"], "stop_strings")},
+    **{"use_mtp": (True, "use_mtp"), "token_healing": (True, "token_healing")},
+    **{"guidance_scale": (2.0, "guidance_scale"), "penalty_alpha": (0.6, "penalty_alpha")},
+    **{"dola_layers": ("low", "dola_layers"), "constraints": ([[5]], "constraints")},
+    **{"force_words_ids": ([[5]], "force_words_ids")},
+    **{"prompt_lookup_num_tokens": (2, "prompt_lookup_num_tokens")},
+    **{"assistant_early_exit": (1, "assistant_early_exit")},
+}
+# Together with these, which do change something.
+TOGETHER = [
+    {"num_beam_groups": 2, "num_beams": 4, "diversity_penalty": 0.5},
+    {"low_memory": True, "num_beams": 2, "min_length": 3},
+    {"cache_implementation": "quantized", "min_length": 3},
+    {"repetition_penalty": "high"},
+    {"max_time": 60.0, "min_length": 3},
+]
+
+
+@pytest.fixture(scope="module")
+def translated_with(tokenizer, tmp_path_factory):
+    """Return a function that writes settings to a model's folder and translates as commands do."""
+    folder = tmp_path_factory.mktemp("settings")
+    make_model(len(tokenizer)).float().save_pretrained(folder)
+    path = folder / "generation_config.json"
+    own = json.loads(path.read_text())
+
+    def run(settings):
+        path.write_text(json.dumps({**own, **settings}))
+        model = load_saved_model(folder)
+        return model, list(translate(model, tokenizer, TEXTS))
+
+    return run
+
+
+def test_every_setting_of_the_hosts_has_its_place():
+    assert set(GenerationConfig().to_dict()) <= set(HOSTS_SETTINGS)
+
+
+@pytest.mark.parametrize("name", HOSTS_SETTINGS)
+def test_a_setting_is_honoured_or_refused_by_name_or_changes_nothing(name, translated_with):
+    value, place = HOSTS_SETTINGS[name]
+    if place not in ("is read", NOTHING, GENERATE):
+        with pytest.raises(RequestError, match=place):
+            translated_with({name: value})
+        return
+    model, found = translated_with({name: value})
+    assert len(found) == len(TEXTS)
+    assert (place == GENERATE) == bool(beyond_paper_search(model, {}))
+    if place == NOTHING:
+        assert found == translated_with({})[1]
+
+
+def test_a_limit_on_the_time_is_refused_wherever_it_stands(translated_with, tokenizer):
+    model, _ = translated_with({})
+    for given in ({"max_time": 9.0}, {"generation_config": GenerationConfig(max_time=9.0)}):
+        with pytest.raises(RequestError, match="max_time"):
+            list(translate(model, tokenizer, TEXTS, **given))
+
+
+@pytest.mark.parametrize("settings", TOGETHER)
+def test_settings_that_generate_refuses_are_named(settings, translated_with):
+    with pytest.raises(RequestError, match="|".join(settings)):
+        translated_with(settings)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, (_, place) in HOSTS_SETTINGS.items() if place == GENERATE]
+)
+def test_the_papers_search_in_generate_refuses_other_searches_by_name(name, tokenizer):
+    model = make_model(len(tokenizer)).float()
+    value = HOSTS_SETTINGS[name][0]
+    if name == "watermarking_config":
+        value = GenerationConfig(watermarking_config=value).watermarking_config
+    setattr(model.generation_config, name, value)
+    with pytest.raises(RequestError, match=rf"\b{name}\b.*which the paper's search does not have"):
+        model.generate(
+            tokenizer("a", return_tensors="pt")["input_ids"], custom_generate=paper_beam_search
+        )
+
+
+def test_a_prefix_and_alignments_work_with_the_settings_of_opus_models(translated_with, tokenizer):
+    model, expected = translated_with(KINDS["OPUS"])
+    options = {"prefix": expected[1][:1], "return_alignments": True}
+    (found,) = translate_nbest(model, tokenizer, TEXTS[1:2], **options)
+    assert found[0].text.startswith(expected[1][:1])

@@ -184,7 +184,8 @@ def generate_ids(
         ValueError: An argument needs the paper's search, which cannot be used.
     """
     options = {name: value for name, value in generation_kwargs.items() if value is not None}
-    if not beyond_paper_search(model, options):
+    beyond = beyond_paper_search(model, options)
+    if not beyond:
         if "prefix" in options:
             options["prefix"] = [options["prefix"]] * input_ids.size(0)
         return beam_search(model, input_ids, attention_mask, **_search_options(options))
@@ -204,9 +205,12 @@ def generate_ids(
         criteria = options.get("stopping_criteria") or []
         options["stopping_criteria"] = StoppingCriteriaList([*criteria, SourceLengthLimit(most)])
     with evaluation_mode(model), torch.inference_mode():
-        output = model.generate(  # type: ignore[operator]  # GenerationMixin's
-            input_ids=input_ids, attention_mask=attention_mask, **options
-        )
+        try:
+            output = model.generate(  # type: ignore[operator]  # GenerationMixin's
+                input_ids=input_ids, attention_mask=attention_mask, **options
+            )
+        except (ImportError, NotImplementedError, TypeError, ValueError) as error:
+            raise RequestError(f"Got {', '.join(beyond)}, and generate fails: {error}") from error
     sequences = getattr(output, "sequences", output)
     sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))[..., 1:]  # (B, n, T)
     scores = getattr(output, "sequences_scores", None)  # only from a beam search
@@ -234,11 +238,9 @@ def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> l
     if len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
         beyond.append("a model on several devices")
     others = {name: value for name, value in options.items() if name not in SEARCH_OPTIONS}
-    config = model.generation_config
-    saved = {name: getattr(config, name, None) for name in type(config)().to_dict()}
-    if all(len(word) == 1 for word in saved["bad_words_ids"] or ()):
-        del saved["bad_words_ids"]  # the search suppresses single ids
-    by_config = (f"{name} of the generation config" for name in settings_of_other_searches(saved))
+    configs = (model.generation_config, options.get("generation_config"))
+    saved = [name for config in configs if config for name in settings_of_other_searches(config)]
+    by_config = (f"{name} of the generation config" for name in saved)
     return [*beyond, *settings_of_other_searches(others), *by_config]
 
 

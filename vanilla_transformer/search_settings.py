@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Settings that a generation config may hold.
 SAVED = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences", "suppress_tokens")
 # And those that do not change which translation a beam search finds: caches, outputs, and numbers
-# for sampling and assistants, which are read only if those are asked for.
+# for sampling and assistants, which are read only if those are asked for. Others need `generate`.
 _READ_OR_WITHOUT_EFFECT = {
     *(*SAVED, "max_new_tokens", "max_length"),
     *("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id"),
@@ -92,12 +92,18 @@ def search_settings(
     return SearchSettings(**chosen, max_extra_tokens=max_extra_tokens)
 
 
-def settings_of_other_searches(settings: Mapping[str, Any]) -> list[str]:
+def settings_of_other_searches(settings: Mapping[str, Any] | GenerationConfig) -> list[str]:
     """Return the names of settings that change what is found, and that the paper's search lacks.
 
     Args:
-        settings: Arguments of `generate`, or what a generation config holds.
+        settings: Arguments of `generate`, or a generation config, whose single bad ids are read.
     """
+    if not isinstance(settings, Mapping):
+        words, names = settings.bad_words_ids or (), type(settings)().to_dict()
+        read = "bad_words_ids" if all(len(word) == 1 for word in words) else None
+        settings = {name: getattr(settings, name, None) for name in names if name != read}
+    if settings.get("max_time") is not None:
+        raise RequestError("Got max_time, which would cut translations in silence; leave it out.")
     return [
         name
         for name, value in settings.items()

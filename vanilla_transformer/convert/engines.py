@@ -21,7 +21,7 @@ from ..batch_translation import SourceLengthLimit
 from ..errors import RequestError
 from ..generation_limits import CACHE
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
-from ..search_settings import search_settings
+from ..search_settings import search_settings, settings_of_other_searches
 from ..storage.cpu_threads import usable_cores
 from ..storage.reading import read_json
 from ..storage.saved_model import read_config, read_generation_config
@@ -93,6 +93,9 @@ class CTranslate2Engine(torch.nn.Module):
         self.target_tokens = read_json(_vocabulary(directory, "target"), list[str])
         self.ids = {token: number for number, token in enumerate(self.target_tokens)}
         self.generation_config = _search_settings(directory)
+        if unsupported := unsupported_settings(self.generation_config):
+            names = ", ".join(unsupported)
+            raise RequestError(f"{directory}/generation_config.json has {names}; leave them out.")
         self.longest = read_json(directory / "config.json", _Config)["max_position_embeddings"]
         # The export has a table of positions, whatever encoding the model has.
         self.config = SimpleNamespace(
@@ -132,10 +135,10 @@ class CTranslate2Engine(torch.nn.Module):
         Returns:
             Target ids with the start symbol, padded on the right, (B * n, T).
         """
-        if early_stopping is False:
+        if early_stopping in (False, "never"):  # transformers' name for the same
             raise RequestError(
-                "Got early_stopping=False, a rule that CTranslate2 does not have; leave it out, or "
-                "translate with the model itself."
+                f"Got early_stopping={early_stopping}, a rule that CTranslate2 does not have; "
+                "leave it out, or translate with the model itself."
             )
         config = self.generation_config
         if max_new_tokens is None:
@@ -226,6 +229,11 @@ class CTranslate2Engine(torch.nn.Module):
             [[self.ids[token] for token in hypothesis] for hypothesis in result.hypotheses]
             for result in results
         ]
+
+
+def unsupported_settings(config: GenerationConfig) -> list[str]:
+    """Return the names of a generation config's settings that CTranslate2's search lacks."""
+    return [name for name in settings_of_other_searches(config) if name != "bad_words_ids"]
 
 
 def never_produced(config: GenerationConfig) -> list[list[int]]:

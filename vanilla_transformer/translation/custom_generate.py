@@ -27,7 +27,7 @@ from ..errors import RequestError
 from ..generation_limits import CACHE_NAMES
 from ..input_checks import READ_ON_THE_WAY
 from ..ranges import EXTRA_TOKENS
-from ..search_settings import SAVED
+from ..search_settings import SAVED, settings_of_other_searches
 
 # Inputs that `generate` would hand to the model, and that this search reads.
 _READ_INPUTS = {"attention_mask", "decoder_attention_mask", "decoder_input_ids", "encoder_outputs"}
@@ -61,6 +61,7 @@ def paper_beam_search(
     config = generation_config
     parts = (*logits_processor, *stopping_criteria)
     foreign = {type(part).__name__ for part in parts if not _is_read(config, part)}
+    foreign.update(settings_of_other_searches(config))
     mode = config.get_generation_mode()
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH):
         foreign.add(mode.value)

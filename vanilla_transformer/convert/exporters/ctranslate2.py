@@ -30,7 +30,7 @@ from ...modeling_vanilla_transformer import (
 )
 from ...storage.atomic import folder_written_aside
 from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
-from ..engines import CTranslate2Engine
+from ..engines import CTranslate2Engine, unsupported_settings
 from ..verification import (
     check_equal,
     foreign_tensors,
@@ -44,13 +44,6 @@ from .source import bounded_generation_config, export_tokenizer, load_source
 logger = logging.getLogger(__name__)
 
 TOLERANCE = 1e-4  # of log-probabilities, for float32 rounding in another order
-# Settings of a generation config that our engine does not pass on; None is neutral too.
-_WITHOUT_EFFECT: dict[str, object] = {
-    **{"repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "do_sample": False},
-    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), 0),
-    **dict.fromkeys(("min_new_tokens", "min_length"), 0),
-    **{"begin_suppress_tokens": [], "forced_bos_token_id": None},
-}
 # Types of stored weights, and the allowed difference of log-probabilities from the model's, in
 # nats: of every token in float32, otherwise on average. On random sources, a Transformer of 7
 # million parameters differed by 0.006 in bfloat16 and 0.013 in int8; a misplaced tensor costs
@@ -317,9 +310,9 @@ def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None
         if eos is None or (isinstance(eos, list) and len(eos) != 1):
             obstacles.append(f"eos_token_id={eos}; allowed one id")
             break
-    for name, neutral in _WITHOUT_EFFECT.items():
-        if (value := getattr(search, name, None)) not in (None, neutral):
-            obstacles.append(f"{name}={value} in its generation config, which the engine lacks")
+    for name in unsupported_settings(search):
+        value = getattr(search, name)
+        obstacles.append(f"{name}={value} in its generation config, which the engine lacks")
     obstacles += foreign_tensors(model)
     if obstacles:
         got = "; got ".join(obstacles)
