@@ -240,10 +240,10 @@ def test_quoted_cells_of_a_table_are_translated_and_the_table_stays_one(
 
 def test_titles_and_a_header_above_a_numbered_column_stay(run, loud, tmp_path, capsys):
     path = tmp_path / "table.csv"
-    path.write_text("Export 2024,,\nid,a text,\n1,ein,\n2,alt,\n")
+    path.write_text("Export 2024,,\n\nid,a text,\n1,ein,\n\n2,alt,\n\n")
     lines, _ = translated(capsys, run, path, "--csv", "2")
-    assert lines[:2] == ["Export 2024,,", "id,a text,,translation"]
-    assert lines[2:] == ["1,ein,,EIN\t!", "2,alt,,ALT\t!"]
+    assert lines[:3] == ["Export 2024,,", "", "id,a text,,translation"]
+    assert lines[3:] == ["1,ein,,EIN\t!", "", "2,alt,,ALT\t!", ""]
 
 
 @pytest.mark.parametrize(

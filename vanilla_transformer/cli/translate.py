@@ -299,7 +299,8 @@ def _rows(
     with errors_naming(name), damage_naming(name):
         dialect, skipped, place, rows = _split_table(stream, name, table)
         for number, row in enumerate(rows, start=1):
-            if number <= skipped:  # titles, and at last the header
+            # Titles, and at last the header; an empty line, such as the last of a file.
+            if number <= skipped or not row.text.strip():
                 last = f"{dialect.separator}translation" if number == skipped else ""
                 yield _Row(f"{row.text}{last}", [])
                 continue
