@@ -86,10 +86,7 @@ def check_generation(
 
 
 def check_ends(suppressed: object, ends: int | Sequence[int] | None) -> None:
-    """Refuse a generation config that suppresses all the ids that end a sentence.
-
-    A config that got the tokenizer's `eos_token_id` after the model was made may have done so.
-    """
+    """Refuse a generation config that suppresses all the ids that end a sentence."""
     ends = [ends] if isinstance(ends, int) else ends
     if ends and isinstance(suppressed, (list, tuple)) and set(ends) <= set(suppressed):
         raise RequestError(

@@ -10,6 +10,7 @@ the layers' masks are described at Eq. 1. The memory is the encoder's output.
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, Unpack
 
@@ -23,7 +24,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as DecoderOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import can_return_tuple, logging
+from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -32,8 +33,6 @@ from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
 from .input_checks import Flags, check_mask, check_read
 from .loss import is_only_weight, smoothed_cross_entropy
-
-logger = logging.get_logger(__name__)
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
@@ -325,15 +324,12 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return super().resize_token_embeddings(*args, **kwargs)
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """Save as transformers does, and warn once of an attention of the user's."""
+        """Save as transformers does, and warn of an attention of the user's."""
         name = self.config._attn_implementation
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)
-        owner = str(attend.__module__).split(".")[0]
-        if owner not in ("transformers", __name__.split(".")[0]):
-            logger.warning_once(
-                f"The attention {name!r} is not saved with the model; without "
-                f"from_pretrained(..., attn_implementation={name!r}) it will be Eq. 1."
-            )
+        if str(attend.__module__).split(".")[0] not in ("transformers", __name__.split(".")[0]):
+            remedy = f"give from_pretrained attn_implementation={name!r}, or it will be Eq. 1"
+            warnings.warn(f"The attention {name!r} is not saved; {remedy}.", stacklevel=2)
         super().save_pretrained(*args, **kwargs)
 
 
@@ -573,8 +569,7 @@ class VanillaTransformerForConditionalGeneration(
             cache: Keys and values of earlier target positions.
             inputs_embeds: Unscaled embeddings instead of source ids, (B, S, d).
             decoder_inputs_embeds: Unscaled embeddings instead of target ids, (B, T, d).
-            labels: Gold target ids, not shifted, (B, T), -100 or padding where there is none. With
-                gaps among them, states and attentions of the decoder are returned without gaps.
+            labels: Gold target ids, not shifted, (B, T), -100 or padding where there is none.
             use_cache: Return the cache for the next step; never with labels.
             return_logits: Whether to compute the logits. None: not in training with labels, where
                 the loss avoids this largest of all tensors, but always for a tuple.

@@ -48,11 +48,7 @@ class Range:
         return f"{number}, {lower} and {'less than' if self.below else 'at most'} {self.most}"
 
     def check(self, **arguments: object) -> None:
-        """Refuse values outside of the range.
-
-        Raises:
-            ValueError: An argument is outside.
-        """
+        """Refuse values outside of the range with a ValueError."""
         for name, value in arguments.items():
             if value not in self:
                 raise RequestError(f"Got {name}={quoted(value)}; it must be {self}.")

@@ -34,11 +34,7 @@ _READ_OR_WITHOUT_EFFECT = {
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings of a search, as `beam_search` describes them; the defaults are the paper's.
-
-    Raises:
-        ValueError: A setting is out of range.
-    """
+    """Settings of a search, as `beam_search` describes and checks them, with its defaults."""
 
     num_beams: int = 4
     length_penalty: float = 0.6

@@ -118,8 +118,8 @@ def print_scores(scores: Mapping[str, "TestScores"]) -> None:
         return
     rows = {}
     for name, result in scores.items():
-        copied = result.get("copy_baseline", {}).get("exact_match")
-        rows[name] = {**result, "copied": copied, "sentences": result.get("num_sentences")}
+        copies = result.get("copy_baseline", {}).get("exact_match")
+        rows[name] = {**result, "copied": copies, "sentences": result.get("num_sentences")}
     measured = [name for name in MEASURES if any(name in result for result in scores.values())]
     copied = ["copied"] if "exact_match" in measured else []
     _print_table(rows, [*measured, *copied, "perplexity", "sentences"])

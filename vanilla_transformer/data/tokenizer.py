@@ -60,7 +60,7 @@ def make_tokenizer(
     split_digits: bool = False,
     normalize_text: bool = True,
     show_progress: bool = True,
-) -> PreTrainedTokenizerBase:
+) -> PreTrainedTokenizerFast:
     """Make a tokenizer of a kind, from texts if it is to be learned.
 
     Args:
@@ -132,7 +132,7 @@ def symbol_tokenizer(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
     return _wrapped(backend)
 
 
-def given_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """Return a tokenizer of a user's own, which appends its end to every text.
 
     Args:
@@ -152,6 +152,8 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerBase:
                 f"tokenizer: got {quoted(str(path))}; it must be {', '.join(KINDS)}, a .txt file "
                 f"of symbols, a tokenizer.json, or the folder of a tokenizer ({error})."
             ) from error
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise RequestError(f"tokenizer: {path} has no tokenizer.json; give a tokenizer with one.")
     if None in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         raise RequestError(
             f"tokenizer: got {path}, whose padding is {tokenizer.pad_token} and whose end is "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ..errors import RequestError, quoted
 from ..storage.extras import require
@@ -94,7 +94,7 @@ def measure_metric(name: str, target_language: str) -> Metric:
     return CHRF() if name == "chrf" else derived[name](target_language)
 
 
-def reference_streams(references: References) -> list[list[str | None]]:
+def reference_streams(references: References) -> list[list[Any]]:
     """Return references as sacreBLEU takes them: one list for each place, None where there is none.
 
     Args:
