@@ -25,6 +25,7 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 PAGES = (
     *("README.md", "training/README.md", "training/serving.md"),
+    "training/other_tasks.md",
     *("training/diagnosis.md", "training/diagnosis.zh-CN.md"),
     *("training/benchmarks/README.md", "vanilla_transformer/convert/README.md"),
 )
@@ -208,6 +209,7 @@ OF_RUNS: dict[str, Callable[[Metrics], str]] = {
     "BLEU": _each_set("bleu", 1),
     "chrF": _each_set("chrf", 1),
     "Exact match, %": _each_set("exact_match", 1),
+    "Token error rate, %": _each_set("ter", 1),
     "Perplexity": _each_set("perplexity", 2),
     "Seed": lambda metrics: str(metrics["seed"]),
     "Commit": lambda metrics: metrics["git_commit"][:7],
