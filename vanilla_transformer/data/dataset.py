@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -371,11 +371,14 @@ class PairCollator:
         vocab_size: size of the model's vocabulary, to refuse other ids here: on a GPU they fail
             with an assertion that does not name them. None for no check.
         target_vocab_size: the same for `labels`, if targets have their own vocabulary.
+        shift: the model's function from labels to `decoder_input_ids`, so that it need not look for
+            gaps among the labels, which rows of tokens do not have. None for none.
     """
 
     pad_token_id: int = 0
     vocab_size: int | None = None
     target_vocab_size: int | None = None
+    shift: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def __call__(self, features: Features) -> dict[str, torch.Tensor]:
         """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), all int64.
@@ -399,6 +402,8 @@ class PairCollator:
             batch[name] = torch.from_numpy(padded)
             if name == "input_ids":
                 batch["attention_mask"] = torch.from_numpy(real.astype(np.int64))
+        if self.shift is not None and IGNORED not in ids:
+            batch["decoder_input_ids"] = self.shift(batch["labels"])
         return batch
 
     def _check(self, name: str, ids: np.ndarray) -> None:

@@ -154,6 +154,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 pad_token_id=config.pad_token_id,
                 vocab_size=config.vocab_size,
                 target_vocab_size=config.target_vocab_size,
+                shift=self.model.prepare_decoder_input_ids_from_labels,
             )
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
