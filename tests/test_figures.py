@@ -127,7 +127,7 @@ def test_training_commands_still_give_the_recipe_of_the_run():
             } - of_files
             assert not differing, line
             checked += 1
-    assert checked == 10
+    assert checked == 11
 
 
 def close(told, value):
