@@ -118,3 +118,15 @@ def test_labels_drop_invisible_characters_and_are_shortened():
     assert label("x" * 100) == "x" * 23 + "…"
     assert label("orangefarbenen") == "orangefarbenen"
     assert label_width("ab你") == 4
+
+
+@pytest.mark.byte_level
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("cat", ["c", "\u00b7a", "\u00b7t", "</s>"]), ("a cat", ["a", "cat", "</s>"])],
+)
+def test_the_pieces_of_a_single_word_stay_apart(text, words):
+    tokenizer = train_tokenizer(["a"], vocab_size=260, show_progress=False)
+    found, mix = words_and_mix(tokenizer, tokenizer(text).input_ids, merge=True)
+    assert found == words
+    assert mix.sum(0).tolist() == [1] * mix.shape[1]

@@ -130,8 +130,8 @@ def attention_weights(
         tokenizer: its tokenizer.
         source: the source sentence.
         target: the target sentence; None translates the source first.
-        merge_words: whether to join the pieces of each word: average their rows and add their
-            columns, so that rows still sum to one.
+        merge_words: whether to join the pieces of each of several words: average their rows and
+            add their columns, so that rows still sum to one.
         **generation_kwargs: options of the translation, which by default is at most 50 tokens
             longer than the source.
 

@@ -82,10 +82,13 @@ def whole_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
 def words_and_mix(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, merge: bool
 ) -> tuple[list[str], np.ndarray]:
-    """Return words, or pieces, and a matrix (words, ids) with 1 if the id belongs to the word."""
-    if not merge:
+    """Return words, or pieces, and a matrix (words, ids) with 1 if the id belongs to the word.
+
+    The pieces of a single word stay apart: joined, there would be nothing to see.
+    """
+    words, special = whole_words(tokenizer, ids), {*tokenizer.all_special_ids}
+    if not merge or sum(ids[word.start] not in special for word in words) < 2:
         return token_words(tokenizer, ids), np.eye(len(ids))
-    words = whole_words(tokenizer, ids)
     mix = np.zeros((len(words), len(ids)))
     for row, word in zip(mix, words, strict=True):
         row[word.start : word.end] = 1.0
