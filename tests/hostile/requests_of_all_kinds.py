@@ -157,7 +157,7 @@ def option(rng: random.Random, folder: Path, number: int) -> str:
     shown = f"{name}={quoted(value)}"
     try:
         recipe = make_recipe({"pair": "de-en", "train_file": "train.jsonl", name: value})
-        recipe.config(recipe.vocab_size)
+        recipe.config(vocab_size=recipe.vocab_size)
         training_arguments(recipe, folder / "checkpoints")
         json.dumps(dataclasses.asdict(recipe), allow_nan=False)
     except RequestError as error:

@@ -80,7 +80,7 @@ def card_facts(
     data_license = data_license or recipe.get("data_license") or earlier.get("data_license")
     data_source = data_source or recipe.get("data_source") or earlier.get("data_source")
     license, data_license = check_licenses(license, data_license)
-    for name in FILES:
+    for name in (*FILES, "tokenizer"):
         if recipe.get(name):
             recipe[name] = ",".join(path.name for path in named_files(recipe[name]))
     initial = _initial_model(metrics)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -353,10 +354,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         identity = self._identity()
         if resume_from_checkpoint:
             checkpoint = Path(resume_from_checkpoint)
-            if not is_whole(checkpoint) or not (checkpoint / OPTIMIZER_NAME).is_file():
+            has_parts = all(map(any, map(checkpoint.glob, ("*.safetensors", OPTIMIZER_NAME))))
+            if not is_whole(checkpoint) or not has_parts:
                 raise RequestError(
-                    f"{checkpoint} is not whole, or lacks {OPTIMIZER_NAME} because of "
-                    "save_only_model; resume from another checkpoint, or start a new training "
+                    f"{checkpoint} is not whole, or lacks .safetensors, or (with save_only_model) "
+                    f"{OPTIMIZER_NAME}; resume from another checkpoint, or start a new training "
                     "from its model."
                 )
             self.progress = Progress.load(checkpoint)
@@ -384,8 +386,13 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self._stopped_by_signals(),
         ):
             start = str(resume_from_checkpoint or "") or None
-            try:  # of the checkpoint's files, torch runs no code
+            try:
                 output = super().train(start, trial, ignore_keys_for_eval)
+            except UnpicklingError as error:  # torch reads with weights_only=True
+                raise RequestError(
+                    f"{start} holds a file that torch refuses to unpickle, as it would run code; "
+                    "resume from another checkpoint."
+                ) from error
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
         if self.signum:
@@ -450,6 +457,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         tied = self.model.all_tied_weights_keys
         missing = [name for name in load_result.missing_keys if name not in tied]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        """Load the state of the scaler of fp16, if this training has one."""
+        if self.accelerator.scaler is not None:
+            super()._load_scaler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         """Load the random state; if the number of ranks changed, seed new ones instead."""
