@@ -358,3 +358,13 @@ def test_a_tokenizer_without_end_or_padding_is_refused(roles, message, tmp_path)
 def test_an_unknown_kind_is_named_with_what_there_is():
     with pytest.raises(ValueError, match=r"'bpee'; it must be bpe, bytes, symbols, a \.txt file"):
         make_tokenizer("bpee", [], vocab_size=260)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"model": {"type": "BPE", "vocab": 5}}', "\x00"])
+def test_a_damaged_tokenizer_of_ones_own_is_named(content, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(
+        ValueError, match=r"tokenizer\.json does not load: .*; copy or save it again"
+    ):
+        make_tokenizer(str(path), [], vocab_size=260)

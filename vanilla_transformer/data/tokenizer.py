@@ -31,8 +31,8 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import RequestError, quoted
-from ..storage.reading import open_content, read_lines
-from ..storage.saved_model import load_saved_tokenizer
+from ..storage.reading import JSON_BYTES, open_content, read_lines, read_text
+from ..storage.saved_model import load_saved_tokenizer, named_errors
 from ..target_tokenizer import target_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -144,14 +144,14 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """
     if path.is_dir():
         tokenizer = load_saved_tokenizer(path)
+    elif path.is_file():
+        with named_errors(f"tokenizer: {path} does not load"):
+            tokenizer = _wrapped(Tokenizer.from_str(read_text(path, "JSON", JSON_BYTES)))
     else:
-        try:
-            tokenizer = _wrapped(Tokenizer.from_file(str(path)))
-        except Exception as error:  # tokenizers raises nothing more specific
-            raise RequestError(
-                f"tokenizer: got {quoted(str(path))}; it must be {', '.join(KINDS)}, a .txt file "
-                f"of symbols, a tokenizer.json, or the folder of a tokenizer ({error})."
-            ) from error
+        raise RequestError(
+            f"tokenizer: got {quoted(str(path))}; it must be {', '.join(KINDS)}, a .txt file of "
+            "symbols, a tokenizer.json, or the folder of a tokenizer."
+        )
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise RequestError(f"tokenizer: {path} has no tokenizer.json; give a tokenizer with one.")
     if None in (tokenizer.pad_token_id, tokenizer.eos_token_id):

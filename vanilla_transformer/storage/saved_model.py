@@ -108,7 +108,7 @@ def load_saved_model(
     tensors = {
         name: tensor for path in weight_files(directory) for name, tensor in read_tensors(path)
     }
-    with _named_errors(f"{directory} does not load"):
+    with named_errors(f"{directory} does not load"):
         _check_class(directory, kind, config)
         with torch.device("meta"):
             described = sum(weight.numel() for weight in kind(config).parameters())
@@ -166,7 +166,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     package = _PACKAGES.get(str(read_json(settings).get("tokenizer_class")))
     if package is not None:
         importlib.import_module(package)
-    with _named_errors(f"the tokenizer in {directory} does not load"):
+    with named_errors(f"the tokenizer in {directory} does not load"):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         target_tokenizer(tokenizer)  # load it too, if there is one
         largest = max(tokenizer.get_vocab().values(), default=0)
@@ -314,7 +314,7 @@ def read_generation_config(directory: Path) -> GenerationConfig:
         ValueError: the file is damaged. The search checks the values that it reads.
     """
     path = directory / GENERATION_CONFIG
-    with _named_errors(f"{path} does not say how to generate"):
+    with named_errors(f"{path} does not say how to generate"):
         if not path.exists():  # saved by an older version of transformers
             return GenerationConfig.from_model_config(read_json(directory / CONFIG))
         return GenerationConfig.from_dict(_without_code(read_json(path), GenerationConfig))
@@ -337,7 +337,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
             f"{path} is of model_type {name!r}, which is no sequence-to-sequence model of "
             "transformers; code that comes with a model is not run."
         )
-    with _named_errors(f"{path} is not a model configuration"):
+    with named_errors(f"{path} is not a model configuration"):
         return CONFIG_MAPPING[name].from_dict(_without_code(settings, CONFIG_MAPPING[name]))
 
 
@@ -365,7 +365,7 @@ def _without_code(settings: Mapping[str, Any], kind: type) -> dict[str, object]:
 
 
 @contextmanager
-def _named_errors(problem: str) -> Iterator[None]:
+def named_errors(problem: str) -> Iterator[None]:
     """Replace an error of transformers that names no file by a one-line error that does."""
     try:
         yield
