@@ -368,3 +368,10 @@ def test_a_damaged_tokenizer_of_ones_own_is_named(content, tmp_path):
         ValueError, match=r"tokenizer\.json does not load: .*; copy or save it again"
     ):
         make_tokenizer(str(path), [], vocab_size=260)
+
+
+def test_a_file_of_symbols_that_is_not_utf8_is_refused(tmp_path):
+    path = tmp_path / "symbols.txt"
+    path.write_bytes("\u0259\n\u00e4\n".encode("utf-16"))
+    with pytest.raises(ValueError, match=r"symbols\.txt"):
+        make_tokenizer(str(path), [], vocab_size=260)

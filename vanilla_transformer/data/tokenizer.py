@@ -31,7 +31,7 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import RequestError, quoted
-from ..storage.reading import JSON_BYTES, open_content, read_lines, read_text
+from ..storage.reading import JSON_BYTES, read_text
 from ..storage.saved_model import load_saved_tokenizer, named_errors
 from ..target_tokenizer import target_tokenizer
 
@@ -93,9 +93,8 @@ def make_tokenizer(
         return symbol_tokenizer(ranked[: vocab_size - len(SPECIAL_TOKENS)])
     path = Path(kind)
     if path.suffix == ".txt":
-        with open_content(path) as file:
-            lines = [line.decode(errors="replace") for line in read_lines(file, str(path))]
-        return symbol_tokenizer(lines)
+        text = read_text(path, "symbols, one a line", JSON_BYTES).removeprefix("\ufeff")
+        return symbol_tokenizer(text.splitlines())
     return given_tokenizer(path)
 
 
