@@ -72,10 +72,12 @@ def test_each_translation_is_limited_to_its_source_length_plus_50(exported):
     name, _, model, tokenizer, output = exported
     engine = load_engine(name, output)
     sentences = ["a", "a dog and a cat and a dog and a cat", "two men"]
-    never = engine.generation_config.suppress_tokens = [0, 1, 2, 3]  # so that none ends by itself
-    ours = list(translate(model, tokenizer, sentences, num_beams=1, suppress_tokens=never))
-    together = list(translate(engine, tokenizer, sentences, num_beams=1))
-    alone = [next(translate(engine, tokenizer, [text], num_beams=1)) for text in sentences]
+    search = {"num_beams": 1, "suppress_tokens": [0, 1, 2, 3]}  # so that none ends by itself
+    ours = list(translate(model, tokenizer, sentences, **search))
+    if name == "ctranslate2":  # a call has no such setting there
+        engine.generation_config.suppress_tokens = search.pop("suppress_tokens")
+    together = list(translate(engine, tokenizer, sentences, **search))
+    alone = [next(translate(engine, tokenizer, [text], **search)) for text in sentences]
     assert together == ours
     assert alone == ours
     source = torch.full((3, 9), 5)

@@ -14,6 +14,7 @@ from tiny_exports import require, save
 from transformers import AutoTokenizer, MarianMTModel
 
 from vanilla_transformer.cli import main
+from vanilla_transformer.convert.engines import DECODER, ENCODER
 from vanilla_transformer.convert.exporters.source import export_tokenizer
 from vanilla_transformer.storage.atomic import MARKER
 from vanilla_transformer.storage.reading import read_json
@@ -70,9 +71,7 @@ FORMATS = {
         {"model.bin", "config.json", "generation_config.json", "shared_vocabulary.json"},
         spoil_ctranslate2,
     ),
-    "onnx": Format(
-        {"encoder.onnx", "decoder.onnx", "config.json", "generation_config.json"}, spoil_onnx
-    ),
+    "onnx": Format({ENCODER, DECODER, "config.json", "generation_config.json"}, spoil_onnx),
 }
 
 
@@ -103,7 +102,8 @@ def run(saved, tmp_path):
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_command_prints_the_new_folder_and_leaves_the_run_alone(name, run, tmp_path, capsys):
@@ -113,8 +113,8 @@ def test_command_prints_the_new_folder_and_leaves_the_run_alone(name, run, tmp_p
     assert capsys.readouterr().out == f"{output}\n"
     assert contents(run) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
-    assert {path.name for path in output.iterdir()} == FORMATS[name].files | TOKENIZER | {MARKER}
-    assert len({path.stat().st_mode for path in output.iterdir()}) == 1
+    assert contents(output).keys() == FORMATS[name].files | TOKENIZER | {MARKER}
+    assert len({(output / file).stat().st_mode for file in contents(output)}) == 1
     text = "Hi there, 你好"
     ours, theirs = (
         AutoTokenizer.from_pretrained(folder)(text).input_ids for folder in (run, output)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from tiny_exports import BYTES, batch_of, save, sequences
+from transformers import AutoConfig
 
 onnx = pytest.importorskip("onnx", reason="comes with the extra export")
 pytest.importorskip("onnxruntime", reason="comes with the extra export")
@@ -67,11 +68,11 @@ def test_onnx_decoder_continues_from_any_past(exported):
     source, mask, target = batch_of(model)
     whole = logits_of(model, source, mask, target)
     for cuts in ([1] * 8, [3, 1, 4], [8]):
-        states, *memory = engine.encode(source, mask)
+        states = engine.encode(source, mask)
         assert states.shape == (*source.shape, model.config.d_model)
         past, pieces = None, []
         for piece in target.split(cuts, dim=1):
-            logits, past = engine.decode(piece, mask, memory, past)
+            logits, past = engine.decode(piece, mask, states, past)
             pieces.append(logits)
         torch.testing.assert_close(torch.cat(pieces, 1), whole, atol=1e-4, rtol=1e-5)
         assert past[0].size(2) == target.size(1)
@@ -93,6 +94,23 @@ def test_onnx_translations_equal_those_of_the_model(exported, settings):
     without_cache = {**settings, "max_new_tokens": 20, "use_cache": False}
     found = OnnxEngine(output).generate(source, attention_mask=mask, **without_cache)
     assert torch.equal(found, ours)
+
+
+def test_other_tools_find_what_they_feed(exported):
+    """Optimum begins with a past of no positions, Transformers.js with one of no sentences too."""
+    _, model, output = exported
+    config = AutoConfig.from_pretrained(output)  # of a model that they know
+    assert config.model_type == "marian"
+    size = config.d_model // config.decoder_attention_heads
+    engine = OnnxEngine(output)
+    source, mask, target = batch_of(model)
+    states = engine.encode(source, mask)
+    for sentences in (len(source), 0):
+        nothing = torch.zeros(sentences, config.decoder_attention_heads, 0, size)
+        logits, past = engine.decode(target, mask, states, [nothing] * 4 * config.decoder_layers)
+        expected = logits_of(model, source, mask, target)
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-5)
+        assert [part.size(2) for part in past[:4]] == [target.size(1)] * 2 + [source.size(1)] * 2
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import modeling_utils
 
 from vanilla_transformer.cli import parser as cli
-from vanilla_transformer.convert.engines import load_engine
+from vanilla_transformer.convert.engines import DECODER, ENCODER, load_engine
 from vanilla_transformer.publish.remote_code import embed_code
 from vanilla_transformer.storage.reading import own_file
 from vanilla_transformer.storage.saved_model import (
@@ -280,11 +280,12 @@ def test_links_are_followed_only_within_the_hub_cache(run, tmp_path):
     ("engine", "files", "message"),
     [
         ("ctranslate2", ["model.bin"], "holds no config.json"),
-        ("onnx", ["decoder.onnx"], "holds no encoder.onnx"),
-        ("onnx", ["decoder.onnx", "encoder.onnx", "config.json"], "holds no generation_config"),
+        ("onnx", [DECODER], f"holds no {ENCODER}"),
+        ("onnx", [DECODER, ENCODER, "config.json"], "holds no generation_config"),
     ],
 )
 def test_incomplete_exports_are_refused(tmp_path, engine, files, message):
+    (tmp_path / "onnx").mkdir()
     for name in files:
         (tmp_path / name).write_text("{}")
     with pytest.raises(ValueError, match=message):
@@ -293,13 +294,11 @@ def test_incomplete_exports_are_refused(tmp_path, engine, files, message):
 
 @pytest.mark.parametrize(
     ("engine", "package", "files"),
-    [
-        ("ctranslate2", "ctranslate2", ["model.bin"]),
-        ("onnx", "onnxruntime", ["encoder.onnx", "decoder.onnx"]),
-    ],
+    [("ctranslate2", "ctranslate2", ["model.bin"]), ("onnx", "onnxruntime", [ENCODER, DECODER])],
 )
 def test_damaged_exports_are_refused(run, capsys, engine, package, files):
     pytest.importorskip(package, reason="comes with an extra")
+    (run / "onnx").mkdir()
     for name in files:
         (run / name).write_bytes(b"cut off")
     line = error_of(["translate", "run", "source.txt", "--engine", engine], capsys)

@@ -101,7 +101,7 @@ _EXPORT_EXAMPLE = """example:
 
 marian       a stock MarianMTModel, for Optimum and for transformers without this package
 ctranslate2  for CTranslate2, fast on a CPU: translate --engine ctranslate2
-onnx         an encoder and a decoder for ONNX Runtime: translate --engine onnx
+onnx         for ONNX Runtime, Optimum and Transformers.js: translate --engine onnx
 
 OUT appears only after the export was loaded and its outputs were compared with the model's.
 """

@@ -6,7 +6,6 @@ it does for the model itself.
 B batch, S source length, n hypotheses per source, T target length.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,20 +13,22 @@ from typing import TypedDict
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, GenerationMixin
+from transformers import GenerationConfig, MarianConfig
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..batch_translation import SourceLengthLimit
+from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
-from ..generation_limits import CACHE
+from ..generation_limits import CACHE, LimitedGenerationMixin
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
 from ..search_settings import search_settings, settings_of_other_searches
 from ..storage.cpu_threads import usable_cores
 from ..storage.reading import read_json
 from ..storage.saved_model import read_config, read_generation_config
 from ..translation.many_texts import pad_ids
+from .marian_names import shared_fields
 
-ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
+ENCODER, DECODER = "onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"  # as Optimum
 ENGINES = {"ctranslate2": "model.bin", "onnx": DECODER}  # and a file that identifies an export
 _SETTINGS = ("config.json", "generation_config.json")
 
@@ -256,30 +257,35 @@ def _vocabulary(directory: Path, side: str) -> Path:
     return shared if shared.is_file() else directory / f"{side}_vocabulary.json"
 
 
-def tensor_names(num_layers: int, stack: str, prefix: str = "past_key_values") -> list[str]:
-    """Name the tensors with each layer's keys and values in the ONNX graphs.
+def tensor_names(num_layers: int, prefix: str) -> list[str]:
+    """Name the tensors with each layer's keys and values in the ONNX decoder, four a layer.
 
     Args:
         num_layers: layers of the decoder.
-        stack: "encoder" for those of the source, "decoder" for those of the target.
-        prefix: "past_key_values" for inputs of the decoder, "present" for outputs.
+        prefix: "past_key_values" for inputs, "present" for outputs.
     """
-    parts = ("key", "value")
-    return [f"{prefix}.{layer}.{stack}.{part}" for layer in range(num_layers) for part in parts]
+    return [
+        f"{prefix}.{layer}.{stack}.{part}"
+        for layer in range(num_layers)
+        for stack in ("decoder", "encoder")
+        for part in ("key", "value")
+    ]
 
 
-class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
-    """A model that ONNX Runtime computes; `generate` can use all of its search methods on it.
-
-    In lists, keys (B, h, S or T, d_k) and values (B, h, S or T, d_v) alternate, layer by layer.
-    """
+class OnnxEngine(VanillaTransformerPreTrainedModel, LimitedGenerationMixin):
+    """A model that ONNX Runtime computes; `generate` can use all of its search methods on it."""
 
     def __init__(self, directory: str | Path) -> None:
         """Load an ONNX export. It runs on the CPU with as many threads as torch uses."""
         import onnxruntime
 
         directory = Path(directory)
-        super().__init__(read_config(directory))
+        config = read_config(directory)
+        if isinstance(config, MarianConfig):  # as other tools know it; the field is our exporter's
+            fields = shared_fields(config)
+            fields["position_encoding"] = getattr(config, "position_encoding", "sinusoidal")
+            config = VanillaTransformerConfig(**fields)
+        super().__init__(config)
         self.generation_config = _search_settings(directory)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = min(torch.get_num_threads(), usable_cores())
@@ -303,34 +309,29 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
         """The dtype of the logits."""
         return torch.float32
 
-    def encode(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
-        """Map source ids and their mask, (B, S), to states, (B, S, d), and keys and values."""
-        return self._run(ENCODER, {"input_ids": input_ids, "attention_mask": attention_mask})
+    def encode(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Map source ids and their mask, (B, S), to states, (B, S, d)."""
+        return self._run(ENCODER, {"input_ids": input_ids, "attention_mask": attention_mask})[0]
 
     def decode(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        source: list[Tensor],
-        past: list[Tensor] | None,
+        self, input_ids: Tensor, attention_mask: Tensor, states: Tensor, past: list[Tensor] | None
     ) -> tuple[Tensor, list[Tensor]]:
         """Map target ids to logits, (B, T, V), and the past keys and values with the new ones.
 
         Args:
             input_ids: Target ids that follow the past, (B, T).
             attention_mask: The source's mask, (B, S).
-            source: Keys and values of the source.
-            past: Keys and values of the earlier target tokens. None means no earlier tokens.
+            states: The source's states, (B, S, d).
+            past: Keys and values as `tensor_names` orders them. None means no earlier tokens.
         """
-        layers = self.config.decoder_layers
+        config, heads = self.config, self.config.decoder_attention_heads
         if past is None:
-            past = [
-                part.new_zeros(len(input_ids), part.size(1), 0, part.size(3)) for part in source
-            ]
+            widths = config.head_dims(heads) * 2 * config.decoder_layers
+            past = [states.new_zeros(len(input_ids), heads, 0, width) for width in widths]
         feeds = {"input_ids": input_ids, "encoder_attention_mask": attention_mask}
-        feeds |= dict(zip(tensor_names(layers, "encoder"), source, strict=True))
-        feeds |= dict(zip(tensor_names(layers, "decoder"), past, strict=True))
-        logits, *present = self._run(DECODER, feeds)
+        feeds["encoder_hidden_states"] = states
+        names = tensor_names(config.decoder_layers, "past_key_values")
+        logits, *present = self._run(DECODER, feeds | dict(zip(names, past, strict=True)))
         return logits, present
 
     def _run(self, name: str, feeds: dict[str, Tensor]) -> list[Tensor]:
@@ -354,9 +355,9 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, GenerationMixin):
             encoder_outputs = self.encoder(input_ids, attention_mask)
         cache = past_key_values if cache is None else cache
         if not isinstance(cache, _OnnxCache):
-            cache = _OnnxCache(encoder_outputs["source_keys"], encoder_outputs["source_values"])
-        logits, cache.target = self.decode(
-            decoder_input_ids, attention_mask, cache.source, cache.target
+            cache = _OnnxCache()
+        logits, cache.past = self.decode(
+            decoder_input_ids, attention_mask, encoder_outputs[0], cache.past
         )
         if use_cache is False:  # then `generate` gives the whole prefix each time
             return Seq2SeqLMOutput(logits=logits)
@@ -380,34 +381,23 @@ class _OnnxEncoder(torch.nn.Module):
         output_attentions: bool | None = None,  # these three are always given by `generate`
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-    ) -> "_OnnxEncoderOutput":
-        states, *source = self.engine[0].encode(input_ids, attention_mask)
-        # One tensor each, so that `generate` can repeat them for every beam.
-        keys, values = torch.stack(source[::2], dim=1), torch.stack(source[1::2], dim=1)
-        return _OnnxEncoderOutput(states, source_keys=keys, source_values=values)
-
-
-@dataclasses.dataclass
-class _OnnxEncoderOutput(BaseModelOutput):
-    """The source's states, (B, S, d), and the keys and values of all N layers, (B, N, h, S, .)."""
-
-    source_keys: Tensor | None = None
-    source_values: Tensor | None = None
+    ) -> BaseModelOutput:
+        return BaseModelOutput(self.engine[0].encode(input_ids, attention_mask))
 
 
 class _OnnxCache:
-    """Keys and values between two decoding steps; the source's never change."""
+    """Keys and values between two decoding steps."""
 
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
-        pairs = zip(keys.unbind(1), values.unbind(1), strict=True)
-        self.source = [part.contiguous() for pair in pairs for part in pair]
-        self.target: list[Tensor] | None = None
+    past: list[Tensor] | None = None
 
     def get_seq_length(self) -> int:
         """Return the number of target tokens so far."""
-        return 0 if self.target is None else self.target[0].size(2)
+        return 0 if self.past is None else self.past[0].size(2)
 
     def reorder_cache(self, beams: Tensor) -> None:
         """Make each row continue from row `beams[row]`, a hypothesis of the same source, (B,)."""
-        if self.target is not None:
-            self.target = [part.index_select(0, beams) for part in self.target]
+        if self.past is not None:  # two of a layer's four are the source's, equal in those rows
+            self.past = [
+                part.index_select(0, beams) if number % 4 < 2 else part
+                for number, part in enumerate(self.past)
+            ]

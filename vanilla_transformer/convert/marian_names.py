@@ -1,11 +1,12 @@
-"""Map from our tensors to Marian's, for importers and exporters.
+"""Map from our tensors and configuration to Marian's, for importers, exporters and engines.
 
 fairseq and FSMT use Marian's names inside the layers and other names outside them.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from transformers import MarianConfig
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from .layer_names import STACKS, LayerNames
@@ -34,6 +35,11 @@ SHARED_FIELDS = (
     "activation_function",
     "share_encoder_decoder_embeddings",
 )
+# Marian's fields that make it compute the paper's model.
+MARIAN_FIELDS: dict[str, Any] = {
+    "scale_embedding": True,  # Section 3.4
+    "forced_eos_token_id": None,  # Marian's default is an id of its own vocabularies
+}
 MARIAN_LAYER_NORM_EPS = 1e-5  # fixed in Marian's code
 LOGITS_BIAS = "final_logits_bias"  # (1, V); ours is (V,)
 
@@ -92,3 +98,19 @@ def marian_columns(d_model: int) -> torch.Tensor:
     The `argsort()` of the result is the inverse.
     """
     return torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
+
+
+def marian_config(config: VanillaTransformerConfig) -> MarianConfig:
+    """Return Marian's configuration of the same model."""
+    fields: dict[str, Any] = {field: getattr(config, field) for field in SHARED_FIELDS}
+    fields["share_encoder_decoder_embeddings"] &= config.tie_word_embeddings
+    return MarianConfig(
+        **fields, **MARIAN_FIELDS, decoder_vocab_size=config.target_vocab_size, dtype=config.dtype
+    )
+
+
+def shared_fields(marian: MarianConfig) -> dict[str, Any]:
+    """Return the fields of our configuration that Marian's states."""
+    fields = {field: getattr(marian, field, None) for field in SHARED_FIELDS}  # unk may be missing
+    sizes_differ = marian.decoder_vocab_size != marian.vocab_size
+    return fields | {"decoder_vocab_size": marian.decoder_vocab_size if sizes_differ else None}

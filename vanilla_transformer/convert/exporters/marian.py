@@ -12,10 +12,9 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
-from transformers import MarianConfig, MarianMTModel
+from transformers import MarianMTModel
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
@@ -24,8 +23,8 @@ from ...storage.atomic import folder_written_aside
 from ..marian_names import (
     LOGITS_BIAS,
     MARIAN_LAYER_NORM_EPS,
-    SHARED_FIELDS,
     marian_columns,
+    marian_config,
     tensor_map,
 )
 from ..verification import check_equal, foreign_tensors, log_probabilities, probe
@@ -33,11 +32,6 @@ from .source import bounded_generation_config, export_tokenizer, load_source
 
 logger = logging.getLogger(__name__)
 
-# Marian's fields that make it compute the paper's model.
-MARIAN_FIELDS: dict[str, Any] = {
-    "scale_embedding": True,  # Section 3.4
-    "forced_eos_token_id": None,  # Marian's default is an id of its own vocabularies
-}
 TOLERANCE = 1e-4  # of log-probabilities, for rounding in another order of columns
 
 
@@ -92,15 +86,6 @@ def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None
             f"MarianMTModel cannot represent this model: got {'; got '.join(obstacles)}. Train one "
             "with the allowed values, or export to another format."
         )
-
-
-def marian_config(config: VanillaTransformerConfig) -> MarianConfig:
-    """Return Marian's configuration of the same model."""
-    fields: dict[str, Any] = {field: getattr(config, field) for field in SHARED_FIELDS}
-    fields["share_encoder_decoder_embeddings"] &= config.tie_word_embeddings
-    return MarianConfig(
-        **fields, **MARIAN_FIELDS, decoder_vocab_size=config.target_vocab_size, dtype=config.dtype
-    )
 
 
 def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTModel:

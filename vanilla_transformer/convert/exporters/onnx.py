@@ -1,12 +1,12 @@
 """Export to ONNX, which ONNX Runtime and many other engines run: an encoder and a decoder graph.
 
-`encoder.onnx` reads a source once and computes its keys and values for the decoder's
-cross-attention. `decoder.onnx` reads target tokens and the keys and values of earlier ones, if any:
-the same graph reads a whole target, or one token at a time. Inputs and outputs are named as in
-Hugging Face's tools (`past_key_values.0.decoder.key`).
+Files, names and configuration are those that Optimum and Transformers.js read. The decoder is one
+graph for the first step and for all others: it projects the source's states that have no keys and
+values yet, which are all of them in the first step and none later.
 
-Shapes: B sources, S source length, P earlier and T new target tokens, h heads, d_k and d_v widths
-of a head's keys and values, V vocabulary. All lengths are dynamic.
+Shapes: B sources, S source length, K positions of the source with keys and values, P earlier and T
+new target tokens, h heads, d_k and d_v widths of a head's keys and values, V vocabulary. All
+lengths are dynamic.
 """
 
 import logging
@@ -18,16 +18,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import onnx_ir
 import onnxruntime  # noqa: F401  # checks the graphs later; fail now if it is missing
 import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedConfig
 
+from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside
 from ..engines import DECODER, ENCODER, OnnxEngine, never_produced, tensor_names
+from ..marian_names import marian_config
 from ..verification import check_equal, foreign_tensors, log_probabilities, lost_by_choices, probe
 from .source import bounded_generation_config, export_tokenizer, load_source
 
@@ -40,25 +43,23 @@ FORBIDDEN = torch.finfo(torch.float32).min  # -inf would give NaN if a source is
 
 
 class EncoderGraph(nn.Module):
-    """The graph of `encoder.onnx`."""
+    """The graph of `encoder_model.onnx`."""
 
     def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
         super().__init__()
-        self.encoder, self.layers = model.model.encoder, model.model.decoder.layers
+        self.encoder = model.model.encoder
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        """Map source ids and mask, (B, S), to states, (B, S, d), keys and values, (B, h, S, .)."""
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Map source ids and mask, (B, S), to states, (B, S, d)."""
         x = self.encoder.embed(input_ids, None, attention_mask)
         mask = _additive(attention_mask)
         for layer in self.encoder.layers:
             x = layer(x, mask)
-        x = self.encoder.norm(x)
-        pairs = [layer.cross_attn.keys_and_values(x, None) for layer in self.layers]
-        return (x, *(part for pair in pairs for part in pair))
+        return cast("Tensor", self.encoder.norm(x))
 
 
 class DecoderGraph(nn.Module):
-    """The graph of `decoder.onnx`."""
+    """The graph of `decoder_model_merged.onnx`."""
 
     def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
         super().__init__()
@@ -68,45 +69,58 @@ class DecoderGraph(nn.Module):
         self,
         input_ids: Tensor,
         encoder_attention_mask: Tensor,
-        source: list[Tensor],
+        encoder_hidden_states: Tensor,
         past: list[Tensor],
     ) -> tuple[Tensor, ...]:
-        """Map target ids, (B, T), to logits, (B, T, V), and keys and values of P + T tokens."""
+        """Map target ids, (B, T), to logits, (B, T, V), and the keys and values with the new ones.
+
+        `past` has four tensors a layer: keys and values of the target, (B, h, P, .), then those of
+        the source, (B, h, K, .), where K is 0 or S.
+        """
         past_length, length = past[0].size(2), input_ids.size(1)
         x = self.decoder.embed(input_ids, None, None, past_length)
         positions = torch.arange(past_length + length, device=x.device)
         later = positions[None, :] > positions[past_length:, None]  # (T, P + T)
         mask = _additive(~later[None])
         memory_mask = _additive(encoder_attention_mask)
-        cache = GraphCache(source, past)
+        new_states = encoder_hidden_states[:, past[2].size(2) :]
+        cache = GraphCache(past)
         for index, layer in enumerate(self.decoder.layers):
+            keys, values = layer.cross_attn.keys_and_values(new_states, None)
+            cache.append_source(keys, values, index)
             x = layer(x, mask, None, memory_mask, past=(cache, index))
         # With a 2-D input the exporter reuses the tied embedding; with a 3-D input it would store a
         # transposed copy as well.
         logits = self.lm_head(self.decoder.norm(x).flatten(0, 1)).unflatten(0, input_ids.shape)
-        return (logits, *cache.present)
+        return (logits, *cache.tensors)
 
 
 class GraphCache:
     """The graph's inputs and outputs, with the interface of the cache that attention uses."""
 
-    def __init__(self, source: Sequence[Tensor], past: Sequence[Tensor]) -> None:
-        self.past = past
-        self.present: list[Tensor] = []
-        self.is_updated = dict.fromkeys(range(len(source) // 2), True)  # the source is complete
-        self.cross_attention_cache = SimpleNamespace(
-            layers=[
-                SimpleNamespace(keys=keys, values=values)
-                for keys, values in zip(source[::2], source[1::2], strict=True)
-            ]
-        )
-        self.self_attention_cache = self
+    def __init__(self, past: Sequence[Tensor]) -> None:
+        self.tensors = list(past)  # four a layer
+        self.is_updated = dict.fromkeys(range(len(past) // 4), True)  # the source, by append_source
+        self.self_attention_cache = self.cross_attention_cache = self
+
+    @property
+    def layers(self) -> list[SimpleNamespace]:
+        """The source's keys and values of each layer."""
+        pairs = zip(self.tensors[2::4], self.tensors[3::4], strict=True)
+        return [SimpleNamespace(keys=keys, values=values) for keys, values in pairs]
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Return the layer's keys and values with the new ones appended, (B, h, P + T, .)."""
-        earlier_key, earlier_value = self.past[2 * layer : 2 * layer + 2]
+        """Return a layer's keys and values of the target with the new ones, (B, h, P + T, .)."""
+        return self._append(key, value, 4 * layer)
+
+    def append_source(self, key: Tensor, value: Tensor, layer: int) -> None:
+        """Append new ones to a layer's keys and values of the source, (B, h, S, .)."""
+        self._append(key, value, 4 * layer + 2)
+
+    def _append(self, key: Tensor, value: Tensor, at: int) -> tuple[Tensor, Tensor]:
+        earlier_key, earlier_value = self.tensors[at : at + 2]
         grown = torch.cat((earlier_key, key), dim=2), torch.cat((earlier_value, value), dim=2)
-        self.present.extend(grown)
+        self.tensors[at : at + 2] = grown
         return grown
 
 
@@ -139,9 +153,9 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         raise RequestError(f"An ONNX graph cannot represent this model: got {obstacles[0]}.")
     model.set_attn_implementation("eager")
     with folder_written_aside(output) as aside:
-        aside.mkdir()
+        (aside / ENCODER).parent.mkdir(parents=True)
         write_graphs(model, aside)
-        model.config.save_pretrained(aside)
+        _known_config(model.config).save_pretrained(aside)
         bounded_generation_config(model).save_pretrained(aside)
         export_tokenizer(source, aside)
         difference = _verify(model, aside)
@@ -154,48 +168,68 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     return output
 
 
+def _known_config(config: VanillaTransformerConfig) -> PreTrainedConfig:
+    """Return the configuration as Marian's, which other tools know, if they can feed the graphs.
+
+    They look up ids and the sizes of keys and values; what is computed stands in the graphs.
+    """
+    heads = config.decoder_attention_heads
+    if {size * heads for size in config.head_dims(heads)} != {config.d_model}:
+        logger.warning(
+            "Only this package can run the export: other tools take d_k and d_v for d_model / "
+            "heads = %g, and here they are %d and %d.",
+            config.d_model / heads,
+            *config.head_dims(heads),
+        )
+        return config
+    marian = marian_config(config)
+    marian.architectures = ["MarianMTModel"]
+    marian.position_encoding = config.position_encoding  # whose length our engine respects
+    return marian
+
+
 def write_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path) -> None:
     """Trace both graphs, with all lengths dynamic."""
-    batch, past, new, length = (
-        torch.export.Dim(name) for name in ("batch", "past", "new", "source")
+    batch, past, new, length, kept = (
+        torch.export.Dim(name) for name in ("batch", "past", "new", "source", "kept")
     )
     layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
     d_k, d_v = model.config.head_dims(heads)
-    widths = (d_k, d_v) * layers
     # All sizes differ, and none is 0 or 1, which tracing would take for constants.
-    source = [torch.randn(2, heads, 5, width) for width in widths]
-    earlier = [torch.randn(2, heads, 4, width) for width in widths]
-    mask = torch.ones(2, 5, dtype=torch.long)
+    sizes = ((5, d_k), (5, d_v), (3, d_k), (3, d_v)) * layers
+    earlier = [torch.randn(2, heads, *size) for size in sizes]
+    grown = ({0: batch, 2: past}, {0: batch, 2: past}, {0: batch, 2: kept}, {0: batch, 2: kept})
+    mask = torch.ones(2, 7, dtype=torch.long)
     _write_graph(
         EncoderGraph(model),
-        {"input_ids": torch.zeros(2, 5, dtype=torch.long), "attention_mask": mask},
+        {"input_ids": torch.zeros(2, 7, dtype=torch.long), "attention_mask": mask},
         folder / ENCODER,
         shapes={"input_ids": {0: batch, 1: length}, "attention_mask": {0: batch, 1: length}},
         input_names=["input_ids", "attention_mask"],
-        output_names=["last_hidden_state", *tensor_names(layers, "encoder", "present")],
+        output_names=["last_hidden_state"],
     )
     _write_graph(
         DecoderGraph(model),
         {
-            "input_ids": torch.zeros(2, 3, dtype=torch.long),
+            "input_ids": torch.zeros(2, 4, dtype=torch.long),
             "encoder_attention_mask": mask,
-            "source": source,
+            "encoder_hidden_states": torch.randn(2, 7, model.config.d_model),
             "past": earlier,
         },
         folder / DECODER,
         shapes={
             "input_ids": {0: batch, 1: new},
             "encoder_attention_mask": {0: batch, 1: length},
-            "source": [{0: batch, 2: length} for _ in source],
-            "past": [{0: batch, 2: past} for _ in earlier],
+            "encoder_hidden_states": {0: batch, 1: length},
+            "past": [*grown * layers],
         },
         input_names=[
             "input_ids",
             "encoder_attention_mask",
-            *tensor_names(layers, "encoder"),
-            *tensor_names(layers, "decoder"),
+            "encoder_hidden_states",
+            *tensor_names(layers, "past_key_values"),
         ],
-        output_names=["logits", *tensor_names(layers, "decoder", "present")],
+        output_names=["logits", *tensor_names(layers, "present")],
     )
 
 
@@ -221,9 +255,20 @@ def _write_graph(
             output_names=output_names,
         )
     assert program is not None  # None only without `dynamo`
+    _read_batch_from_ids(program.model)
     # The source locations of the nodes take more bytes than the weights of a small model.
     ClearMetadataAndDocStringPass()(program.model)
     program.save(path, external_data=size > LARGEST_FILE)
+
+
+def _read_batch_from_ids(graph: onnx_ir.Model) -> None:
+    """Let no node ask the past for the size of the batch: Transformers.js begins with 0 there."""
+    inputs = graph.graph.inputs
+    for node in graph.graph:
+        start = node.attributes.get("start")
+        if node.op_type == "Shape" and (start is None or start.as_int() == 0):
+            assert node.attributes["end"].as_int() == 1, "the size of the batch"
+            node.replace_input_with(0, inputs[0])
 
 
 @contextmanager
@@ -247,12 +292,12 @@ def _verify(model: VanillaTransformerForConditionalGeneration, written: Path) ->
     sentences = probe(model.config)
     expected = log_probabilities(model, sentences)
     whole = log_probabilities(engine, sentences)
-    _, *source = engine.encode(sentences.source, sentences.mask)
+    states = engine.encode(sentences.source, sentences.mask)
     cut = sentences.target.size(1) // 2
     cache: list[Tensor] | None = None
     pieces = []
     for piece in (sentences.target[:, :cut], sentences.target[:, cut:]):
-        logits, cache = engine.decode(piece, sentences.mask, source, cache)
+        logits, cache = engine.decode(piece, sentences.mask, states, cache)
         pieces.append(logits.log_softmax(-1))
     difference = max(
         check_equal(got - expected, tolerance=TOLERANCE, name="ONNX")

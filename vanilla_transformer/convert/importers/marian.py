@@ -17,8 +17,8 @@ from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ..marian_names import (
     LOGITS_BIAS,
     MARIAN_LAYER_NORM_EPS,
-    SHARED_FIELDS,
     marian_columns,
+    shared_fields,
     tensor_map,
 )
 from .options import check_options
@@ -69,21 +69,19 @@ def import_marian(
 def _config(
     marian: MarianConfig, tensors: Mapping[str, Tensor], origin: Path
 ) -> VanillaTransformerConfig:
-    fields = {field: getattr(marian, field, None) for field in SHARED_FIELDS}  # unk may be missing
+    fields = shared_fields(marian)
     bias = tensors.get(LOGITS_BIAS)
-    sizes_differ = marian.decoder_vocab_size != marian.vocab_size
     fields |= {
         # OPUS-MT has no `<s>` and gives `</s>` instead.
         "bos_token_id": None if marian.bos_token_id == marian.eos_token_id else marian.bos_token_id,
         "layer_norm_eps": MARIAN_LAYER_NORM_EPS,
         "lm_head_bias": bias is not None and bool(bias.any()),
-        "decoder_vocab_size": marian.decoder_vocab_size if sizes_differ else None,
         # Unscaled embeddings are divided here, so they cannot stay tied to the softmax weights.
         "tie_word_embeddings": marian.tie_word_embeddings and marian.scale_embedding,
         # Marian ties all three tables, or the target's and the softmax, or none.
         "share_encoder_decoder_embeddings": marian.share_encoder_decoder_embeddings
         and marian.tie_word_embeddings
-        and not sizes_differ,
+        and not fields["decoder_vocab_size"],
     }
     return make_config(origin, **fields)
 
