@@ -107,6 +107,7 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
         `sha256`; and `revision`, as far as they exist.
     """
     names = {split: getattr(recipe, f"{split}_file") for split in _SPLITS}
+    names["monolingual"] = recipe.monolingual_target
     places = {split: named_files(name) for split, name in names.items() if name is not None}
     if recipe.dataset is not None:
         places["dataset"] = [Path(recipe.dataset)]

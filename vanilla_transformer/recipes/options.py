@@ -170,6 +170,9 @@ class Data:
         None, "validation pairs, in the same formats", common=True
     )
     test_file: str | None = _option(None, "test pairs, in the same formats", common=True)
+    monolingual_target: str | None = _option(
+        None, "text in the target language, translated back to make more training pairs"
+    )
     source_column: str | None = _option(None, "column of the sources: a name, or a number from 1")
     target_column: str | None = _option(None, "column of the targets")
     held_out_pairs: int | None = _option(
@@ -342,7 +345,7 @@ OPTIONS = {field.name: field for section in SECTIONS for field in dataclasses.fi
 
 LANGUAGES = ("source_language", "target_language")
 # Options that hold paths of this machine; a card shows only the names of the files.
-FILES = ("train_file", "validation_file", "test_file")
+FILES = ("train_file", "validation_file", "test_file", "monolingual_target")
 # Options that say what a trained model is tested on, and how; `pair` is short for both languages.
 TEST_OPTIONS = (
     *("pair", "test_file", "source_column", "target_column", "strict", "several_references"),

@@ -35,7 +35,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
-from ..data.dataset import reading_report, sentences, tokenize_pairs
+from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
 from ..data.language_names import language_of
 from ..data.selection import describe_report, pair_report
 from ..data.tokenizer import make_tokenizer, vocabulary_fields
@@ -62,6 +62,7 @@ from ..target_tokenizer import hold_target_tokenizer, target_ids
 from ..visualization import save_figure
 from .arguments import share_of_update
 from .averaging import average_checkpoints
+from .back_translation import back_translated
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
 from .curves import plot_training_curves
 from .initial_model import inherit, initial_folder, load_initial_model, warn_of_other_languages
@@ -130,6 +131,9 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     run = Path(output_dir)
     recipe = inherit(recipe, run)
     args = training_arguments(recipe, run / CHECKPOINTS)
+    added = None
+    if recipe.monolingual_target is not None and completed(recipe, run) is None:
+        added = _back_translated(recipe, run, args)
     with ExitStack() as held, _noted_warnings() as warnings:
         # The other ranks, also on other machines, wait here and then read from the cache.
         with args.main_process_first(local=False, desc="preparation of the data"):
@@ -150,7 +154,7 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
                 return metrics
             last = last_whole_checkpoint(run / CHECKPOINTS)
             _check_updates(recipe, last)
-            data = _data(pinned(recipe, identity), identity)
+            data = _data(pinned(recipe, identity), identity, added)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
                 claim(recipe, run, data.identity)
             tokenizer = _tokenizer(recipe, run, data, last)
@@ -197,12 +201,25 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
     return args
 
 
-def _data(recipe: Recipe, identity: Mapping[str, Any]) -> _Data:
+def _back_translated(recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments) -> Path:
+    """Return the file of pairs made of the text in the target language."""
+    with args.main_process_first(local=False, desc="preparation of the data"):
+        identity = identify(recipe, run)
+        data = _data(pinned(recipe, identity), identity)
+    validation = zip(data.validation.sources, data.validation.targets, strict=True)
+    files, train_run = identity.get("files", {}), run_recipe
+    return back_translated(
+        recipe, run, data.train, validation, files, args=args, train_run=train_run
+    )
+
+
+def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None = None) -> _Data:
     """Return the pairs of a run; without validation and test pairs, some are held out.
 
     Args:
         recipe: the run's recipe, from `pinned`.
         identity: result of `identify`.
+        added: file of further training pairs.
     """
     train = training_pairs(recipe)
     validation, test_sets = validation_pairs(recipe), evaluation_sets(recipe)
@@ -225,6 +242,13 @@ def _data(recipe: Recipe, identity: Mapping[str, Any]) -> _Data:
                 "makes the scores too high; if they are, give --validation-file and --test-file.",
                 recipe.init_from,
             )
+    if added is not None:
+        from datasets import concatenate_datasets
+
+        source, target = recipe.languages
+        new = load_pairs(added, source_language=source, target_language=target)
+        counts["train_back_translated"] = len(new)
+        train = concatenate_datasets([train, new])
     return _Data(train, validation, test_sets, {**identity, "held_out_pairs": number}, counts)
 
 

@@ -1,0 +1,99 @@
+"""Text in the target language becomes training pairs: `--monolingual-target`."""
+
+import json
+import shutil
+
+import pytest
+from tiny_runs import WORDS, tiny_recipe
+
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.train import back_translation
+from vanilla_transformer.train.back_translation import TAG
+from vanilla_transformer.train.run import run_recipe
+
+TEXT = [" ".join(list(WORDS.values())[start : start + 4]) for start in (0, 1, 2, 0, 1)]
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Return a function that writes text, trains, and returns the metrics."""
+    monkeypatch.setattr(back_translation, "FEWEST_PAIRS", 100)
+
+    def started(lines, **overrides):
+        text = tmp_path / "mono.en"
+        text.write_bytes("".join(f"{line}\n" for line in lines).encode())
+        recipe = load_recipe(
+            str(tiny_recipe(tmp_path / "recipe", monolingual_target=text, **overrides))
+        )
+        return run_recipe(recipe, tmp_path / "run")
+
+    return started
+
+
+def rows(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["translation"] for line in lines]
+
+
+def test_every_sentence_is_a_tagged_pair_more(start, tmp_path):
+    metrics = start([TEXT[0], "", "  ", *TEXT[1:]])
+    new = rows(tmp_path / "run-back" / "translated.jsonl")
+    assert [pair["en"] for pair in new] == TEXT
+    assert all(pair["de"] == "" or pair["de"].startswith(TAG) for pair in new)
+    made = sum(pair["de"] != "" for pair in new)
+    assert metrics["data"]["train_back_translated"] == made
+    assert metrics["data"]["train_pairs_kept"] == 120 + made
+    assert [file["name"] for file in metrics["data"]["files"]["monolingual"]] == ["mono.en"]
+    back = load_recipe(str(tmp_path / "run-back" / "model" / "recipe.yaml"))
+    assert back.languages == ("en", "de")
+    assert rows(tmp_path / "run-back" / "train.jsonl")[0].keys() == {"de", "en"}
+
+
+def test_pairs_that_are_held_out_are_in_no_training(start, tmp_path):
+    start(TEXT, validation_file="null", test_file="null")
+    trained = rows(tmp_path / "run-back" / "train.jsonl")
+    held_out = rows(tmp_path / "run-back" / "validation.jsonl")
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert len(trained) + 2 * len(held_out) == 120
+    assert metrics["scores"].keys() == {"validation", "test"}
+    texts = {json.dumps(pair) for pair in trained}
+    assert not texts & {json.dumps(pair) for pair in held_out}
+
+
+@pytest.mark.parametrize("cut", [0, 1, 30, -1])
+def test_a_killed_translation_goes_on_to_the_same_pairs(start, tmp_path, cut):
+    done = tmp_path / "run-back" / "translated.jsonl"
+
+    start(TEXT)
+    whole = done.read_bytes()
+    (tmp_path / "run" / "metrics.json").unlink()
+    done.unlink()
+    done.with_name(f"{done.name}.partial").write_bytes(whole[:cut] if cut else b"")
+    start(TEXT)
+    assert done.read_bytes() == whole
+    assert not done.with_name(f"{done.name}.partial").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "overrides", "message"),
+    [
+        ([*WORDS], {}, "mono.en looks like de, the source language; give text in en"),
+        ([" ", ""], {}, "mono.en holds no sentences"),
+        (TEXT, {"fewest": 121}, "Got 120 training pairs; back-translation needs 121 at least"),
+    ],
+)
+def test_useless_input_is_refused_before_anything_is_written(
+    start, tmp_path, monkeypatch, lines, overrides, message
+):
+    monkeypatch.setattr(back_translation, "FEWEST_PAIRS", overrides.get("fewest", 100))
+    with pytest.raises(RequestError, match=message):
+        start(lines)
+    assert {path.name for path in tmp_path.iterdir()} == {"recipe", "mono.en"}
+
+
+def test_pairs_of_another_text_are_not_taken(start, tmp_path):
+    start(TEXT)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RequestError, match=r"run-back was made from other files .*mono\.en"):
+        start(TEXT[:3])

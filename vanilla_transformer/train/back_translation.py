@@ -1,0 +1,191 @@
+"""Make training pairs of text in the target language: back-translation (Sennrich et al., 2016).
+
+The pairs of a run train a model of the opposite direction, which translates the text. What it makes
+of a sentence becomes the source of one more training pair, behind a tag that tells the model what
+kind of source it reads (Caswell et al., 2019). All of it stands beside the run and is resumed:
+
+    RUN-back/made_from.json      which files of pairs and text
+    RUN-back/train.jsonl, validation.jsonl    the pairs of the run
+    RUN-back/model/              the run of the model of the opposite direction
+    RUN-back/translated.jsonl    the new pairs
+"""
+
+import dataclasses
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm.auto import tqdm
+from transformers import TrainingArguments
+
+from ..data.checked_pairs import decoded
+from ..data.dataset import sentences
+from ..errors import RequestError
+from ..recipes.recipe import Recipe
+from ..storage.atomic import write_aside, write_json
+from ..storage.identity import differences
+from ..storage.reading import open_content, read_json
+from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+from ..translation import translate
+from .run_directory import training_lock
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+MADE_FROM = "made_from.json"
+TAG = "<BT> "
+FEWEST_PAIRS = 1_000  # a model of fewer translates nothing back
+_LONGEST = 2_000  # characters of a sentence
+_LOOKED_AT = 1_000  # sentences, to tell the language
+
+
+def back_translated(
+    recipe: Recipe,
+    run: Path,
+    train: "Dataset",
+    validation: Iterable[tuple[str, str]],
+    files: Mapping[str, Any],
+    *,
+    args: TrainingArguments,
+    train_run: Callable[[Recipe, Path], object],
+) -> Path:
+    """Return the file of pairs made of a recipe's `monolingual_target`; make what is not there.
+
+    Args:
+        recipe: the recipe of the run.
+        run: its directory.
+        train: its training pairs.
+        validation: its validation pairs.
+        files: the files of pairs and text, from `data_identity`.
+        args: its arguments, which know the other processes.
+        train_run: `run_recipe`, which every process calls.
+
+    Raises:
+        ValueError: there are too few pairs, the text is in the source language, or RUN-back was
+            made from other files.
+    """
+    run = run.absolute()
+    folder, text = run.with_name(f"{run.name}-back"), Path(recipe.monolingual_target or "")
+    done = folder / "translated.jsonl"
+    if args.should_save:
+        _check(recipe, text, train, folder, files)
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = zip(sentences(train, "source"), sentences(train, "target"), strict=True)
+        for name, pairs in (("train", rows), ("validation", validation)):
+            if not (path := folder / f"{name}.jsonl").is_file():
+                write_aside(path, partial(_write, languages=recipe.languages, pairs=pairs))
+        write_json(folder / MADE_FROM, files)
+    with args.main_process_first(local=False):
+        pass  # the others wait until the files are there
+    if not done.is_file():
+        logger.info("Training the model that translates %s back, in %s.", text, folder / "model")
+        train_run(_reversed(recipe, folder), folder / "model")
+        if args.should_save:
+            with training_lock(folder / "model"):
+                _translate(recipe, text, folder / "model", done)
+    with args.main_process_first(local=False):
+        return done
+
+
+def _check(
+    recipe: Recipe, text: Path, train: "Dataset", folder: Path, files: Mapping[str, Any]
+) -> None:
+    """Refuse pairs and a text that give no useful pairs, before anything is written."""
+    made_from = folder / MADE_FROM
+    if made_from.is_file() and (changed := differences(read_json(made_from), files)):
+        raise RequestError(
+            f"{folder} was made from other files ({'; '.join(changed)}); delete it, or give "
+            "another --output-dir."
+        )
+    if len(train) < FEWEST_PAIRS:
+        raise RequestError(
+            f"Got {len(train)} training pairs; back-translation needs {FEWEST_PAIRS:,} at least. "
+            "Leave out --monolingual-target."
+        )
+    source, target = (_groups(sentences(train, side)) for side in ("source", "target"))
+    found = _groups(islice(_lines(text), _LOOKED_AT))
+    if not found:
+        raise RequestError(f"{text} holds no sentences; give a text with one a line.")
+    of_source, of_target = (
+        sum(found[group] for group in found.keys() & (side - other))
+        for side, other in ((source.keys(), target.keys()), (target.keys(), source.keys()))
+    )
+    if of_source > 2 * of_target:
+        raise RequestError(
+            f"{text} looks like {recipe.languages[0]}, the source language; give text in "
+            f"{recipe.languages[1]}."
+        )
+
+
+def _reversed(recipe: Recipe, folder: Path) -> Recipe:
+    """Return the recipe of the opposite direction, on the same pairs and with the same sizes."""
+    source, target = recipe.languages
+    validation = folder / "validation.jsonl"
+    return dataclasses.replace(
+        recipe,
+        source_language=target,
+        target_language=source,
+        dataset=None,
+        generated=None,
+        source_column=None,
+        target_column=None,
+        test_file=None,
+        train_file=str(folder / "train.jsonl"),
+        validation_file=str(validation) if validation.stat().st_size else None,
+        held_out_pairs=0,
+        monolingual_target=None,
+        init_from=None,
+        clean=False,
+        tokenizer=",".join(reversed(recipe.tokenizer.split(","))),
+    )
+
+
+def _translate(recipe: Recipe, text: Path, model_dir: Path, done: Path) -> None:
+    """Translate the text back, line by line into a partial file that a next start continues."""
+    model = load_saved_model(model_dir, device="auto")
+    tokenizer = load_saved_tokenizer(model_dir)
+    total = sum(1 for _ in _lines(text))
+    begun = done.with_name(f"{done.name}.partial")
+    kept = begun.read_bytes() if begun.is_file() else b""
+    whole = kept[: kept.rfind(b"\n") + 1]  # a killed process may have left a part of a line
+    begun.write_bytes(whole)
+    number = whole.count(b"\n")
+    found = translate(model, tokenizer, islice(_lines(text), number, None))
+    new = zip(found, islice(_lines(text), number, None), strict=True)
+    bar = tqdm(new, "Translating back", total, initial=number, disable=not sys.stderr.isatty())
+    with begun.open("a", encoding="utf-8") as file:
+        for source, target in bar:  # an empty source is no pair, and is left out when it is read
+            file.write(_json(recipe.languages, (source and TAG + source, target)))
+    begun.replace(done)
+
+
+def _lines(text: Path) -> Iterator[str]:
+    """Yield the sentences of the text; blank ones and very long ones are no sentences."""
+    with open_content(text) as file:
+        for line in file:
+            sentence = decoded(line).strip()
+            if 0 < len(sentence) <= _LONGEST:
+                yield sentence
+
+
+def _groups(texts: Iterable[str]) -> Counter[str]:
+    """Count the groups of three characters, by which languages and scripts differ."""
+    return Counter(text[at : at + 3] for text in texts for at in range(len(text) - 2))
+
+
+def _write(path: Path, *, languages: tuple[str, str], pairs: Iterable[tuple[str, str]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(_json(languages, pair) for pair in pairs)
+
+
+def _json(languages: tuple[str, str], pair: tuple[str, str]) -> str:
+    row = {"translation": dict(zip(languages, pair, strict=True))}
+    return json.dumps(row, ensure_ascii=False) + "\n"
