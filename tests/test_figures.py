@@ -230,6 +230,7 @@ UPDATES_OF_AN_EPOCH = {
     "tatoeba_zh_en": 506,
     "tatoeba_en_zh": 506,
     "tatoeba_de_en": 411,
+    "everyday_en_de": 931,
 }
 
 

@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from .storage.shipped import pretrained
+
 __version__ = "0.2.0"
 
 
@@ -81,6 +83,7 @@ __all__ = [
     "beam_search",
     "metric",
     "paper_beam_search",
+    "pretrained",
     "translate",
     "translate_nbest",
 ]

@@ -53,6 +53,8 @@ SIZES = {
     "tatoeba_zh_en": (6.5, 7.5),
     "tatoeba_en_zh": (6.5, 7.5),
     "tatoeba_de_en": (9, 12),
+    "everyday_en_de": (2.2, 2.3),  # with the tokenizer at most 5 MB at two bytes each
+    "everyday_en_zh": (1.9, 2.1),
     "g2p": (1.3, 1.4),
     "student": (2.6, 2.61),  # at most a third of multi30k_en_de's
     "wmt14_ende_base": (63.0, 63.2),

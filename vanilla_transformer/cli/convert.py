@@ -146,7 +146,7 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument(
         "format", metavar="FORMAT", choices=tuple(FORMATS), help=", ".join(FORMATS)
     )
-    command.add_argument("directory", metavar="DIR", help="run directory, or any saved model")
+    command.add_argument("directory", metavar="DIR", help="run directory, or any model")
     command.add_argument("output", metavar="OUT", help="new directory, or an earlier export")
     command.add_argument(
         "--quantization",
@@ -160,9 +160,12 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 def _export(options: argparse.Namespace) -> int:
     if options.quantization and "quantization" not in FORMATS[options.format]:
         raise RequestError(f"--quantization is for ctranslate2; {options.format} has none.")
+    from ..storage.hub_model import model_folder
+
     module = importlib.import_module(f"..convert.exporters.{options.format}", __package__)
     convert = getattr(module, f"export_{options.format}")
-    print(convert(options.directory, options.output, **_given(options, FORMATS[options.format])))
+    directory = model_folder(options.directory)
+    print(convert(directory, options.output, **_given(options, FORMATS[options.format])))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Find a model by name: a local folder, or a model on the Hub without its code."""
+"""Find a model by name: a local folder, one of the package, or one on the Hub without its code."""
 
 import re
 from pathlib import Path
@@ -9,6 +9,7 @@ from ..errors import RequestError
 from .reading import reason_of
 from .run_files import METRICS
 from .saved_model import CONFIG, SETTINGS, nothing_trained
+from .shipped import pretrained_models
 
 # No code, and no weights in formats that can run code. SentencePiece's files end in .model too.
 # The metrics say which languages the model was trained for.
@@ -18,11 +19,12 @@ _FILES = (*(*SETTINGS, "*.safetensors*", "*.model", METRICS),)
 def model_folder(name: str, revision: str | None = None) -> Path:
     """Return a model's folder; a model on the Hub, `user/name`, is downloaded unless cached.
 
-    A local folder of that name comes first, and a name that begins with a local folder is local:
-    `runs/demo` is never asked of the Hub. Code on the Hub is neither downloaded nor run.
+    A local folder of that name comes first, then a model that comes with the package. A name that
+    begins with a local folder is local: `runs/demo` is never asked of the Hub. Code on the Hub is
+    neither downloaded nor run.
 
     Args:
-        name: path of a folder, or name on the Hub.
+        name: path of a folder, or name in the package or on the Hub.
         revision: branch, tag or commit on the Hub. None takes the main branch.
 
     Raises:
@@ -34,6 +36,8 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         if revision is not None:
             kind = "a local folder" if is_local else "no name of a model on the Hub"
             raise RequestError(f"{name} is {kind}; leave out --revision.")
+        if not is_local:
+            folder = pretrained_models().get(name, folder)
         if not (folder / CONFIG).is_file():
             raise nothing_trained(folder, CONFIG)
         return folder

@@ -32,6 +32,7 @@ from ..errors import RequestError, quoted
 from ..target_tokenizer import target_tokenizer
 from .reading import JSON_BYTES, own_file, read_json, reason_of
 from .run_files import CHECKPOINTS, RECIPE
+from .shipped import pretrained_models
 
 logger = logging.getLogger(__name__)
 
@@ -225,7 +226,11 @@ def weight_files(directory: Path) -> list[Path]:
 def nothing_trained(directory: Path, missing: str) -> RequestError:
     """Return the error for a directory that lacks a file of every model, or does not exist."""
     if not directory.exists():
-        return RequestError(f"There is no folder {directory}; give a run directory.")
+        shipped = ", ".join(pretrained_models())
+        return RequestError(
+            f"There is no folder {directory}; give a run directory, or a model that comes with the "
+            f"package: {shipped}."
+        )
     if (directory / RECIPE).is_file() and (directory / CHECKPOINTS).is_dir():
         return RequestError(
             f"{directory} holds no trained model yet, because its training did not end; repeat the "

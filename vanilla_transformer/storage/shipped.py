@@ -1,8 +1,10 @@
-"""Files that come with the package: recipes, templates of model cards, the page of the Space."""
+"""Files that come with the package: models, recipes, templates of cards, the page of the Space."""
 
 from pathlib import Path
 
 from ..errors import RequestError
+
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped_folder(in_wheel: str, in_clone: str) -> Path:
@@ -15,8 +17,29 @@ def shipped_folder(in_wheel: str, in_clone: str) -> Path:
     Raises:
         ValueError: there is neither.
     """
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / in_wheel, package.parent / in_clone):
+    for folder in (_PACKAGE / in_wheel, _PACKAGE.parent / in_clone):
         if folder.is_dir():
             return folder
-    raise RequestError(f"the folder {package / in_wheel} is missing; install the package again.")
+    raise RequestError(f"the folder {_PACKAGE / in_wheel} is missing; install the package again.")
+
+
+def pretrained_models() -> dict[str, Path]:
+    """Return the folders of the models that come with the package, by name."""
+    return {folder.name: folder for folder in sorted((_PACKAGE / "pretrained").glob("*-*"))}
+
+
+def pretrained(name: str) -> str:
+    """Return the folder of a model that comes with the package, for `from_pretrained`.
+
+    Args:
+        name: `everyday-en-de` or `everyday-en-zh`.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+    models = pretrained_models()
+    if name not in models:
+        raise RequestError(
+            f"No model {name!r} comes with the package; allowed: {', '.join(models)}."
+        )
+    return str(models[name])

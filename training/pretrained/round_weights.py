@@ -1,0 +1,34 @@
+"""Copy a trained model with weights of 16 bits, for the models that come with the package.
+
+    python training/pretrained/round_weights.py RUN OUT
+
+The weights are bfloat16 on disk, and config.json still says float32: that is what the model
+computes in, on any processor, and what a loaded model holds.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from vanilla_transformer.storage.saved_model import SETTINGS, WEIGHTS
+
+
+def round_weights(run: Path, output: Path) -> None:
+    """Copy the model and the tokenizer of a run, without its scores, which are of other weights."""
+    output.mkdir(parents=True)
+    for name in SETTINGS:
+        if (run / name).is_file():
+            shutil.copyfile(run / name, output / name)
+    tensors = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(run / WEIGHTS).items()}
+    save_file(tensors, output / WEIGHTS, metadata={"format": "pt"})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path, metavar="RUN", help="run directory")
+    parser.add_argument("output", type=Path, metavar="OUT", help="new directory")
+    options = parser.parse_args()
+    round_weights(options.run, options.output)
