@@ -58,7 +58,7 @@ FOLDERS = {
     "fast": {"storage"},
     "translation": {"storage"},
     "storage": set(),
-    "data": {"storage"},
+    "data": {"storage", "translation"},
     "evaluation": {"storage", "translation"},
     "visualization": {"storage", "translation"},
     "convert": {"storage", "translation"},

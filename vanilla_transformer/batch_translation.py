@@ -9,7 +9,7 @@ B batch, S source length, T target length, n sequences per source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from transformers import (
 
 from .beam_search import BeamSearchOutput, adds_prompt, beam_search, evaluation_mode
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .errors import RequestError, quoted
+from .errors import RequestError
 from .generation_limits import longest_sequence
 from .ranges import EXTRA_TOKENS, Range
 from .search_settings import SAVED, search_settings, settings_of_other_searches
@@ -60,26 +60,6 @@ def encode(
                 "model translates at once; split it into shorter sentences."
             )
     return encoded
-
-
-def unknown_tokens(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], rows: Sequence[Sequence[int]]
-) -> str | None:
-    """Describe the share of `<unk>` in the ids of texts, with an example, if it is above a tenth.
-
-    A model of pieces (`@@`, lower case, another script) cannot read raw text, and says nothing.
-    """
-    unknown = getattr(tokenizer, "unk_token_id", None)
-    counts = [row.count(unknown) for row in rows]
-    total = sum(map(len, rows))
-    if 10 * sum(counts) <= total:
-        return None
-    example = texts[counts.index(max(counts))]
-    return (
-        f"{sum(counts) / total:.0%} of the tokens are {tokenizer.unk_token}, as in "
-        f"{quoted(example)}: give texts in the form that the tokenizer was made for (script, case, "
-        "pieces)"
-    )
 
 
 def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: str) -> list[int]:

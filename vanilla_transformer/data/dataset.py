@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from ..batch_translation import unknown_tokens
 from ..errors import RequestError, quoted
 from ..storage.reading import read_json, sha256
 from ..target_tokenizer import target_tokenizer, writes_start
+from ..translation.unknown_tokens import unknown_tokens
 from .cache import cached
 from .pair_files import PairReader, files_below, kind_of, read_pairs
 

@@ -13,19 +13,13 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..batch_translation import (
-    decode,
-    encode,
-    generate_ids,
-    generation_option,
-    prefix_ids,
-    unknown_tokens,
-)
+from ..batch_translation import decode, encode, generate_ids, generation_option, prefix_ids
 from ..beam_search import BeamSearchOutput
 from ..errors import RequestError
 from ..ranges import COUNT
 from ..storage.cpu_threads import free_threads
 from ..word_alignment import word_alignment
+from .unknown_tokens import unknown_tokens
 
 logger = logging.getLogger(__name__)
 
