@@ -45,7 +45,7 @@ def test_chunks_mask_ignored_labels_themselves(chunk_size):
     expected = plain(hidden, weight, labels, label_smoothing=0.3)
     count = (labels != -100).sum()
     wanted = (True, True)
-    ours = _ChunkedCrossEntropy.apply(hidden, weight, labels, count, 0.3, -100, chunk_size, wanted)
+    ours = _ChunkedCrossEntropy.apply(hidden, weight, labels, count, 0.3, chunk_size, wanted)
     for a, b in compared(ours, expected, hidden, weight):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
 
@@ -106,13 +106,6 @@ def test_ignored_labels_have_neither_loss_nor_gradient():
     torch.testing.assert_close(loss, alone, rtol=1e-12, atol=1e-12)
     loss.backward()
     assert (hidden.grad.abs().sum(-1) > 0).tolist() == kept.tolist()
-
-
-def test_ignore_index_can_be_changed():
-    hidden, weight, labels = sample()
-    ours = smoothed_cross_entropy(hidden, weight, labels.where(labels != -100, 0), ignore_index=0)
-    expected = F.cross_entropy(hidden @ weight.T, labels.where(labels != -100, 0), ignore_index=0)
-    torch.testing.assert_close(ours, expected)
 
 
 @pytest.mark.parametrize("as_tensor", [False, True])

@@ -41,7 +41,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         labels: torch.Tensor,
         num_items: torch.Tensor,
         label_smoothing: float,
-        ignore_index: int,
         chunk_size: int,
         wanted: tuple[bool, bool],
     ) -> torch.Tensor:
@@ -55,7 +54,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             matmul_dtype = torch.get_autocast_dtype(device_type)
         with torch.autocast(device_type, enabled=False):
             labels = labels[:, None]
-            counts = labels != ignore_index  # (N, 1)
+            counts = labels != -100  # (N, 1)
             loss, *gradients = _loss_and_gradients(
                 hidden,
                 weight.to(matmul_dtype),
@@ -72,7 +71,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients that `forward` computed, times `grad_output`."""
-        return *_scaled(ctx, grad_output, *ctx.saved_tensors), None, None, None, None, None, None
+        return *_scaled(ctx, grad_output, *ctx.saved_tensors), None, None, None, None, None
 
 
 @once_differentiable  # else our gradients would count as constants
@@ -166,7 +165,6 @@ def smoothed_cross_entropy(
     *,
     label_smoothing: float = 0.0,
     num_items: torch.Tensor | int | None = None,
-    ignore_index: int = -100,
     chunk_size: int | None = None,
 ) -> torch.Tensor:
     """Return the smoothed cross-entropy of softmax(hidden @ weight.T), computed in chunks.
@@ -179,11 +177,10 @@ def smoothed_cross_entropy(
     Args:
         hidden: Decoder outputs, (..., d).
         weight: The pre-softmax table, (V, d). None: `hidden` already holds the logits, (..., V).
-        labels: Gold ids, (...), with `ignore_index` where there is none.
+        labels: Gold ids, (...), -100 where there is none.
         label_smoothing: eps_ls; 0 is plain cross-entropy.
         num_items: Number of labels in the whole update, by which the sum is divided, if several
             batches make one update. None: the number in this batch.
-        ignore_index: The label that is left out.
         chunk_size: Tokens whose logits exist at one time. None: 64 MiB of float32 logits on a CPU,
             512 MiB on other devices.
 
@@ -202,7 +199,7 @@ def smoothed_cross_entropy(
         labels = labels.long()
     hidden, labels = hidden.reshape(-1, hidden.size(-1)), labels.reshape(-1).to(hidden.device)
     if num_items is None:
-        num_items = (labels != ignore_index).sum().clamp(min=1)
+        num_items = (labels != -100).sum().clamp(min=1)
     num_items = torch.as_tensor(num_items)
     on_cpu = hidden.device.type == "cpu"
     if chunk_size is None:
@@ -213,11 +210,7 @@ def smoothed_cross_entropy(
         chunks = zip(hidden.split(chunk_size), labels.split(chunk_size), strict=True)
         losses = [
             nn.functional.cross_entropy(
-                logits.to(sum_dtype),
-                gold,
-                reduction="sum",
-                label_smoothing=label_smoothing,
-                ignore_index=ignore_index,
+                logits.to(sum_dtype), gold, reduction="sum", label_smoothing=label_smoothing
             )
             for logits, gold in chunks
         ]
@@ -225,10 +218,10 @@ def smoothed_cross_entropy(
     if on_cpu and not torch.compiler.is_compiling():
         # Project only tokens with a label. On other devices the CPU would have to wait for the
         # number of rows in every step, which costs more than padding in batches of similar length.
-        kept = (labels != ignore_index).nonzero().squeeze(1)
+        kept = (labels != -100).nonzero().squeeze(1)
         if kept.numel() < labels.numel():
             hidden, labels = hidden[kept], labels[kept]
     wanted = tuple(torch.is_grad_enabled() and x.requires_grad for x in (hidden, weight))
     return _ChunkedCrossEntropy.apply(
-        hidden, weight, labels, num_items, label_smoothing, ignore_index, chunk_size, wanted
+        hidden, weight, labels, num_items, label_smoothing, chunk_size, wanted
     )
