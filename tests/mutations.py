@@ -217,6 +217,12 @@ MUTATIONS = [
         "test_modeling.py::test_labels_may_have_gaps_anywhere",
     ),
     Mutation(
+        "modeling_vanilla_transformer.py",
+        "shifted.masked_fill(moved, -100)",
+        "shifted",
+        "test_modeling.py::test_collated_pairs_have_one_loss_on_whichever_side_they_are_padded",
+    ),
+    Mutation(
         "generation_limits.py",
         "torch.full_like(padding, -1)",
         "padding",

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny_models import tiny_config
+from tiny_models import tiny_config, word_level
 from transformers import (
     AutoModel,
     AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
     DynamicCache,
     EncoderDecoderCache,
     GenerationConfig,
@@ -413,11 +414,51 @@ def test_a_decoder_mask_may_come_with_labels_padded_on_the_left():
     assert_close(found.loss, model(**inputs, labels=labels).loss)
 
 
-def test_gaps_in_labels_need_no_branch_on_data():
+@pytest.mark.parametrize("filler", [-100, 0])
+@pytest.mark.parametrize("multiple", [None, 8])
+@pytest.mark.parametrize("collates_with_model", [True, False])
+def test_collated_pairs_have_one_loss_on_whichever_side_they_are_padded(
+    collates_with_model, multiple, filler
+):
+    model = tiny_model().train()
+    pairs = [{"input_ids": [7, 8, 2], "labels": [9, 2]}, {"input_ids": [5, 2], "labels": [5, 6, 2]}]
+    losses, gradients_of = [], []
+    for side in ("right", "left"):
+        tokenizer = word_level("abcdefghij")
+        tokenizer.padding_side = side
+        collate = DataCollatorForSeq2Seq(
+            tokenizer,
+            model=model if collates_with_model else None,
+            pad_to_multiple_of=multiple,
+            label_pad_token_id=filler,
+        )
+        batch = collate(copy.deepcopy(pairs))
+        assert (batch["labels"][0, 0] == 9) == (side == "right")
+        model.zero_grad()
+        output = model(**batch, return_logits=True)
+        output.loss.backward()
+        gradients_of.append([p.grad.clone() for p in model.parameters()])
+        gold = batch.pop("labels")
+        losses.append(output.loss)
+        # Trainer's label_smoothing_factor takes the labels and reads the logits.
+        logits = model(**batch).logits if collates_with_model else output.logits
+        real = (gold != -100) & (gold != 0)
+        losses.append(torch.nn.functional.cross_entropy(logits[real], gold[real]))
+    assert_close(torch.stack(losses[:2]), torch.stack(losses[2:]))
+    for gradient, expected in zip(*gradients_of, strict=True):
+        assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("left_out", ["decoder_input_ids", "labels"])
+def test_gaps_in_labels_need_no_branch_on_data(left_out):
     model = tiny_model()
     forward = torch.compile(model, backend="eager", fullgraph=True)
     inputs = training_batch()
-    assert_close(forward(**inputs).loss, model(**inputs).loss)
+    inputs["labels"] = inputs["labels"].flip(1)  # padded on the left
+    made = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
+    inputs = {**inputs, "decoder_input_ids": made}
+    del inputs[left_out]
+    assert_close(forward(**inputs).logits, model(**inputs).logits)
 
 
 # --------------------------------------------------------------------------- training, compilation

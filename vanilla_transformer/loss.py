@@ -225,3 +225,17 @@ def smoothed_cross_entropy(
     return _ChunkedCrossEntropy.apply(
         hidden, weight, labels, num_items, label_smoothing, chunk_size, wanted
     )
+
+
+def gaps_last(
+    ids: torch.Tensor, mask: torch.Tensor | None = None, *, filler: int = -100
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Move the gaps of each row, -100, to its end, where causal attention needs no mask.
+
+    Returns the ids, (B, T), with the filler in gaps, their mask, and the order of both, (B, T).
+    """
+    is_gap = ids == -100
+    order = is_gap.long().argsort(dim=1, stable=True)
+    if mask is not None and mask.shape == ids.shape:
+        mask = mask.gather(1, order)
+    return ids.masked_fill(is_gap, filler).gather(1, order), mask, order

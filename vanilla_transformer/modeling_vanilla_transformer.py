@@ -32,7 +32,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
 from .input_checks import Flags, check_mask, check_read
-from .loss import is_only_weight, smoothed_cross_entropy
+from .loss import gaps_last, is_only_weight, smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
@@ -582,33 +582,31 @@ class VanillaTransformerForConditionalGeneration(
             `logits`, (B, T, V), and `loss` in nats per label: smoothed in training mode, plain in
             evaluation mode (its exponential is the paper's perplexity). The rest as the base model.
         """
-        order = None
         if labels is not None:
-            use_cache = False
-            if self.config.pad_token_id in self.config.ids_outside_of_text():  # it ends no sentence
-                labels = labels.masked_fill(labels == self.config.pad_token_id, -100)
+            use_cache, labels = False, self.without_padding(labels)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
-                order = (labels == -100).long().argsort(dim=1, stable=True)  # (B, T), gaps last
-                packed = labels.gather(1, order)
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(packed)
-                if decoder_attention_mask is not None and decoder_attention_mask.dim() == 2:
-                    decoder_attention_mask = decoder_attention_mask.gather(1, order)
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        cache, order = one_cache(cache, past_key_values), None
+        if cache is None and decoder_input_ids is not None:
+            decoder_input_ids, decoder_attention_mask, order = gaps_last(
+                decoder_input_ids, decoder_attention_mask, filler=self.config.pad_token_id
+            )
         outputs = self.model(
             input_ids,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            cache=one_cache(cache, past_key_values),
+            cache=cache,
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state  # (B, T, d)
-        if order is not None:  # back to where the labels stand
-            places = order.argsort(dim=1).to(hidden_states.device)[..., None]
-            hidden_states = hidden_states.gather(1, places.expand_as(hidden_states))
+        if order is not None:
+            places = order.argsort(dim=1)[..., None].to(hidden_states.device)
+            hidden_states = hidden_states.take_along_dim(places, dim=1)
         loss = logits = None
         return_dict = self.config.return_dict if return_dict is None else return_dict
         if return_logits is None:  # a tuple without them would have others in their place
@@ -625,8 +623,17 @@ class VanillaTransformerForConditionalGeneration(
         output = Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
         return output if return_dict else output.to_tuple()
 
+    def without_padding(self, labels: Tensor) -> Tensor:
+        """Return labels, (B, T), with -100 in place of padding, unless that ends sentences."""
+        padding = self.config.pad_token_id
+        is_text = padding not in self.config.ids_outside_of_text()
+        return labels if is_text else labels.masked_fill(labels == padding, -100)
+
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Return right-padded labels offset by one position, the decoder's input (Section 3.1)."""
-        shifted = labels.roll(1, dims=1)
+        """Offset labels, (B, T), by one position (Section 3.1); gaps before a label stay -100."""
+        packed, _, order = gaps_last(self.without_padding(labels))
+        shifted = packed.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        shifted = shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        moved = order < torch.arange(labels.size(1), device=labels.device)
+        return shifted.scatter(1, order, shifted.masked_fill(moved, -100))

@@ -371,8 +371,8 @@ class PairCollator:
         vocab_size: size of the model's vocabulary, to refuse other ids here: on a GPU they fail
             with an assertion that does not name them. None for no check.
         target_vocab_size: the same for `labels`, if targets have their own vocabulary.
-        shift: the model's function from labels to `decoder_input_ids`, so that it need not look for
-            gaps among the labels, which rows of tokens do not have. None for none.
+        shift: the model's function from labels to `decoder_input_ids`, which losses other than the
+            model's need. None for none.
     """
 
     pad_token_id: int = 0
@@ -402,7 +402,7 @@ class PairCollator:
             batch[name] = torch.from_numpy(padded)
             if name == "input_ids":
                 batch["attention_mask"] = torch.from_numpy(real.astype(np.int64))
-        if self.shift is not None and IGNORED not in ids:
+        if self.shift is not None:
             batch["decoder_input_ids"] = self.shift(batch["labels"])
         return batch
 
