@@ -172,14 +172,13 @@ def test_compute_loss_func_replaces_the_loss(tmp_path):
     assert metrics["eval_perplexity"] < math.exp(0.6 * metrics["eval_loss"])
 
 
-@pytest.mark.parametrize("collates_with_model", [True, False])
-def test_label_smoothing_factor_replaces_the_models_loss(tmp_path, collates_with_model):
-    tokenizer = tiny_tokenizer()
-    whole = DataCollatorForSeq2Seq(tokenizer, model=tiny_model())
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_label_smoothing_factor_replaces_the_models_loss(tmp_path, side):
+    whole = DataCollatorForSeq2Seq(tiny_tokenizer(), model=tiny_model())
     settings = {"label_smoothing_factor": 0.2, "model": {"label_smoothing": 0.0}}
     stock, ours = both(tmp_path, given={"data_collator": whole}, **settings)
-    if not collates_with_model:
-        ours.data_collator = DataCollatorForSeq2Seq(tokenizer)
+    ours.data_collator = DataCollatorForSeq2Seq(tiny_tokenizer(), model=ours.model)
+    ours.data_collator.tokenizer.padding_side = side
     stock.train()
     ours.train()
     for name, expected in weights(stock).items():

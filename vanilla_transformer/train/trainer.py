@@ -252,19 +252,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.accelerator.dataloader_config.data_seed = self._order_seed
         return super().get_train_dataloader()
 
-    def compute_loss(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> Any:
-        """Make the decoder's inputs if the loss is not the model's, which then sees no labels."""
-        is_made = {"decoder_input_ids", "decoder_inputs_embeds"} & inputs.keys()
-        if self._has_other_loss and "labels" in inputs and not is_made:
-            shifted = self.model.prepare_decoder_input_ids_from_labels(inputs["labels"])
-            inputs["decoder_input_ids"] = shifted
-        loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute it as Seq2SeqTrainer does; use the cores that are free for the backward pass."""
+        loss = super().compute_loss(*args, **kwargs)
         self.follow_free_cores()  # beside others, an update with too many threads takes seconds
         return loss
 
