@@ -10,14 +10,17 @@ from typing import NamedTuple
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_exports import require, save
+from tiny_exports import make_model, require, save
 from transformers import AutoTokenizer, MarianMTModel
 
+from vanilla_transformer import translate
 from vanilla_transformer.cli import main
-from vanilla_transformer.convert.engines import DECODER, ENCODER
+from vanilla_transformer.convert.engines import DECODER, ENCODER, load_engine
 from vanilla_transformer.convert.exporters.source import export_tokenizer
+from vanilla_transformer.data.tokenizer import make_tokenizer, vocabulary_fields
 from vanilla_transformer.storage.atomic import MARKER
 from vanilla_transformer.storage.reading import read_json
+from vanilla_transformer.target_tokenizer import hold_target_tokenizer
 
 WEIGHTS = "model.safetensors"
 BIAS = "model.encoder.layers.0.feed_forward.fc1.bias"
@@ -125,6 +128,32 @@ def test_command_prints_the_new_folder_and_leaves_the_run_alone(name, run, tmp_p
         read_json(folder / "tokenizer_config.json")["tokenizer_class"] for folder in (run, output)
     ]
     assert classes == ["TokenizersBackend", "PreTrainedTokenizerFast"]
+
+
+def test_export_of_two_vocabularies_gives_the_models_translations(name, export, tmp_path):
+    sources, targets = ["HH AH0 L OW1", "L OW1"], ["(S (NP ) (VP ) )", "(VP ) )"]
+    tokenizer, target = (
+        make_tokenizer(kind, texts, vocab_size=300, show_progress=False)
+        for kind, texts in zip(("bytes", "symbols"), (sources, targets), strict=True)
+    )
+    hold_target_tokenizer(tokenizer, target)
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
+    model = make_model(**vocabulary_fields(tokenizer), **sizes)
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+    inputs = tokenizer(sources, padding=True, return_tensors="pt")
+    labels = target(targets, padding=True, return_tensors="pt")["input_ids"]
+    for _ in range(150):
+        model(**inputs, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "run")
+    output = export(tmp_path / "run", tmp_path / "out")
+    marian = name == "marian"
+    engine = MarianMTModel.from_pretrained(output) if marian else load_engine(name, output)
+    for each, folder in ((model, tmp_path / "run"), (engine, output)):
+        reads = AutoTokenizer.from_pretrained(folder)
+        assert list(translate(each, reads, sources, num_beams=1, max_new_tokens=9)) == targets
 
 
 @pytest.mark.parametrize("inputs", [{}, {"model_input_names": ["input_ids"]}])
