@@ -53,13 +53,7 @@ KINDS = ("bpe", "bytes", "symbols")
 
 
 def make_tokenizer(
-    kind: str,
-    texts: Iterable[str],
-    *,
-    vocab_size: int,
-    split_digits: bool = False,
-    normalize_text: bool = True,
-    show_progress: bool = True,
+    kind: str, texts: Iterable[str], *, vocab_size: int, **training: bool
 ) -> PreTrainedTokenizerFast:
     """Make a tokenizer of a kind, from texts if it is to be learned.
 
@@ -69,22 +63,15 @@ def make_tokenizer(
             `vocab_size`. A text file of symbols, one a line. Or a folder or `tokenizer.json` of a
             tokenizer with padding and an end, whatever it is called.
         texts: the texts of one side, or of both.
-        vocab_size: see `train_tokenizer`, as for the following.
-        split_digits: no effect on symbols, nor on a tokenizer that is given.
-        normalize_text: likewise.
-        show_progress: likewise.
+        vocab_size: most tokens; of bytes and of a tokenizer that is given, there are all.
+        **training: other arguments of `train_tokenizer`, for "bpe" and "bytes".
 
     Raises:
         ValueError: there is no such tokenizer, it cannot serve a model, or there is no text.
     """
     if kind in ("bpe", "bytes"):
-        return train_tokenizer(
-            texts,
-            vocab_size=vocab_size if kind == "bpe" else smallest_vocab_size(),
-            split_digits=split_digits,
-            normalize_text=normalize_text,
-            show_progress=show_progress,
-        )
+        size = vocab_size if kind == "bpe" else smallest_vocab_size()
+        return train_tokenizer(texts, vocab_size=size, **training)
     if kind == "symbols":
         counts = Counter(symbol for text in _checked(texts) for symbol in text.split())
         # The most frequent first; of equally frequent ones the first in Unicode, so that the order
