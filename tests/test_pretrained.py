@@ -1,30 +1,30 @@
 """The models that come with the package: their files, and what they translate."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from command_line import error_of
 from safetensors.torch import load_file
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import vanilla_transformer
-from vanilla_transformer.cli import main
 from vanilla_transformer.storage.shipped import pretrained_models
 from vanilla_transformer.translation import translate
 
 MODELS = pretrained_models()
-SENTENCES = Path(__file__).parents[1] / "training" / "pretrained" / "sentences.tsv"
+PAGES = Path(__file__).parents[1] / "training" / "pretrained"
 SIZE = 5_000_000  # bytes, of a model with its tokenizer
 
 
-def newcomers(language):
-    """Return the hundred sentences, and for a language what its model made of them."""
-    rows = [line.split("\t") for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
-    column = rows[0].index(language)
-    return [row[0] for row in rows[1:]], [row[column] for row in rows[1:]]
+def newcomers(name):
+    """Return the hundred sentences, what a model makes of them, and which of these are right."""
+    text = (PAGES / "sentences.tsv").read_text(encoding="utf-8")
+    head, *rows = [line.split("\t") for line in text.splitlines()]
+    column = head.index(name)
+    assert head[column + 1] == "right"
+    return [(row[0], row[column], row[column + 1] == "yes") for row in rows]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -41,33 +41,23 @@ def test_files_are_small_and_computed_in_float32(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_newcomers_sentences_are_translated_as_written_down(name):
+def test_sentences_of_newcomers_are_translated_as_written_down(name):
     """Processors round in other ways, which may change a word in a few of them."""
-    sources, expected = newcomers(name.rpartition("-")[2])
     folder = vanilla_transformer.pretrained(name)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
-    found = list(translate(model, AutoTokenizer.from_pretrained(folder), sources))
-    same = sum(ours == theirs for ours, theirs in zip(found, expected, strict=True))
-    assert same >= 95
-
-
-def test_pipeline_and_command_know_the_name(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "source.txt").write_text("Thank you.\nGood night.\n")
-    translator = pipeline("translate", model=vanilla_transformer.pretrained("everyday-en-de"))
-    texts = [found["translation_text"] for found in translator(["Thank you.", "Good night."])]
-    assert texts == ["Danke!", "Gute Nacht!"] or "Danke" in texts[0]
-    assert main(["translate", "everyday-en-de", "source.txt"]) == 0
-    assert capsys.readouterr().out.splitlines() == texts
+    rows = newcomers(name)
+    found = translate(model, AutoTokenizer.from_pretrained(folder), [source for source, *_ in rows])
+    same = sum(ours == theirs for ours, (_, theirs, _) in zip(found, rows, strict=True))
+    assert (len(rows), same >= 95) == (100, True)
+    told = (PAGES / "README.md").read_text(encoding="utf-8")
+    assert f"{sum(right for *_, right in rows)} of 100" in told
 
 
 def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "everyday-en-de").mkdir()
-    (tmp_path / "source.txt").write_text("Hi.\n")
-    assert "holds no trained model" in error_of(
-        ["translate", "everyday-en-de", "source.txt"], capsys
-    )
+    line = error_of(capsys, "translate", "everyday-en-de", "source.txt")
+    assert "everyday-en-de holds no trained model" in line
 
 
 @pytest.mark.parametrize("name", ["everyday-en-dee", "everyday", "", "../recipes"])
@@ -76,10 +66,4 @@ def test_unknown_names_are_answered_with_the_known_ones(name, tmp_path, monkeypa
         vanilla_transformer.pretrained(name)
     monkeypatch.chdir(tmp_path)
     if name:
-        assert "everyday-en-de" in error_of(["translate", name, "source.txt"], capsys)
-
-
-def test_python_alone_knows_the_folder():
-    """`import vanilla_transformer.pretrained` would hide the function behind the folder."""
-    assert callable(vanilla_transformer.pretrained)
-    assert "vanilla_transformer.pretrained" not in sys.modules
+        assert "everyday-en-de" in error_of(capsys, "translate", name, "source.txt")

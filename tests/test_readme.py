@@ -116,9 +116,11 @@ def test_commands_printed_after_training_can_be_pasted(reader):
     assert all(Path(program).is_file() for program in programs), programs
 
 
-def test_block_translate_python(reader):
-    (reader / "snippet.py").write_text(BLOCKS["translate_python"], encoding="utf-8")
-    run(".venv/bin/python snippet.py", reader)
+def test_the_models_of_the_package_translate_as_printed(tmp_path):
+    printed = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)[0]
+    assert run(BLOCKS["translate_cli"], tmp_path) == printed
+    (tmp_path / "snippet.py").write_text(BLOCKS["translate_python"], encoding="utf-8")
+    assert run(".venv/bin/python snippet.py", tmp_path) == printed
 
 
 def test_block_search(reader):
@@ -134,8 +136,8 @@ def test_block_pictures(reader, monkeypatch):
         assert (reader / name).read_bytes().startswith(b"\x89PNG"), name
 
 
-def test_block_translate_cli(reader):
-    result = run(BLOCKS["translate_cli"], reader)
+def test_block_translate_attention(reader):
+    result = run(BLOCKS["translate_attention"], reader)
     assert result.count("\n") == 1
     assert (reader / "attention.png").read_bytes().startswith(b"\x89PNG")
 

@@ -13,7 +13,7 @@ from transformers import Pipeline, pipeline
 from transformers.models.whisper.tokenization_whisper import LANGUAGES  # English names by code
 from transformers.utils import cached_file
 
-import vanilla_transformer  # noqa: F401  (makes the task "translate" known)
+import vanilla_transformer
 from vanilla_transformer.batch_translation import beyond_paper_search
 from vanilla_transformer.beam_search import longest_sequence
 from vanilla_transformer.storage.metrics import read_metrics
@@ -38,22 +38,16 @@ DOTS_PER_INCH = 144
 def model_name() -> str:
     """Return the model on show, from $MODEL_ID or the file model_id: a Hub id or a directory.
 
-    Raises:
-        ValueError: Both are empty or missing.
+    Without either it is one that comes with the package.
     """
     file = HERE / "model_id"
     name = os.environ.get("MODEL_ID") or (file.read_text("utf-8") if file.is_file() else "")
-    if not name.strip():
-        raise ValueError(
-            "No model is named: set the variable MODEL_ID, or write a file model_id beside app.py, "
-            "with the name of a model on the Hub or a directory."
-        )
-    return name.strip()
+    return name.strip() or vanilla_transformer.pretrained("everyday-en-de")
 
 
 def markdown_link(name: str) -> str:
     """Return the name of a model, with a link if it is on the Hub."""
-    return f"`{name}`" if Path(name).is_dir() else f"[{name}](https://huggingface.co/{name})"
+    return f"`{Path(name).name}`" if Path(name).is_dir() else f"[{name}](https://huggingface.co/{name})"
 
 
 class Task(NamedTuple):
