@@ -2,18 +2,21 @@
 
 import gzip
 import json
+import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_4 import (
     BASELINE,
+    LENGTHS,
     MORE,
     WHOLE,
     Parser,
     Parsing,
     by_length,
     commonest_labels,
+    difference,
     invented_trees,
     right_branching,
     stages,
@@ -151,6 +154,31 @@ def test_f1_is_computed_from_total_counts():
     # Precision 3 / 4 and recall 3 / 6: 2 * 0.75 * 0.5 / 1.25 = 0.6.
     assert f1({"gold": 6, "found": 4, "matched": 3}) == pytest.approx(60)
     assert f1({"gold": 0, "found": 0, "matched": 0}) == 0
+
+
+def test_verdict_on_a_parser_is_withheld_inside_the_margin():
+    """The two sets give f1 20 and 24 in each group; the baseline's is the same in both."""
+
+    def row(validation, test):
+        parts = {"validation": validation, "test": test}
+        count = {"gold": 500, "found": 500, "sentences": 9, "well_formed": 9}
+        return {
+            name: {length: {**count, "matched": found} for length in LENGTHS}
+            for name, found in parts.items()
+        }
+
+    base, mixed = row(100, 100), row(100, 120)
+    apart, margin = difference(mixed, base)
+    # Each set varies by 2.83 in a group, from which the other is 4 away; five of them are averaged.
+    assert (apart, margin) == pytest.approx((4, 2 * 4 / math.sqrt(2) / math.sqrt(5)))
+    for facts, verdict in (
+        (mixed, "better than"),
+        (row(120, 80), "not distinguishable from"),
+        (row(80, 80), "worse than"),
+        (row(100, 100), "not distinguishable from"),
+    ):
+        text, _ = Parsing().findings({BASELINE: base, "1": facts}, {})
+        assert f", {verdict} the baseline's 20.0" in text
 
 
 def test_counts_are_grouped_by_sentence_length():
