@@ -16,12 +16,11 @@ from transformers.utils import cached_file
 import vanilla_transformer
 from vanilla_transformer.batch_translation import beyond_paper_search
 from vanilla_transformer.beam_search import longest_sequence
-from vanilla_transformer.storage.metrics import read_metrics
+from vanilla_transformer.storage.metrics import example_sources, read_metrics
 from vanilla_transformer.translation.many_texts import translate
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention
 
 HERE = Path(__file__).parent
-NUM_EXAMPLES = 3
 NUM_TRANSLATIONS = 4  # shown, and the number of beams
 MAX_CHARACTERS = 5000  # of a text
 MAX_LINES = 64  # that a program can send at once
@@ -66,10 +65,7 @@ def task_of(name: str) -> Task:
         metrics = read_metrics(Path(cached_file(name, "metrics.json")))
     if metrics is None:
         return Task("Source text", "Target text", False, [])
-    samples = metrics.get("samples") or {"": metrics.get("published", {}).get("samples", [])}
-    texts = [sample["source"].strip() for of_one_set in samples.values() for sample in of_one_set]
-    texts = [text for text in dict.fromkeys(texts) if text]
-    examples = texts[:: max(1, len(texts) // NUM_EXAMPLES)][:NUM_EXAMPLES]
+    examples = example_sources(metrics)
     sides = [metrics["recipe"].get(f"{side}_language") for side in ("source", "target")]
     languages = [LANGUAGES.get(re.split("[-_]", side or "")[0].lower()) for side in sides]
     if None not in languages:

@@ -141,6 +141,13 @@ def test_block_export_onnx(exports, documented_command):
     block_of_export(exports, documented_command, "onnx")
 
 
+def test_block_export_web(tmp_path_factory, documented_command):
+    require("web")
+    run, *_ = save(tmp_path_factory.mktemp("run"), encoder_layers=1, decoder_layers=1)
+    shutil.copytree(run, "runs/multi30k_en_de")
+    documented_command("export_web")
+
+
 def test_block_translate_ctranslate2(exports, documented_command):
     block_of_translation(exports, documented_command, "ctranslate2", "int8")
 

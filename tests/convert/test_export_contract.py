@@ -33,10 +33,12 @@ class Format(NamedTuple):
     Attributes:
         files: the files of an export, besides the tokenizer's.
         spoil: patches the exporter, so that it writes another model than it read.
+        folder: where in an export the model is.
     """
 
     files: set[str]
     spoil: Callable[[pytest.MonkeyPatch], None]
+    folder: str = ""
 
 
 def spoil_marian(monkeypatch):
@@ -59,10 +61,10 @@ def spoil_onnx(monkeypatch):
     exporter = exporter_of("onnx")
     write = exporter.write_graphs
 
-    def write_another(model, folder):
+    def write_another(model, folder, **options):
         bias = model.get_parameter(BIAS).data
         bias += 0.5
-        write(model, folder)
+        write(model, folder, **options)
         bias -= 0.5
 
     monkeypatch.setattr(exporter, "write_graphs", write_another)
@@ -75,6 +77,15 @@ FORMATS = {
         spoil_ctranslate2,
     ),
     "onnx": Format({ENCODER, DECODER, "config.json", "generation_config.json"}, spoil_onnx),
+    "web": Format(
+        {
+            *("index.html", "package.json", "page.js", "style.css", "task.json", "worker.js"),
+            *(f"model/{name}" for name in (ENCODER, DECODER)),
+            *("model/config.json", "model/generation_config.json"),
+        },
+        spoil_onnx,  # which writes the model
+        folder="model",
+    ),
 }
 
 
@@ -111,21 +122,23 @@ def contents(folder):
 
 def test_command_prints_the_new_folder_and_leaves_the_run_alone(name, run, tmp_path, capsys):
     before, output = contents(run), tmp_path / "out"
+    model = output / FORMATS[name].folder
     output.mkdir()  # an empty folder is accepted
     assert main(["export", name, str(run), str(output)]) == 0
     assert capsys.readouterr().out == f"{output}\n"
     assert contents(run) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
-    assert contents(output).keys() == FORMATS[name].files | TOKENIZER | {MARKER}
+    tokenizer = {str((model / file).relative_to(output)) for file in TOKENIZER}
+    assert contents(output).keys() == FORMATS[name].files | tokenizer | {MARKER}
     assert len({(output / file).stat().st_mode for file in contents(output)}) == 1
     text = "Hi there, 你好"
     ours, theirs = (
-        AutoTokenizer.from_pretrained(folder)(text).input_ids for folder in (run, output)
+        AutoTokenizer.from_pretrained(folder)(text).input_ids for folder in (run, model)
     )
     assert theirs == ours
     # Only transformers 5 knows the class name that it saves; 4 and 5 know the exported one.
     classes = [
-        read_json(folder / "tokenizer_config.json")["tokenizer_class"] for folder in (run, output)
+        read_json(folder / "tokenizer_config.json")["tokenizer_class"] for folder in (run, model)
     ]
     assert classes == ["TokenizersBackend", "PreTrainedTokenizerFast"]
 
@@ -180,9 +193,10 @@ def test_export_onto_a_full_disk_leaves_no_files(name, export, run, tmp_path, mo
     def fail(source, target):
         raise OSError("disk full")
 
-    monkeypatch.setattr(exporter_of(name), "export_tokenizer", fail)
-    if name == "onnx":  # tracing takes seconds
-        monkeypatch.setattr(exporter_of(name), "write_graphs", lambda model, folder: None)
+    exporter = exporter_of("onnx" if name == "web" else name)
+    monkeypatch.setattr(exporter, "export_tokenizer", fail)
+    if name in ("onnx", "web"):  # tracing takes seconds
+        monkeypatch.setattr(exporter, "write_graphs", lambda *arguments, **options: None)
     with pytest.raises(OSError, match="disk full"):
         export(run, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -42,7 +42,7 @@ def served(saved, monkeypatch):
 
 def test_these_tests_run_every_block_of_the_page():
     blocks = re.findall(r"(?:<!-- block: (\w+).*-->\n)?```(?:bash|python)\n", PAGE)
-    names = (*serving.CONTENDERS, "load", "export", *ENDPOINT)
+    names = (*serving.CONTENDERS, "load", "export", "web", *ENDPOINT)
     assert sorted(blocks) == sorted(f"serve_{name}" for name in names)
 
 

@@ -9,8 +9,6 @@ SPACE_MODEL names a trained model to show instead of a random one.
 import json
 import os
 import re
-import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from browser import free_port, opened
 from published_runs import METRICS
 from tiny_models import tiny_config
 
@@ -76,9 +75,7 @@ def address(run, tmp_path_factory):
     pytest.importorskip("gradio", reason="comes with a Space")
     folder = tmp_path_factory.mktemp("served") / "space"
     write_space(folder, "user/name")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = os.environ | {
         "MODEL_ID": str(run),
         "GRADIO_SERVER_PORT": str(port),
@@ -105,22 +102,8 @@ def address(run, tmp_path_factory):
 
 @pytest.fixture(params=[360, 1280])
 def page(address, request):
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="needs playwright, which the extra browser installs"
-    )
-    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser_path is None:
-        pytest.skip("no Chromium is installed")
-    with playwright.sync_playwright() as play:
-        # Chromium's sandbox does not work as root in a container, which is a sandbox itself.
-        browser = play.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": request.param, "height": 740})
-        page.set_default_timeout(60_000)
-        page.problems = []
-        page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.goto(address)
+    with opened(address, width=request.param) as page:
         yield page
-        browser.close()
 
 
 def picture(page):

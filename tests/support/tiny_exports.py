@@ -88,6 +88,7 @@ def batch_of(model):
 
 def require(name):
     """Skip the test if the packages of an engine are not installed."""
-    packages = {"ctranslate2": ["ctranslate2"], "onnx": ["onnxruntime", "onnxscript"]}
+    onnx = ["onnxruntime", "onnxscript"]
+    packages = {"ctranslate2": ["ctranslate2"], "onnx": onnx, "web": onnx}
     for package in packages.get(name, []):
         pytest.importorskip(package, reason="comes with an extra")

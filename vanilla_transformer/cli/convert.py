@@ -92,16 +92,23 @@ _REQUIRED = {"torch": ("heads", "pad_token_id", "bos_token_id", "eos_token_id")}
 
 
 # For each format: the options of its exporter.
-FORMATS: dict[str, tuple[str, ...]] = {"marian": (), "ctranslate2": ("quantization",), "onnx": ()}
+FORMATS: dict[str, tuple[str, ...]] = {
+    "marian": (),
+    "ctranslate2": ("quantization",),
+    "onnx": (),
+    "web": (),
+}
 QUANTIZATIONS = ("float32", "bfloat16", "int8", "int8_float32")
 _EXPORT_EXAMPLE = """example:
   vanilla-transformer export marian runs/multi30k_en_de exports/marian
   vanilla-transformer export ctranslate2 runs/multi30k_en_de exports/int8 --quantization int8
   vanilla-transformer export onnx runs/multi30k_en_de exports/onnx
+  vanilla-transformer export web runs/multi30k_en_de exports/web
 
 marian       a stock MarianMTModel, for Optimum and for transformers without this package
 ctranslate2  for CTranslate2, fast on a CPU: translate --engine ctranslate2
 onnx         for ONNX Runtime, Optimum and Transformers.js: translate --engine onnx
+web          a page that translates in the browser: npm install in it, then python -m http.server
 
 OUT appears only after the export was loaded and its outputs were compared with the model's.
 """

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple, NotRequired, Required, TypedDict
 from ..errors import RequestError, quoted
 from .reading import checked, read_json
 
+NUM_EXAMPLES = 3  # sources that a page offers to its visitors
 _REMEDY = "measure the model again"
 
 
@@ -232,6 +233,16 @@ def read_metrics(path: Path) -> Metrics | None:
     """Return the metrics of a run; None if the file holds only the scores of `evaluate`."""
     metrics = read_json(path, remedy=_REMEDY)
     return check_metrics(metrics, path) if "recipe" in metrics else None
+
+
+def example_sources(metrics: Metrics | None) -> list[str]:
+    """Return sources for a visitor to try, from all test sets of a run; none without metrics."""
+    if metrics is None:
+        return []
+    samples = metrics.get("samples") or {"": metrics.get("published", {}).get("samples", [])}
+    texts = [sample["source"].strip() for of_one_set in samples.values() for sample in of_one_set]
+    texts = [text for text in dict.fromkeys(texts) if text]
+    return texts[:: max(1, len(texts) // NUM_EXAMPLES)][:NUM_EXAMPLES]
 
 
 def check_metrics(metrics: object, path: Path) -> Metrics:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import onnx_ir
 import onnxruntime  # noqa: F401  # checks the graphs later; fail now if it is missing
 import torch
@@ -131,7 +132,7 @@ def _additive(allowed: Tensor) -> Tensor:
 
 
 def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> Path:
-    """Write a saved model as `encoder.onnx` and `decoder.onnx`, in float32.
+    """Write a saved model as the graphs of an encoder and a decoder, in float32.
 
     ONNX Runtime runs the graphs before they appear, to compare them with the model: the
     log-probabilities of whole targets, of targets in two pieces, and a greedy translation.
@@ -149,16 +150,8 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     """
     source, output = Path(model_dir), Path(output_dir)
     model = load_source(source, dtype=torch.float32)
-    if obstacles := foreign_tensors(model):
-        raise RequestError(f"An ONNX graph cannot represent this model: got {obstacles[0]}.")
-    model.set_attn_implementation("eager")
     with folder_written_aside(output) as aside:
-        (aside / ENCODER).parent.mkdir(parents=True)
-        write_graphs(model, aside)
-        _known_config(model.config).save_pretrained(aside)
-        bounded_generation_config(model).save_pretrained(aside)
-        export_tokenizer(source, aside)
-        difference = _verify(model, aside)
+        difference = write_onnx(model, source, aside)
     logger.info(
         "Wrote %s as ONNX to %s; log-probabilities differ by at most %.1e.",
         source,
@@ -166,6 +159,38 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         difference,
     )
     return output
+
+
+def write_onnx(
+    model: VanillaTransformerForConditionalGeneration,
+    source: Path,
+    folder: Path,
+    *,
+    half: bool = False,
+) -> float:
+    """Write a model in float32 and its tokenizer, and compare what was written with the model.
+
+    Args:
+        model: the model.
+        source: directory with its tokenizer.
+        folder: directory to create.
+        half: whether to store in float16 what is exact in it.
+
+    Returns:
+        The largest difference of log-probabilities.
+
+    Raises:
+        ValueError: the model has tensors of other modules, or the export differs from it.
+    """
+    if obstacles := foreign_tensors(model):
+        raise RequestError(f"An ONNX graph cannot represent this model: got {obstacles[0]}.")
+    model.set_attn_implementation("eager")
+    (folder / ENCODER).parent.mkdir(parents=True)
+    write_graphs(model, folder, half=half)
+    _known_config(model.config).save_pretrained(folder)
+    bounded_generation_config(model).save_pretrained(folder)
+    export_tokenizer(source, folder)
+    return _verify(model, folder)
 
 
 def _known_config(config: VanillaTransformerConfig) -> PreTrainedConfig:
@@ -188,7 +213,9 @@ def _known_config(config: VanillaTransformerConfig) -> PreTrainedConfig:
     return marian
 
 
-def write_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path) -> None:
+def write_graphs(
+    model: VanillaTransformerForConditionalGeneration, folder: Path, *, half: bool = False
+) -> None:
     """Trace both graphs, with all lengths dynamic."""
     batch, past, new, length, kept = (
         torch.export.Dim(name) for name in ("batch", "past", "new", "source", "kept")
@@ -204,6 +231,7 @@ def write_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path
         EncoderGraph(model),
         {"input_ids": torch.zeros(2, 7, dtype=torch.long), "attention_mask": mask},
         folder / ENCODER,
+        half=half,
         shapes={"input_ids": {0: batch, 1: length}, "attention_mask": {0: batch, 1: length}},
         input_names=["input_ids", "attention_mask"],
         output_names=["last_hidden_state"],
@@ -217,6 +245,7 @@ def write_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path
             "past": earlier,
         },
         folder / DECODER,
+        half=half,
         shapes={
             "input_ids": {0: batch, 1: new},
             "encoder_attention_mask": {0: batch, 1: length},
@@ -238,6 +267,7 @@ def _write_graph(
     example: dict[str, object],
     path: Path,
     *,
+    half: bool,
     shapes: dict[str, object],
     input_names: list[str],
     output_names: list[str],
@@ -256,6 +286,8 @@ def _write_graph(
         )
     assert program is not None  # None only without `dynamo`
     _read_batch_from_ids(program.model)
+    if half:
+        _store_in_half(program.model.graph)
     # The source locations of the nodes take more bytes than the weights of a small model.
     ClearMetadataAndDocStringPass()(program.model)
     program.save(path, external_data=size > LARGEST_FILE)
@@ -269,6 +301,23 @@ def _read_batch_from_ids(graph: onnx_ir.Model) -> None:
         if node.op_type == "Shape" and (start is None or start.as_int() == 0):
             assert node.attributes["end"].as_int() == 1, "the size of the batch"
             node.replace_input_with(0, inputs[0])
+
+
+def _store_in_half(graph: onnx_ir.Graph) -> None:
+    """Store the weights that are exact in float16 so, and cast them to float32 before their use."""
+    for name, weight in list(graph.initializers.items()):
+        assert weight.const_value is not None
+        values = weight.const_value.numpy()
+        with np.errstate(over="ignore"):
+            stored = values.astype(np.float16)
+        if values.ndim == 0 or values.dtype != np.float32 or (stored != values).any():
+            continue
+        del graph.initializers[name]
+        half = onnx_ir.val(f"{name}_half", const_value=onnx_ir.tensor(stored))
+        graph.register_initializer(half)
+        cast = onnx_ir.node("Cast", [half], {"to": onnx_ir.DataType.FLOAT})
+        weight.replace_all_uses_with(cast.outputs[0])
+        graph.insert_before(graph[0], cast)
 
 
 @contextmanager

@@ -1,0 +1,43 @@
+"""Pages in headless Chromium, for tests that skip where it is not installed."""
+
+import shutil
+import socket
+from contextlib import contextmanager
+
+import pytest
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextmanager
+def opened(address, *, width, before=None):
+    """Open a page in a new browser; it collects its errors and the addresses that it asks for.
+
+    Args:
+        address: address of the page.
+        width: width of the window in pixels.
+        before: JavaScript that runs before that of the page.
+    """
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright, which the extra browser installs"
+    )
+    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser_path is None:
+        pytest.skip("no Chromium is installed")
+    with playwright.sync_playwright() as play:
+        # Chromium's sandbox does not work as root in a container, which is a sandbox itself.
+        browser = play.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 740}, locale="en-US")
+        page.set_default_timeout(60_000)
+        page.problems, page.requests = [], []
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("request", lambda request: page.requests.append(request.url))
+        if before:
+            page.add_init_script(before)
+        page.goto(address)
+        yield page
+        browser.close()

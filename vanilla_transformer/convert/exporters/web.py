@@ -1,0 +1,62 @@
+"""Export to a folder of static files: a page that translates in the visitor's own browser.
+
+The page is the folder `page` beside this file. Its model is an ONNX export with weights in half
+precision, which halves what a visitor downloads; what is computed is computed in float32.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+import torch
+
+from ...storage.atomic import copy_files, folder_written_aside, write_json
+from ...storage.metrics import example_sources, read_metrics
+from ...storage.run_files import METRICS, recipe_values
+from .onnx import write_onnx
+from .source import load_source
+
+logger = logging.getLogger(__name__)
+
+
+def export_web(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> Path:
+    """Write a page that translates with a saved model, in any browser with WebAssembly.
+
+    `npm install` in the folder fetches Transformers.js, which runs the model; from then on the page
+    asks nothing of any other server.
+
+    Args:
+        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
+        output_dir: a new or empty directory, or an earlier export. It is complete or not there.
+
+    Returns:
+        `output_dir` as a path.
+
+    Raises:
+        ValueError: as for `export_onnx`; the export is compared with the model whose weights are
+            rounded to half precision.
+    """
+    source, output = Path(model_dir), Path(output_dir)
+    model = load_source(source, dtype=torch.float32)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(weight.half())
+    sides = recipe_values(source)
+    metrics = read_metrics(source / METRICS) if (source / METRICS).is_file() else None
+    with folder_written_aside(output) as aside:
+        difference = write_onnx(model, source, aside / "model", half=True)
+        copy_files(Path(__file__).with_name("page"), aside)
+        task = {
+            "source": sides.get("source_language"),
+            "target": sides.get("target_language"),
+            "examples": example_sources(metrics),
+        }
+        write_json(aside / "task.json", task)
+    logger.info(
+        "Wrote a page for %s to %s; log-probabilities differ by at most %.1e from those with "
+        "rounded weights. Run `npm install` there, then `python -m http.server`.",
+        source,
+        output,
+        difference,
+    )
+    return output
