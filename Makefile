@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed-$(notdir $(CONSTRAINTS))
 # What an activated environment may have set for its own Python.
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: demo test test-newest test-slow test-hostile test-export test-import test-hf lint benchmarks benchmarks-gpu notebook docs clean
+.PHONY: demo test test-newest test-slow test-hostile test-export test-doors test-import test-hf lint benchmarks benchmarks-gpu notebook docs clean
 
 demo: $(STAMP)
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
@@ -51,6 +51,14 @@ test-export: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]"
 	$(BIN)/python -m pytest -q tests/convert/test_export_*.py tests/convert/test_engines.py \
 		tests/convert/test_serving.py
+
+# Translates 1,000 sentences in every runtime that exports are for, with RUN or the newest of runs;
+# VANILLA_DOORS keeps the environments that this makes.
+VANILLA_DOORS ?= $(HOME)/.cache/vanilla_transformer/doors
+test-doors: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]"
+	VANILLA_DOORS=$(VANILLA_DOORS) VANILLA_DOORS_RUN=$(RUN) \
+		$(BIN)/python -m pytest -q -rs tests/training/test_doors.py
 
 # Tests the imports alone, with the tokenizers of their sources; `make test` runs these tests too.
 test-import: $(STAMP)

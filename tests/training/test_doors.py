@@ -1,0 +1,42 @@
+"""One model gives the same texts in every runtime that its exports are for: `make test-doors`."""
+
+import os
+from pathlib import Path
+
+import doors
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PLACE = os.environ.get("VANILLA_DOORS")  # folder for the environments, which is kept
+TEST_FILE = ROOT.parent / "shared" / "data" / "multi30k" / "test.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Translate with the run in VANILLA_DOORS_RUN, or else the newest one in runs."""
+    if not PLACE:
+        pytest.skip("make test-doors runs this: it installs the runtimes")
+    runs = [path.parent for path in ROOT.glob("runs/*/metrics.json")]
+    newest = max(runs, key=lambda run: (run / "metrics.json").stat().st_mtime, default=None)
+    run = os.environ.get("VANILLA_DOORS_RUN") or newest
+    if run is None:
+        pytest.skip("no run: train one (make demo), or name it in VANILLA_DOORS_RUN")
+    if TEST_FILE.is_file():
+        pairs = doors.read_pairs(TEST_FILE, source_language="en", target_language="de")
+        sentences = [source for source, _ in pairs]
+    else:
+        sentences = doors.SENTENCES.read_text(encoding="utf-8").splitlines()
+    count = int(os.environ.get("VANILLA_DOORS_SENTENCES", "1000"))
+    return doors.measure(Path(run), sentences[:count], Path(PLACE))
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize("name", [name for name in doors.DOORS if name != "PyTorch"])
+def test_runtime_gives_the_same_texts(measured, name, beams):
+    answers, _, missing = measured
+    if name in missing:
+        pytest.skip(missing[name])
+    share = doors.share_alike(answers, name, beams)
+    if share is None:
+        pytest.skip("it has no beam search")
+    assert share >= (99 if doors.DOORS[name].exact else 50)

@@ -1,0 +1,238 @@
+"""Translate with one model in every runtime that its exports are for, and compare the texts.
+
+    python training/benchmarks/doors.py RUN --sentences 100
+    python training/benchmarks/doors.py RUN --test-file test.jsonl.gz --pair en-de
+
+Every runtime translates one sentence after another in its own process, greedily and, where it can,
+with beam 4 and `generate`'s early stopping. Runtimes that need other packages than ours get an
+environment of their own below --environments, which is kept; one that cannot be had is left out.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from report import write_results
+
+from vanilla_transformer.data.pair_files import read_pairs
+from vanilla_transformer.evaluation import corpus_scores
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results" / "doors.json"
+SENTENCES = FOLDER.parent / "pretrained" / "sentences.txt"
+ENVIRONMENTS = Path.home() / ".cache" / "vanilla_transformer" / "doors"
+MODEL_FILES = ("*.safetensors", "*config.json", "tokenizer*")
+MORE_TOKENS = 50  # that a translation may have than its source (Section 6.1)
+
+# Every runtime in Python has `generate` with these arguments. MODEL is that of a `Door`.
+PYTHON = f"""
+import json, sys, time
+import torch
+from pathlib import Path
+from transformers import AutoTokenizer
+torch.set_num_threads(1)
+task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+folder, beams = task["folder"], task["beams"]
+MODEL
+tokenizer = AutoTokenizer.from_pretrained(folder)
+search = {{"num_beams": beams, "length_penalty": 1.0}}
+search |= {{"early_stopping": True}} if beams > 1 else {{}}
+texts, start = [], time.perf_counter()
+for sentence in task["sentences"]:
+    ids = tokenizer(sentence, return_tensors="pt")
+    ids = {{"input_ids": ids["input_ids"], "attention_mask": ids["attention_mask"]}}
+    longest = ids["input_ids"].size(1) + {MORE_TOKENS}
+    with torch.inference_mode():
+        found = model.generate(**ids, **search, max_new_tokens=longest)
+    texts += tokenizer.batch_decode(
+        found.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+print(json.dumps([texts, time.perf_counter() - start]))
+"""
+NODE = f"""
+import fs from "fs"
+import path from "path"
+import {{ env, pipeline }} from "@huggingface/transformers"
+const task = JSON.parse(fs.readFileSync(process.argv[2], "utf8"))
+env.allowRemoteModels = false
+env.localModelPath = path.dirname(task.folder)
+const translator = await pipeline("translation", path.basename(task.folder), {{ dtype: "fp32" }})
+const texts = []
+const start = performance.now()
+for (const sentence of task.sentences) {{
+  const max_new_tokens = translator.tokenizer.encode(sentence).length + {MORE_TOKENS}
+  texts.push((await translator(sentence, {{ max_new_tokens }}))[0].translation_text)
+}}
+console.log(JSON.stringify([texts, (performance.now() - start) / 1000]))
+"""
+LOADED = "from {} import {} as Model\nmodel = Model.from_pretrained(folder{})"
+OURS = LOADED.format("vanilla_transformer", "VanillaTransformerForConditionalGeneration", "")
+INT8 = "Int8DynamicActivationInt8WeightConfig"
+
+
+class Door(NamedTuple):
+    """A runtime: arguments of `export` for its model, how Python loads that, and its packages."""
+
+    export: str
+    model: str = ""  # none: it runs in Node
+    packages: tuple[str, ...] = ()  # of an environment of its own; none: ours
+    exact: bool = True
+    beams: tuple[int, ...] = (1, 4)
+
+
+# Their outputs are compared with the first one's.
+DOORS = {
+    "PyTorch": Door("", f"{OURS}.eval()"),
+    "ONNX Runtime, our engine": Door(
+        "onnx",
+        "from vanilla_transformer.convert.engines import OnnxEngine\nmodel = OnnxEngine(folder)",
+    ),
+    "ONNX Runtime, Optimum": Door(
+        "onnx",
+        LOADED.format("optimum.onnxruntime", "ORTModelForSeq2SeqLM", ""),
+        ("optimum-onnx[onnxruntime]==0.1.0", "transformers==4.57.6", "onnxruntime==1.32.0"),
+    ),
+    "OpenVINO, Optimum": Door(
+        "marian",
+        LOADED.format("optimum.intel", "OVModelForSeq2SeqLM", ", export=True"),
+        ("optimum-intel==2.2.0", "optimum==2.3.0", "openvino==2026.4.1", "transformers==4.57.6"),
+    ),
+    "Transformers.js": Door("onnx", packages=("@huggingface/transformers@4.3.1",), beams=(1,)),
+    "CTranslate2": Door(
+        "ctranslate2",
+        "from vanilla_transformer.convert.engines import CTranslate2Engine\n"
+        "model = CTranslate2Engine(folder)",
+    ),
+    "torchao, int8": Door(
+        "",
+        f"from torchao.quantization import {INT8}, quantize_\n{OURS}.eval()\n"
+        f"quantize_(model, {INT8}())",
+        exact=False,
+    ),
+}
+
+
+def environment(name: str, door: Door, folder: Path) -> tuple[list[str], Path]:
+    """Return the program that runs a door's script, and that script, in its own folder."""
+    own = folder / "-".join(name.lower().replace(",", "").split())
+    own.mkdir(parents=True, exist_ok=True)
+    script = own / ("door.py" if door.model else "door.mjs")
+    text = PYTHON.replace("MODEL", door.model) if door.model else NODE
+    script.write_text(text, encoding="utf-8")
+    program = [str(own / "bin" / "python")] if door.model else ["node"]
+    if not door.packages:
+        return [sys.executable], script
+    if not (own / "complete").is_file():
+        if door.model:
+            _run([sys.executable, "-m", "venv", str(own)])
+            _run([*program, "-m", "pip", "install", "--quiet", *door.packages])
+        else:
+            _run(["npm", "install", "--ignore-scripts", "--prefix", str(own), *door.packages])
+        (own / "complete").touch()
+    return program, script
+
+
+def _run(command: list[str]) -> str:
+    """Return what a command prints, or raise OSError with the last line of its errors."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise OSError((done.stderr.strip().splitlines() or [f"{command[0]} fails"])[-1])
+    return done.stdout
+
+
+def measure(run: Path, sentences: Sequence[str], environments: Path) -> tuple[dict, dict, dict]:
+    """Translate in every runtime.
+
+    Returns:
+        Texts and seconds by runtime and beams; MB of each model; why a runtime is left out.
+    """
+    answers: dict[str, dict[int, list]] = {}
+    sizes, missing = {}, {}
+    with tempfile.TemporaryDirectory() as temporary:
+        task = Path(temporary, "task.json")
+        for name, door in DOORS.items():
+            folder = Path(temporary, door.export) if door.export else run.resolve()
+            try:
+                if not folder.exists():
+                    export = [sys.executable, "-m", "vanilla_transformer.cli", "export"]
+                    _run([*export, door.export, str(run), str(folder)])
+                program, script = environment(name, door, environments)
+                found = {}
+                for beams in door.beams:
+                    content = {"folder": str(folder), "beams": beams, "sentences": sentences}
+                    task.write_text(json.dumps(content), encoding="utf-8")
+                    printed = _run([*program, str(script), str(task)])
+                    found[beams] = json.loads(printed.splitlines()[-1])
+            except OSError as error:
+                missing[name] = str(error)
+                continue
+            answers[name] = found
+            patterns = ("**/*",) if door.export else MODEL_FILES
+            files = {path for pattern in patterns for path in folder.glob(pattern)}
+            sizes[name] = sum(path.stat().st_size for path in files if path.is_file()) / 1e6
+    return answers, sizes, missing
+
+
+def share_alike(answers: dict[str, dict[int, list]], name: str, beams: int) -> float | None:
+    """Return how many percent of a runtime's texts are PyTorch's, if it searches with beams."""
+    if beams not in answers[name]:
+        return None
+    first, texts = (answers[door][beams][0] for door in ("PyTorch", name))
+    return 100 * sum(a == b for a, b in zip(first, texts, strict=True)) / len(first)
+
+
+def table(
+    answers: dict[str, dict[int, list]],
+    sizes: dict[str, float],
+    references: Sequence[str] | None,
+    target: str,
+) -> dict[str, object]:
+    """Return a table with one row per runtime."""
+    rows = []
+    for name, found in answers.items():
+        texts, seconds = found[1]
+        shares = (share_alike(answers, name, beams) for beams in (1, 4))
+        row = [name, round(len(texts) / seconds, 1), round(sizes[name], 1)]
+        row += ["-" if share is None else f"{share:.1f} %" for share in shares]
+        if references:
+            row.append(round(corpus_scores(texts, references, target_language=target)["bleu"], 2))
+        rows.append(row)
+    columns = ["Contender", "sentences/s", "MB", "greedy: alike", "beam 4: alike"]
+    return {"columns": columns + ["BLEU"] * bool(references), "rows": rows}
+
+
+def main() -> None:
+    """Measure, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path, help="run directory")
+    parser.add_argument("--test-file", help="pairs (default: a hundred English sentences)")
+    parser.add_argument("--pair", default="en-de", help="such as en-de")
+    parser.add_argument("--sentences", type=int, default=1000, help="most sentences")
+    parser.add_argument("--environments", type=Path, default=ENVIRONMENTS)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    source, target = options.pair.split("-")
+    sentences, references = SENTENCES.read_text(encoding="utf-8").splitlines(), None
+    if options.test_file:
+        pairs = read_pairs(options.test_file, source_language=source, target_language=target)
+        sentences, references = ([pair[side] for pair in pairs] for side in (0, 1))
+        references = references[: options.sentences]
+    sentences = sentences[: options.sentences]
+    answers, sizes, missing = measure(options.run, sentences, options.environments)
+    write_results(
+        options.output,
+        "One model in every runtime",
+        data=f"{Path(options.test_file or SENTENCES).name}, {len(sentences)} sentences",
+        settings={"threads": 1},
+        tables=[table(answers, sizes, references, target)],
+        left_out=missing,
+    )
+
+
+if __name__ == "__main__":
+    main()
