@@ -9,21 +9,25 @@ LANGUAGES = ("en", "zh")
 
 
 def main() -> None:
-    """Write both notebooks, with what their code prints and draws."""
+    """Run the code, which both notebooks share, and write both with what it prints and draws."""
     import nbformat  # here, so that the tests can build a notebook without Jupyter
     from nbclient import NotebookClient
 
-    for language in LANGUAGES:
-        notebook = nbformat.from_dict(build(language))
-        client = NotebookClient(
-            notebook,
-            resources={"metadata": {"path": str(FOLDER)}},  # working directory of the kernel
-            record_timing=False,
-            coalesce_streams=True,  # one output for all lines that a cell prints
-        )
-        client.execute()
+    notebooks = [nbformat.from_dict(build(language)) for language in LANGUAGES]
+    first = notebooks[0]
+    NotebookClient(
+        first,
+        resources={"metadata": {"path": str(FOLDER)}},  # working directory of the kernel
+        record_timing=False,
+        coalesce_streams=True,  # one output for all lines that a cell prints
+    ).execute()
+    for language, notebook in zip(LANGUAGES, notebooks, strict=True):
+        notebook.metadata = first.metadata
+        for cell, ran in zip(notebook.cells, first.cells, strict=True):
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = ran.outputs, ran.execution_count
         nbformat.write(notebook, FOLDER / f"notebook.{language}.ipynb")
-        print(f"ran notebook.{language}.ipynb")
+        print(f"wrote notebook.{language}.ipynb")
 
 
 def build(language: str) -> dict[str, object]:

@@ -47,6 +47,8 @@ from torch.testing import assert_close
 
 warnings.filterwarnings("ignore", message="IProgress not found")  # progress bars are not missed
 
+from architecture import draw_figure_1, draw_figure_2
+
 from vanilla_transformer import VanillaTransformerConfig as Config
 from vanilla_transformer import VanillaTransformerForConditionalGeneration as Transformer
 from vanilla_transformer import beam_search
@@ -104,6 +106,18 @@ for text in ("Good morning.", "早上好！", "谢谢你的耐心。"):
 batch = tokenizer(["早上好！", "谢谢你的耐心。"], padding=True, return_tensors="pt")
 print(batch.input_ids)
 print(batch.attention_mask)
+
+# %% [markdown] en
+# Figures 1 and 2 of the paper, with the names of the package's modules:
+
+# %% [markdown] zh
+# 论文的图 1 和图 2，其中的名称就是本项目中模块的名称：
+
+# %%
+draw_figure_1()
+
+# %%
+draw_figure_2()
 
 # %% [markdown] en
 # A small Transformer to look into, not trained yet. `eager` is the attention that also returns its
@@ -1152,6 +1166,142 @@ one_hot = nn.functional.one_hot(torch.tensor([3]), V).float() * 50  # as sure as
 once = nn.functional.cross_entropy(one_hot, torch.tensor([3])).item()
 twice = nn.functional.cross_entropy(one_hot.softmax(-1), torch.tensor([3])).item()
 print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
+
+# %% [markdown] en
+# More errors that need no code:
+#
+# | The note says | The paper says | Section |
+# |---|---|---|
+# | relating two distant positions takes ByteNet linearly many operations, ConvS2S logarithmically many | the other way round: linear for ConvS2S, logarithmic for ByteNet | 2 |
+# | English-German has 450,000 pairs | "about 4.5 million sentence pairs" | 5.1 |
+# | the paper removes Add & Norm and measures it | no row of Table 3 does. [Ours](results/table_3.cpu.md) do | 6.2 |
+#
+# And those that a few lines settle. First, the stacks:
+
+# %% [markdown] zh
+# 还有一些错误，不用写代码就能更正：
+#
+# | 笔记的说法 | 论文的说法 | 章节 |
+# |---|---|---|
+# | 关联两个相距较远的位置，ByteNet 所需的运算次数随距离线性增长，ConvS2S 按对数增长 | 正好相反：ConvS2S 线性增长，ByteNet 对数增长 | 2 |
+# | 英德语料有 45 万个句对 | “约 450 万个句对” | 5.1 |
+# | 论文做过去掉 Add & Norm 的消融实验 | 表 3 没有这样的行；[我们的表](results/table_3.cpu.md)里有 | 6.2 |
+#
+# 另一些错误，几行代码就能说清。先看两个堆栈：
+
+# %%
+# "The N encoders work in parallel": each layer reads the output of the one before.
+states = encoder.embed(sources.input_ids[1:], None, None)
+for layer in encoder.layers:
+    states = layer(states, None)
+memory = encoder(sources.input_ids[1:]).last_hidden_state
+assert_close(states, memory)
+
+# %%
+# "The sub-layer that the decoder adds is the masked one": it is cross-attention (Section 3.1).
+# The mask is no sub-layer: it is added to the scores of the self-attention that both have.
+added = dict(decoder.layers[0].named_children()).keys() - dict(layer.named_children()).keys()
+assert added == {"cross_attn", "cross_attn_norm"}
+
+# %%
+# "K and V are the encoder's output": they are two different projections of it.
+cross = decoder.layers[0].cross_attn
+keys, values = cross.k_proj(memory), cross.v_proj(memory)
+for one, other in ((keys, memory), (values, memory), (keys, values)):
+    assert not torch.allclose(one, other, atol=0.1)
+
+# %% [markdown] en
+# Then the formulas, where most errors are about the axis. A query is a row: the mask forbids what is
+# *above* the diagonal, the weights of a row sum to one, and the output is a sum over positions.
+
+# %% [markdown] zh
+# 再看公式，这里的错误大多是弄错了轴。一个查询对应一行：掩码禁止的是对角线**以上**的部分，每一行权重之和为 1，输出是对各个位置求和。
+
+# %%
+# The mask printed transposed: then position 0 sees all, and the last one sees itself alone.
+causal = torch.ones(3, 3).tril().bool()
+q = k = v = torch.randn(1, 1, 3, 16)
+weights = eager_attention_forward(nn.Module().eval(), q, k, v, causal[None, None], 0.25)[1][0, 0]
+transposed = eager_attention_forward(nn.Module().eval(), q, k, v, causal.T[None, None], 0.25)[1]
+assert weights[0].tolist() == [1, 0, 0]  # the first position sees itself
+assert transposed[0, 0, 0].min() > 0  # it sees the future
+print(weights)
+
+# %%
+# "The output sums over the features": it sums over positions, for each feature on its own.
+by_hand = torch.stack([sum(weights[t, s] * v[0, 0, s] for s in range(3)) for t in range(3)])
+assert_close(weights @ v[0, 0], by_hand)
+
+# %%
+# "The FFN works on every dimension": on every *position*, and there all dimensions meet.
+x = torch.randn(1, 3, d)
+changed = x.clone()
+changed[0, 1, 0] += 1  # one number of one position
+moved = (ffn(changed) - ffn(x)).abs() > 1e-7
+assert moved[0, 1].float().mean() > 0.9  # nearly all numbers of this position move
+assert not moved[0, [0, 2]].any()  # and none of another
+
+# %%
+# `x.shape[0]` is no length: batches come first, so positions by it depend on the neighbours.
+x = torch.zeros(2, 7, d)
+assert encoder.embed_positions(x, None, 0).size(-2) == x.shape[1] == 7 != x.shape[0]
+
+# %% [markdown] en
+# Positions. Does $W_Q W_K^T$ destroy relative positions? With any two matrices the score of two
+# encodings depends on both positions. But part of it survives: of each 2 × 2 block of
+# $W_Q W_K^T$ that belongs to one frequency, the part $aI + bJ$, which commutes with rotations,
+# depends on the distance alone. And a model can learn more: if $W_Q$ is the rotation by -3, each
+# position looks back by three.
+
+# %% [markdown] zh
+# 最后看位置和向量。$W_Q W_K^T$ 会破坏相对位置吗？对任意两个矩阵，两个位置编码的得分与两个绝对位置都有关。但有一部分会保留下来：在 $W_Q W_K^T$ 中，每个频率对应一个 2 × 2 的块，其中形如 $aI + bJ$ 的部分与旋转可交换，它的贡献只取决于距离。模型还能学到更多：只要 $W_Q$ 是 -3 的旋转，每个位置就都往回看三个位置。
+
+# %%
+# "A larger i has a higher frequency": a lower one, down to almost 1 / 10000.
+assert (frequencies.diff() < 0).all()
+turns = (sinusoids(torch.arange(10_000), d)[:, ::2].diff(dim=0).sign().diff(dim=0) != 0).sum(0)
+assert turns[0] > 3000
+assert turns[-1] <= 1
+
+# %%
+# "W_Q W_K^T loses relative positions": not the part that commutes with rotations.
+product = torch.randn(d, d, dtype=torch.float64)  # any W_Q W_K^T
+diagonal = (PE @ product @ PE.T).diagonal(offset=-3)
+assert diagonal.std() > 1  # depends on both positions
+J = torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
+blocks = [product[i : i + 2, i : i + 2] for i in range(0, d, 2)]
+survives = [b.trace() / 2 * torch.eye(2) + (b[0, 1] - b[1, 0]) / 2 * J for b in blocks]
+diagonal = (PE @ torch.block_diag(*survives) @ PE.T).diagonal(offset=-3)
+assert_close(diagonal, diagonal[0].expand_as(diagonal))  # depends on the distance alone
+looking_back = (PE @ rotation(-3, d).T) @ PE.T  # W_K = I
+assert (looking_back[3:].argmax(-1) == torch.arange(len(PE) - 3)).all()
+
+# %%
+# "An embedding is a linear layer over one-hot vectors, so it costs a product": it is that product,
+# which a lookup computes without multiplying.
+ids = sources.input_ids
+assert_close(nn.functional.one_hot(ids, V).float() @ table, nn.functional.embedding(ids, table))
+assert_close(nn.functional.embedding(ids, table), encoder.embed_tokens(ids))
+
+# %%
+# "The embeddings are pretrained word vectors": they start at random and learn with all the rest.
+fresh = Transformer(config)
+assert fresh.model.shared.weight.requires_grad
+assert_close(fresh.model.shared.weight.std().item(), d**-0.5, rtol=0.05, atol=0)
+assert not torch.equal(fresh.model.shared.weight, table)
+given = torch.randn(V, d) * d**-0.5  # whoever has vectors of this size may begin with them
+fresh.model.shared.weight.data.copy_(given)
+assert_close(fresh.lm_head.weight.detach(), given)  # but they become the softmax's rows too
+
+# %%
+# BatchNorm with small batches: its means are those of few tokens, and with one it has none.
+features = torch.randn(4096, d)
+errors = [features[:n].mean(0).square().mean().sqrt().item() for n in (4, 64, 1024)]
+print("error of the mean of 4, 64 and 1,024 tokens:", *(f"{error:.3f}" for error in errors))
+assert errors[0] > 3 * errors[1] > 9 * errors[2]  # 1 / sqrt(n)
+one = torch.randn(1, d)
+assert_close(batch_norm(one[None], gamma, beta, 1e-6), torch.zeros(1, 1, d))  # nothing is left
+assert_close(norm(one), norm(torch.cat([one, features]))[:1])  # LayerNorm needs no others
 
 # %% [markdown] en
 # ## Exercises that change one thing
