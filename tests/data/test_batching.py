@@ -180,6 +180,88 @@ def test_invalid_seeds_are_refused_at_once(seed):
         TokenBatchSampler([1], [1], max_tokens=1, seed=seed)
 
 
+# -------------------------------------------------------------------------------- several corpora
+
+
+def corpora_of(*sizes, seed=0):
+    """Return lengths of corpora of these sizes, each with longer sentences than the one before."""
+    source, target = random_lengths(sum(sizes), seed=seed)
+    corpora = np.repeat(np.arange(len(sizes)), sizes)
+    return source, np.minimum(target * (1 + corpora), 60), corpora
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 90), st.floats(0.1, 10)), min_size=1, max_size=4),
+    st.integers(60, 400),
+    st.booleans(),
+    st.integers(0, 5),
+)
+@settings(deadline=None, max_examples=150)
+def test_weighted_batches_keep_the_budget_and_their_number(corpora, max_tokens, shuffle, seed):
+    sizes, weights = zip(*corpora, strict=True)
+    source, target, corpora = corpora_of(*sizes, seed=seed)
+    sampler = TokenBatchSampler(
+        source, target, max_tokens=max_tokens, seed=seed, shuffle=shuffle,
+        corpora=corpora, weights=weights,
+    )  # fmt: skip
+    for epoch in range(3):
+        batches = epoch_of(sampler, epoch)
+        assert len(batches) == len(sampler)
+        assert all(batches)
+        for batch in batches:
+            assert len(batch) * max(source[batch].max(), target[batch].max()) <= max_tokens
+        assert batches == epoch_of(sampler, epoch)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "weights"),
+    [((1000, 20_000), (4, 1)), ((150, 9000), (4, 1)), ((3000, 3000, 400), (1, 2, 0.5))],
+)
+def test_weights_are_the_shares_of_the_target_tokens(sizes, weights):
+    source, target, corpora = corpora_of(*sizes)
+    sampler = TokenBatchSampler(
+        source, target, max_tokens=500, corpora=corpora, weights=weights, seed=1
+    )
+    drawn = np.zeros(len(source), int)
+    for epoch in range(200):  # of the longest corpus, an epoch draws a hundredth
+        once = np.bincount(np.concatenate(epoch_of(sampler, epoch)), minlength=len(source))
+        drawn += once
+        # No pair comes back before the others of its corpus have had their turn.
+        assert all(np.ptp(drawn[corpora == corpus]) <= 1 for corpus in range(len(sizes)))
+        if sizes != (150, 9000):  # too few for an epoch of twenty batches
+            assert once.max() == 1
+    tokens = np.bincount(corpora, weights=drawn * target)  # whole pairs: of 50, a half is 1 %
+    assert tokens / tokens.sum() == pytest.approx(np.array(weights) / sum(weights), rel=0.01)
+
+
+def test_corpora_weighted_by_their_tokens_are_drawn_once_each():
+    source, target, corpora = corpora_of(700, 300)
+    weights = np.bincount(corpora, weights=target)
+    sampler = TokenBatchSampler(source, target, max_tokens=300, corpora=corpora, weights=weights)
+    for epoch in range(3):
+        assert sorted(np.concatenate(epoch_of(sampler, epoch))) == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("weights", "corpora", "message"),
+    [
+        (
+            [1, 2, 3],
+            [0, 0, 1],
+            r"the weights \[1, 2, 3\], corpora of \[2, 1, 0\] pairs, and 3 pairs",
+        ),
+        ([1], [0, 0, 1], "give a weight above 0 for each corpus"),
+        ([1, 2], [0, 1], "and 3 pairs"),
+        ([1, 2], None, r"corpora of \[0, 0\] pairs"),
+        ([1, 0], [0, 0, 1], r"the weights \[1, 0\]"),
+        ([1, float("nan")], [0, 0, 1], r"the weights \[1, nan\]"),
+    ],
+)
+def test_weights_that_do_not_fit_the_corpora_are_refused(weights, corpora, message):
+    with pytest.raises(ValueError, match=message):
+        TokenBatchSampler([3] * 3, [3] * 3, max_tokens=9, corpora=corpora, weights=weights)
+
+
 def test_packed_sort_equals_a_sort_of_tuples():
     """Long pairs, for which products of lengths grow large."""
     source, target = random_lengths(100_000, longest=5000)

@@ -30,6 +30,7 @@ from vanilla_transformer.recipes.options import (
     Model,
     Regularization,
     Tokenizer,
+    listed,
     names_of,
     option_type,
 )
@@ -145,6 +146,8 @@ def other_value(name):
         return texts.get(name, "some text")
     if kind is bool:
         return not field.default
+    if name == "train_weights":
+        return (4.0, 1.0)
     return 0.25 if kind is float else 2 * (field.default or 8)
 
 
@@ -158,7 +161,8 @@ def help_of_train():
 @pytest.mark.parametrize("name", OPTIONS)
 def test_each_option_reaches_command_line_yaml_config_and_card(name, help_of_train, tmp_path):
     metadata, value = OPTIONS[name].metadata, other_value(name)
-    recipe = Recipe(**{name: value})
+    needed = {"train_weights": {"train_file": "a.tsv", "monolingual_target": "b.txt"}}
+    recipe = Recipe(**{name: value}, **needed.get(name, {}))
     (title,) = [section.__doc__ for section in SECTIONS if name in names_of(section)]
     title = f"more options: {title[0].lower()}{title[1:-1]}"
     heading = "options" if metadata["common"] else title
@@ -166,13 +170,14 @@ def test_each_option_reaches_command_line_yaml_config_and_card(name, help_of_tra
     assert re.search(rf"^  --{name.replace('_', '-')}[, ]", group, flags=re.M)
     assert metadata["help"] in " ".join(group.split())
     text = recipe.to_yaml()
-    assert f"# {metadata['help']}\n{name}: " in text
+    assert f"# {metadata['help']}\n{name}:" in text
     assert load_recipe(write(tmp_path, text)) == recipe
     config = recipe.config(vocab_size=recipe.vocab_size)
     assert all(getattr(config, field) == value for field in metadata["config"])
     if metadata["argument"] is not None:
         args = training_arguments(recipe, tmp_path)
-        assert getattr(args, metadata["argument"] or name) == value
+        set_to = getattr(args, metadata["argument"] or name)
+        assert set_to == (listed(value) if isinstance(value, tuple) else value)
         strategies = (args.save_strategy, args.logging_strategy, args.eval_strategy)
         assert strategies == ("steps", "steps", "steps")
     in_paper = bool(metadata["config"]) or metadata["paper"] is not None
@@ -307,6 +312,26 @@ def test_options_that_set_the_same_thing_are_refused(values):
         load_recipe("demo", {"init_from": "x", "vocab_size": 37_000})
 
 
+@pytest.mark.parametrize(
+    ("files", "weights", "message"),
+    [
+        (["a.tsv", "b.tsv"], [1], "got 1 for 2 corpora; give one for each --train-file"),
+        (["a.tsv", "b.tsv"], [1, 2, 3], "got 3 for 2 corpora"),
+        ("a.tsv", [4], "got 1 for 1 corpora"),
+        (None, [1, 2], "got 2 for 0 corpora"),
+        (["a.tsv", "b.tsv"], [1, 0], "got 0.0; it must be a number, more than 0"),
+        (["a.tsv", "b.tsv"], [1, -2], "got -2.0; it must be"),
+        (["a.tsv", "b.tsv"], ["1", "inf"], "got inf; it must be"),
+        (["a.tsv", "b.tsv"], [1, None], "got a list; it must be a number"),
+        (["a.tsv", "b.tsv"], [1, [2]], "got a list; it must be a number"),
+        (["a.tsv", "b.tsv"], "heavy", "got 'heavy'; it must be a number"),
+    ],
+)
+def test_weights_that_do_not_fit_the_files_are_refused(files, weights, message):
+    with pytest.raises(RequestError, match=f"train_weights: {message}"):
+        make_recipe({"train_file": files, "train_weights": weights})
+
+
 def test_columns_reach_the_reader(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     (tmp_path / "a.tsv").write_text("1\ta\tb\n")
@@ -390,7 +415,7 @@ def test_any_value_of_an_option_is_used_or_rejected_by_name(name):
         refusal = hostile_values.refusal_of(make_recipe, {name: value})
         if refusal is None:
             found = getattr(make_recipe({name: value}), name)
-            assert isinstance(found, option_type(name)[0] | types.NoneType)
+            assert all(isinstance(each, option_type(name)[0]) for each in listed(found))
             assert json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
         else:
             assert name in refusal
@@ -431,6 +456,7 @@ def test_names_of_files_may_hold_commas_and_begin_at_home(tmp_path, monkeypatch)
         ("wmt14_ende_big", {"seed": "3", "learning_rate": "2e-4"}),
         ("multi30k_en_de", {"stop_search_early": "false", "max_minutes": "none"}),
         ("multi30k_en_de", {"train_file": "a b.jsonl,c.tsv.gz", "data_license": "it's mine"}),
+        ("student", {"train_file": ["a b.tsv", "c.en,c.de"], "train_weights": ["4", "0.5"]}),
         ("tatoeba_zh_en", {"dataset": "user/pairs", "streaming": "true"}),
         ("tatoeba_zh_en", {"init_from": "runs/demo"}),
     ],

@@ -31,6 +31,7 @@ RATE = {"learning_rate": 1e-4, "learning_rate_factor": 1.0}
         ({"lr_scheduler_kwargs": {"power": 2}}, "lr_scheduler_kwargs={'power': 2}; Eq. 3 has none"),
         ({"early_stopping_patience": 1}, "early_stopping_patience=1 and no eval_loss to watch"),
         ({"bpe_dropout": 0.1, "batch_tokens": None}, "bpe_dropout needs batches by tokens"),
+        ({"train_weights": [1, 2], "batch_tokens": None}, "train_weights needs batches by tokens"),
         # By those that use the value.
         ({"batch_tokens": 0}, "max_tokens=0; it must be a whole number"),
     ],

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from tiny_runs import WORDS, tiny_recipe
+from tiny_runs import WORDS, tiny_recipe, write_pairs
 
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.recipes.recipe import load_recipe
@@ -48,6 +48,17 @@ def test_every_sentence_is_a_tagged_pair_more(start, tmp_path):
     back = load_recipe(str(tmp_path / "run-back" / "model" / "recipe.yaml"))
     assert back.languages == ("en", "de")
     assert rows(tmp_path / "run-back" / "train.jsonl")[0].keys() == {"de", "en"}
+
+
+def test_new_pairs_are_the_last_of_several_weighted_corpora(start, tmp_path):
+    files = [tmp_path / "recipe" / name for name in ("own.jsonl", "general.jsonl")]
+    files[0].parent.mkdir()
+    names = [str(write_pairs(file, 60 + seed, seed)) for seed, file in enumerate(files)]
+    metrics = start(TEXT, train_file=names, train_weights=[2, 1, 1])
+    assert metrics["data"]["train_pairs_kept"] == 121 + metrics["data"]["train_back_translated"]
+    back = load_recipe(str(tmp_path / "run-back" / "model" / "recipe.yaml"))
+    assert back.train_weights is None
+    assert len(rows(tmp_path / "run-back" / "train.jsonl")) == 121
 
 
 def test_pairs_that_are_held_out_are_in_no_training(start, tmp_path):

@@ -25,7 +25,7 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.recipes.data import TextPairs
-from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.recipes.recipe import load_recipe, train_command
 from vanilla_transformer.storage.run_files import HOLDER
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
 from vanilla_transformer.train import report, run_directory, select_checkpoints
@@ -452,6 +452,39 @@ def test_run_of_another_or_shorter_recipe_is_rejected(finished):
         with pytest.raises(RequestError, match=message):
             run_recipe(dataclasses.replace(recipe, **changes), run)
     assert (run / "recipe.yaml").read_text(encoding="utf-8") == before
+
+
+def test_several_files_are_one_data_set_and_weights_share_the_updates(tmp_path):
+    path = str(tiny_recipe(tmp_path))
+    for folder, count in (("own", 40), ("general", 400)):
+        (tmp_path / folder).mkdir()
+        write_pairs(tmp_path / folder / "pairs.jsonl", count, count)
+    files = [tmp_path / folder / "pairs.jsonl" for folder in ("own", "general")]
+    (tmp_path / "both.jsonl").write_text("".join(file.read_text() for file in files))
+    both = {"train_file": str(tmp_path / "both.jsonl")}
+    given = {"train_file": [*map(str, files)]}
+    for run, train in (("1", both), ("2", given)):
+        run_recipe(load_recipe(path, train), tmp_path / run)
+    models = [(tmp_path / run / "model.safetensors").read_bytes() for run in "12"]
+    assert models[0] == models[1]
+
+    (tmp_path / "weighted.yaml").write_text(
+        Path(path).read_text().replace(f"train_file: {tmp_path}/train.jsonl", "train_file: [FILES]")
+        .replace("FILES", ", ".join(given["train_file"])) + "train_weights: [4, 1]\n"
+    )  # fmt: skip
+    run, recipe = tmp_path / "3", load_recipe(str(tmp_path / "weighted.yaml"))
+    weighted = run_recipe(recipe, run)
+    assert (recipe.train_file, recipe.train_weights) == (tuple(given["train_file"]), (4.0, 1.0))
+    assert load_recipe(str(run / "recipe.yaml")) == recipe
+    assert weighted["recipe"]["train_weights"] == [4, 1]
+    command = train_command(weighted["recipe"], "out")
+    assert f"--train-file {files[0]} {files[1]} --train-weights 4.0 1.0 " in command
+    with pytest.raises(RequestError, match=r"another recipe \(train_weights: 4.0, 1.0 -> 4.0, 2.0"):
+        run_recipe(dataclasses.replace(recipe, train_weights=(4.0, 2.0)), run)
+    with files[0].open("a") as file:
+        file.write(files[1].read_text())
+    with pytest.raises(RequestError, match=r"not those that it began with .*pairs.jsonl changed"):
+        run_recipe(dataclasses.replace(recipe, max_steps=12), run)
 
 
 def test_directory_that_holds_no_run_is_rejected(tmp_path):

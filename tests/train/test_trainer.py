@@ -59,6 +59,23 @@ def test_resuming_after_a_signal_gives_the_uninterrupted_weights(
     assert_equal(weights(second), uninterrupted[1])
 
 
+def test_resuming_between_weighted_corpora_gives_the_uninterrupted_weights(tmp_path):
+    train = copy_task(600).add_column("corpus", [0] * 100 + [1] * 500)
+    settings = {"train": train, "train_weights": [4, 1], "batch_tokens": 60, "max_steps": 30}
+    whole = make_trainer(tmp_path / "whole", save_steps=30, **settings)
+    whole.train()
+    assert 5 < whole.updates_per_epoch < 20 < 2 * whole.updates_per_epoch
+    for stop in (5, 20):  # within the first epoch and the second
+        part = make_trainer(tmp_path / "part", save_steps=stop, **{**settings, "max_steps": stop})
+        part.train(resume_from_checkpoint=stop > 5)
+    resumed = make_trainer(tmp_path / "part", save_steps=30, **settings)
+    for changed in ({"train_weights": [4, 2]}, {"train": train.remove_columns("corpus")}):
+        with pytest.raises(ValueError, match=r"train_weights: |training pairs changed"):
+            make_trainer(tmp_path / "part", **{**settings, **changed}).train(True)
+    resumed.train(resume_from_checkpoint=True)
+    assert_equal(weights(resumed), weights(whole))
+
+
 @pytest.mark.parametrize(
     "settings",
     [

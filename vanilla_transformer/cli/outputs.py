@@ -33,13 +33,14 @@ def check_outputs_of(options: argparse.Namespace) -> None:
     if not (files or folders):
         return
     from ..recipes.data import named_files
-    from ..recipes.options import FILES
+    from ..recipes.options import FILES, listed
     from ..storage.outputs import check_outputs
     from ..storage.run_files import recipe_values
 
     read = [*_values(options, options.reads), "/dev/stdin"]  # which may be a redirected file
     recipes = [recipe_values(Path(name)) for name in read]
-    read += [recipe[name] for recipe in recipes for name in (*FILES, "dataset") if recipe.get(name)]
+    names = (*FILES, "dataset")
+    read += [file for recipe in recipes for name in names for file in listed(recipe.get(name))]
     check_outputs(
         [Path(name) for name in files],
         [Path(name) for name in folders],

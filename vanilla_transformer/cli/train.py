@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..recipes.options import OPTIONS, SECTIONS, option_type
+from ..recipes.options import OPTIONS, SECTIONS, option_type, takes_several
 from ..recipes.recipe import load_recipe, shipped_recipes
 from ..storage.extras import TRAIN, require
 from .evaluate import print_scores
@@ -74,7 +74,9 @@ def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Fie
         group.add_argument(flag, action=argparse.BooleanOptionalAction, help=help)
     else:
         metavar = "TEXT" if kind is str else kind.__name__.upper()
-        group.add_argument(flag, metavar=metavar, help=help)
+        several = takes_several(field.name)
+        action, nargs = ("extend", "+") if several else ("store", None)
+        group.add_argument(flag, metavar=metavar, help=help, action=action, nargs=nargs)
 
 
 def _train(options: argparse.Namespace) -> int:

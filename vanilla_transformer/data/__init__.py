@@ -6,6 +6,7 @@ from .cldr import generate_pairs
 from .dataset import (
     PairCollator,
     load_pairs,
+    mark_corpus,
     pair_lengths,
     reading_report,
     sentences,
@@ -26,6 +27,7 @@ __all__ = [
     "hold_out",
     "join_sentences",
     "load_pairs",
+    "mark_corpus",
     "pair_lengths",
     "pair_report",
     "read_pairs",

@@ -19,6 +19,9 @@ from torch.utils.data import Sampler
 from ..errors import RequestError
 from ..ranges import COUNT, Range
 
+# In an epoch of weighted corpora; beside fewer, the one for moving bounds would weigh too much.
+_FEWEST_BATCHES = 20
+
 
 class TokenBatchSampler(Sampler[list[int]]):
     """Sampler of batches of example numbers, with a budget of padded tokens per side.
@@ -27,8 +30,12 @@ class TokenBatchSampler(Sampler[list[int]]):
     resumes by skipping the first k batches. Each epoch draws new batches (equal lengths are
     shuffled, and the boundaries between batches move) in a new order; their number never changes.
 
-    Every example occurs exactly once in an epoch. With several processes, accelerate deals out the
-    batches in turn: all have about as many tokens, so that no process waits long.
+    Every example occurs exactly once in an epoch. With weights of corpora an epoch is shorter: it
+    draws one corpus once, or more often if that makes only a few batches, and from each of the
+    others examples of all lengths. The next epoch draws those that follow them in order of length,
+    so that none comes back before all of its corpus have had their turn. With several processes,
+    accelerate deals out the batches in turn: all have about as many tokens, so that no process
+    waits long.
 
     There is no attribute `batch_size` on purpose: if a batch sampler has one, accelerate drops
     every batch of another size.
@@ -39,11 +46,15 @@ class TokenBatchSampler(Sampler[list[int]]):
         max_tokens: budget of padded tokens per batch, for source and target each. The paper's 25000
             tokens per update are `max_tokens` times the batches per update.
         seed: seed of the shuffling.
-        shuffle: False gives the same batches in every epoch, the longest first.
+        shuffle: False gives the longest batch first, and without weights the same batches in every
+            epoch.
+        corpora: number of each example's corpus, from 0; needed with `weights`.
+        weights: weight of each corpus: its share of the target tokens is its weight over the sum of
+            all. None: each example is drawn once.
 
     Raises:
-        ValueError: lengths that do not match or are not positive, an example beyond the budget, or
-            a setting that is too small.
+        ValueError: lengths that do not match or are not positive, an example beyond the budget, a
+            setting that is too small, or weights that are not those of the corpora.
     """
 
     def __init__(
@@ -54,6 +65,8 @@ class TokenBatchSampler(Sampler[list[int]]):
         max_tokens: int,
         seed: int = 0,
         shuffle: bool = True,
+        corpora: Sequence[int] | np.ndarray | None = None,
+        weights: Sequence[float] | None = None,
     ) -> None:
         COUNT.check(max_tokens=max_tokens)
         Range(0).check(seed=seed)
@@ -65,6 +78,10 @@ class TokenBatchSampler(Sampler[list[int]]):
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
+        # Of each weighted corpus, the examples in order of length and how many an epoch draws.
+        self._corpora: list[tuple[np.ndarray, int]] = []
+        if weights is not None:
+            self._corpora = self._weighted([] if corpora is None else corpora, weights)
         self._length = self._constant_length()
 
     def __len__(self) -> int:
@@ -95,17 +112,56 @@ class TokenBatchSampler(Sampler[list[int]]):
 
     def _constant_length(self) -> int:
         """Return the batches per epoch: the fewest possible, plus one for the moving bounds."""
-        longest = np.sort(np.maximum(self.source_lengths, self.target_lengths))
+        longest = np.maximum(self.source_lengths, self.target_lengths)
+        if self._corpora:
+            # An epoch draws no longer k-th example than the one that begins farthest on.
+            longest = longest[self._drawn([len(examples) - 1 for examples, _ in self._corpora])]
+        longest = np.sort(longest)
         fewest = len(self._bounds(longest)) - 1
         return min(fewest + self.shuffle, len(longest))
 
+    def _weighted(
+        self, corpora: Sequence[int] | np.ndarray, weights: Sequence[float]
+    ) -> list[tuple[np.ndarray, int]]:
+        """Return the examples of each corpus in order of length, and how many an epoch draws."""
+        numbers = np.asarray(corpora, dtype=np.int64)
+        sizes = np.bincount(numbers, minlength=len(weights))
+        shares = np.array(weights) / sum(weights)
+        fit = len(shares) == len(sizes) and len(numbers) == len(self.target_lengths)
+        if not (fit and sizes.all() and (shares > 0).all()):
+            raise RequestError(
+                f"got the weights {[*weights]}, corpora of {sizes.tolist()} pairs, and "
+                f"{len(self.target_lengths)} pairs; give a weight above 0 for each corpus, which "
+                "has a pair."
+            )
+        tokens = np.bincount(numbers, weights=self.target_lengths)
+        fewest = min(tokens.sum(), _FEWEST_BATCHES * self.max_tokens)
+        epoch = max((tokens / shares).min(), fewest)  # target tokens
+        draws = np.maximum(np.rint(epoch * shares * sizes / tokens), 1).astype(int).tolist()
+        order = np.argsort(np.maximum(self.source_lengths, self.target_lengths), kind="stable")
+        return [(order[numbers[order] == corpus], count) for corpus, count in enumerate(draws)]
+
+    def _drawn(self, starts: Iterable[int]) -> np.ndarray:
+        """Return the examples of an epoch that begins each corpus at one of these, from 0."""
+        return np.concatenate(
+            [
+                examples[(np.arange(count) * len(examples) + start % len(examples)) // count]
+                for (examples, count), start in zip(self._corpora, starts, strict=True)
+            ]
+        )
+
     def _plan(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the order of the examples and the bounds of the batches in it, shortest first."""
-        longest = np.maximum(self.source_lengths, self.target_lengths)
+        source_lengths, target_lengths = self.source_lengths, self.target_lengths
+        drawn = None
+        if self._corpora:
+            drawn = self._drawn([self.epoch * count for _, count in self._corpora])
+            source_lengths, target_lengths = source_lengths[drawn], target_lengths[drawn]
+        longest = np.maximum(source_lengths, target_lengths)
         count = len(longest)
         # Up and down in turn: the differences of one longest side start where the last ones ended.
-        key = self.source_lengths.astype(np.int64)
-        key -= self.target_lengths
+        key = source_lengths.astype(np.int64)
+        key -= target_lengths
         np.negative(key, out=key, where=longest % 2 == 1)
         # |difference| < longest, so the keys of different longest sides do not overlap.
         key += longest * (2 * np.int64(longest.max()))
@@ -128,7 +184,8 @@ class TokenBatchSampler(Sampler[list[int]]):
         bounds = self._bounds(longest[order], first_size=first_size)
         if len(bounds) - 1 > self._length:  # moved bounds would need one batch too many
             bounds = self._bounds(longest[order])
-        return order, _split_batches(bounds, count=self._length)
+        bounds = _split_batches(bounds, count=self._length)
+        return (order if drawn is None else drawn[order]), bounds
 
     def _bounds(self, longest: np.ndarray, *, first_size: float = 1.0) -> np.ndarray:
         """Return bounds of the largest batches in the budget, filled from the longest example down.

@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 # One mapping per pair, with `input_ids` and `labels`; other keys are allowed.
 Features = Sequence[Mapping[str, Sequence[int] | np.ndarray]]
 
+CORPUS = "corpus"  # column that tells of which of several joined data sets a pair is, from 0
 IGNORED = -100  # pads labels: the model's loss leaves it out
 BLOCK = 8000  # pairs read or written at a time; each block has an overhead of about 15 ms
 
@@ -105,14 +106,31 @@ def reading_report(dataset: Dataset) -> dict[str, Any]:
     Raises:
         ValueError: the data set is from none of these.
     """
-    files = [Path(file["filename"]) for file in dataset.cache_files]
-    kind = files[0].parent.name.partition("-")[0] if files else ""
-    if kind not in ("pairs", "clean", "tokens"):
+    folders = [Path(file["filename"]).parent for file in dataset.cache_files]
+    kinds = {folder.name.partition("-")[0] for folder in folders}
+    if len(kinds) != 1 or not kinds <= {"pairs", "clean", "tokens"}:
         raise RequestError(
             "got a data set that is not from load_pairs, clean_pairs or tokenize_pairs; count and "
             "clean pairs before hold_out or other changes."
         )
-    return read_json(files[0].with_name("report.json"))
+    report, *others = [read_json(folder / "report.json") for folder in folders]
+    for other in others:  # of data sets that were joined
+        report |= {name: report[name] + other[name] for name in ("rows", "malformed", "empty")}
+    return report
+
+
+def mark_corpus(dataset: Dataset, number: int) -> Dataset:
+    """Return pairs with a third column, `corpus`, that holds one number.
+
+    It stays when they become tokens. Several data sets, numbered from 0 and joined by
+    `datasets.concatenate_datasets`, are drawn by the weights of a trainer's `train_weights`.
+    """
+    import pyarrow as pa
+    from datasets import Dataset, concatenate_datasets
+
+    table = pa.table({CORPUS: pa.repeat(pa.scalar(number, pa.int32()), len(dataset))})
+    column = Dataset(table, fingerprint=f"{CORPUS}-{number}")  # a key of caches
+    return concatenate_datasets([dataset, column], axis=1)
 
 
 def sentences(dataset: Dataset, *sides: str) -> Iterator[str]:
@@ -122,17 +140,20 @@ def sentences(dataset: Dataset, *sides: str) -> Iterator[str]:
             yield from column.to_pylist()
 
 
-def text_blocks(dataset: Dataset) -> Iterator[pyarrow.Table]:
+def text_blocks(dataset: Dataset, *, with_corpus: bool = False) -> Iterator[pyarrow.Table]:
     """Yield the columns `source` and `target` of a data set, as text, in blocks of 8,000 rows.
 
-    Iterating over a column, one row at a time, takes 100 times longer.
+    With a third column, `corpus`, if it is asked for and there. Iterating over a column, one row at
+    a time, takes 100 times longer.
     """
     import pyarrow as pa
 
-    schema = pa.schema({"source": pa.string(), "target": pa.string()})
-    columns = dataset.select_columns(["source", "target"]).with_format("arrow")
+    types = {"source": pa.string(), "target": pa.string()}
+    if with_corpus and CORPUS in dataset.column_names:
+        types[CORPUS] = pa.int32()
+    columns = dataset.select_columns([*types]).with_format("arrow")
     for table in columns.iter(BLOCK):
-        yield table.cast(schema)
+        yield table.cast(pa.schema(types))
 
 
 def _identity(source: Any, cache_key: str | None) -> list | None:
@@ -207,7 +228,8 @@ def tokenize_pairs(
 
     Returns:
         Data set with `input_ids` and `labels` (lists of int32), `source_length` and
-        `target_length` (int32; `pair_lengths` reads them without the tokens).
+        `target_length` (int32; `pair_lengths` reads them without the tokens), and `corpus` if the
+        pairs have one.
 
     Raises:
         ValueError: no pair within the limits.
@@ -244,6 +266,11 @@ def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
         pc.list_value_length(columns[name]).to_numpy() for name in ("input_ids", "labels")
     )
     return source, target
+
+
+def pair_corpora(dataset: Dataset) -> np.ndarray | None:
+    """Return the number of each pair's corpus, (N,); None if `mark_corpus` gave none."""
+    return dataset.with_format("numpy")[CORPUS][:] if CORPUS in dataset.column_names else None
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -319,11 +346,14 @@ def _token_tables(
     with tqdm(
         total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress
     ) as bar:
-        for size, encoded in _encoded_blocks(dataset, encoders):
+        for size, encoded, corpora in _encoded_blocks(dataset, encoders):
             columns = [pa.array(side, pa.list_(pa.int32())) for side in encoded]
             lengths = [pc.list_value_length(column) for column in columns]
             fits = bounds >= np.array(lengths).T
-            table = pa.table([*columns, *lengths], names).filter(pa.array(fits.all(axis=1)))
+            table = pa.table([*columns, *lengths], names)
+            for numbers in corpora:
+                table = table.append_column(CORPUS, pa.array(numbers, pa.int32()))
+            table = table.filter(pa.array(fits.all(axis=1)))
             yield table
             rows += len(table)
             report["too_long"] += len(columns[0]) - len(table)
@@ -337,21 +367,26 @@ def _token_tables(
 
 def _encoded_blocks(
     dataset: Dataset, encoders: Sequence[_Encoder]
-) -> Iterator[tuple[int, list[list[list[int]]]]]:
-    """Yield for each block the number of pairs, and both sides' ids of those that are not empty."""
+) -> Iterator[tuple[int, list[list[list[int]]], list[list[int]]]]:
+    """Yield for each block the number of pairs, and of those that are not empty the ids and corpus.
 
-    def encode_block(table: pyarrow.Table) -> tuple[int, list[list[list[int]]]]:
-        rows = zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True)
-        pairs = [pair for pair in rows if all((text or "").strip() for text in pair)]
-        sides = [[pair[side] for pair in pairs] for side in (0, 1)]
-        return len(table), [encode(side) for encode, side in zip(encoders, sides, strict=True)]
+    The ids are those of both sides; the corpora are one list, or none if the pairs have none.
+    """
+
+    def encode_block(table: pyarrow.Table) -> tuple[int, list[list[list[int]]], list[list[int]]]:
+        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        pairs = [row for row in rows if all((text or "").strip() for text in row[:2])]
+        columns = [[row[place] for row in pairs] for place in range(table.num_columns)]
+        sides, corpora = columns[:2], columns[2:]
+        encoded = [encode(side) for encode, side in zip(encoders, sides, strict=True)]
+        return len(table), encoded, corpora
 
     # The tokenizer releases the GIL: blocks are encoded while others are written, and a second one
     # keeps all cores busy while the first one ends.
     workers = 2 if all(encoder.is_fast for encoder in encoders) else 1
     with ThreadPoolExecutor(workers) as pool:
         ahead: deque[Future] = deque()
-        for table in text_blocks(dataset):
+        for table in text_blocks(dataset, with_corpus=True):
             ahead.append(pool.submit(encode_block, table))
             if len(ahead) > workers:
                 yield ahead.popleft().result()

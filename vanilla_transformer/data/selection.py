@@ -200,7 +200,7 @@ def _split_tables(dataset: Dataset, wanted: int) -> Tables:
     held_out = np.concatenate([rows[count : 2 * count], rows[:count]])
     trained = np.ones(len(dataset), bool)
     trained[held_out] = False
-    yield from text_blocks(dataset.select(held_out))
+    yield from text_blocks(dataset.select(held_out), with_corpus=True)
     yield from _chosen(dataset, trained)
     return {"held_out": count}
 
@@ -209,7 +209,8 @@ def _chosen(dataset: Dataset, chosen: np.ndarray) -> Iterator[pyarrow.Table]:
     """Yield the pairs where `chosen` (N,) is true, in their order."""
     import pyarrow as pa
 
-    for start, table in zip(range(0, len(dataset), BLOCK), text_blocks(dataset), strict=True):
+    blocks = text_blocks(dataset, with_corpus=True)
+    for start, table in zip(range(0, len(dataset), BLOCK), blocks, strict=True):
         yield table.filter(pa.array(chosen[start : start + BLOCK])).combine_chunks()
 
 

@@ -20,7 +20,7 @@ from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfi
 from ..data.language_names import language_of
 from ..errors import RequestError
 from ..recipes.data import TRAINING_FILES, named_files
-from ..recipes.options import FILES
+from ..recipes.options import FILES, listed
 from ..recipes.recipe import Recipe, paper_values, train_command
 from ..storage.environment import cpu_cores
 from ..storage.metrics import MEASURES, Metrics, Sample, TestScores, check_metrics
@@ -81,8 +81,10 @@ def card_facts(
     data_source = data_source or recipe.get("data_source") or earlier.get("data_source")
     license, data_license = check_licenses(license, data_license)
     for name in (*FILES, "tokenizer"):
-        if recipe.get(name):
-            recipe[name] = ",".join(path.name for path in named_files(recipe[name]))
+        several = listed(recipe.get(name))
+        names = [",".join(path.name for path in named_files(text)) for text in several]
+        if names:
+            recipe[name] = names if len(names) > 1 else names[0]
     initial = _initial_model(metrics)
     if initial is not None and initial["repo"] is None and place is None:
         recipe["init_from"] = Path(recipe["init_from"]).name
@@ -154,7 +156,7 @@ def render_card(facts: Metrics) -> ModelCard:
         papers_updates=_number(paper_values(_preset(recipe))["max_steps"]),
         sampled="test sets" if set(facts["scores"]) - {"validation"} else "validation set",
         dataset=_dataset_on_hub(recipe),
-        files=[recipe[name] for name in FILES if recipe.get(name)],
+        files=[file for name in FILES for file in listed(recipe.get(name))],
         machine=_machine(facts),
         duration=_duration(facts["training_minutes"]),
         non_commercial=is_non_commercial(published["data_license"]),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
 from ..storage.reading import sha256
+from .options import listed
 from .recipe import Recipe
 
 if TYPE_CHECKING:
@@ -106,9 +107,9 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
         `files`, for each split, and for a `dataset` that is a folder, a list of `name` and
         `sha256`; and `revision`, as far as they exist.
     """
-    names = {split: getattr(recipe, f"{split}_file") for split in _SPLITS}
-    names["monolingual"] = recipe.monolingual_target
-    places = {split: named_files(name) for split, name in names.items() if name is not None}
+    names = {split: listed(getattr(recipe, f"{split}_file")) for split in _SPLITS}
+    names["monolingual"] = listed(recipe.monolingual_target)
+    places = {split: named_files(name) for split, name in names.items() if name}
     if recipe.dataset is not None:
         places["dataset"] = [Path(recipe.dataset)]
     files = {
@@ -143,7 +144,9 @@ def _hub_revision(dataset: str, revision: str | None) -> str | None:
 
 def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     """Load the pairs of a split: from its file or, without a training file, CLDR or the Hub."""
-    from ..data.dataset import load_pairs
+    from datasets import concatenate_datasets
+
+    from ..data.dataset import load_pairs, mark_corpus
     from ..data.pair_files import kind_of
 
     source, target = recipe.languages
@@ -155,8 +158,11 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
         "strict": recipe.strict,
         "show_progress": sys.stderr.isatty(),
     }
-    if (files := _files(recipe, split)) is not None:
-        return load_pairs(files, split="all", **options)  # of a folder, every file
+    if corpora := _files(recipe, split):
+        parts = [load_pairs(files, split="all", **options) for files in corpora]  # of a folder, all
+        if split == "train" and recipe.train_weights is not None:
+            parts = [mark_corpus(part, number) for number, part in enumerate(parts)]
+        return parts[0] if len(parts) == 1 else concatenate_datasets(parts)
     if recipe.generated is not None:
         return load_pairs(_generate(recipe, split), cache_key=_cldr_key(recipe, split), **options)
     if recipe.dataset is None:
@@ -187,29 +193,37 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
         ) from error
 
 
-def named_files(name: str) -> list[Path]:
-    """Return the file of this name, or if there is none, the files between its commas.
+def named_files(names: object) -> list[Path]:
+    """Return the file of each name, or if there is none, the files between its commas.
 
     `~/` is the home directory: of two files a shell replaces only the first one's.
+
+    Args:
+        names: a name, or a list of them.
     """
-    parts = [name] if Path(name).is_file() else name.split(",")
-    return [Path(part).expanduser() if part.startswith("~/") else Path(part) for part in parts]
+    paths = []
+    for name in listed(names):
+        parts = [name] if Path(name).is_file() else name.split(",")
+        paths += [
+            Path(part).expanduser() if part.startswith("~/") else Path(part) for part in parts
+        ]
+    return paths
 
 
-def _files(recipe: Recipe, split: str) -> Path | tuple[str, ...] | None:
-    """Return the file or files of a split; check that they exist and may hold pairs."""
+def _files(recipe: Recipe, split: str) -> list[Path | tuple[str, ...]]:
+    """Return the file or files of each corpus of a split; check that they may hold pairs."""
     from ..data.pair_files import kind_of
 
-    name = getattr(recipe, f"{split}_file")
-    if name is None:
-        return None
-    paths = named_files(name)
-    files = paths[0] if len(paths) == 1 else tuple(map(str, paths))
-    try:
-        kind_of(files)
-    except (FileNotFoundError, RequestError) as error:
-        raise RequestError(f"{split}_file: {error}") from error
-    return files
+    corpora = []
+    for name in listed(getattr(recipe, f"{split}_file")):
+        paths = named_files(name)
+        files = paths[0] if len(paths) == 1 else tuple(map(str, paths))
+        try:
+            kind_of(files)
+        except (FileNotFoundError, RequestError) as error:
+            raise RequestError(f"{split}_file: {error}") from error
+        corpora.append(files)
+    return corpora
 
 
 def _cldr_key(recipe: Recipe, split: str) -> str:

@@ -161,10 +161,16 @@ class Data:
     generated_test_pairs: int = _option(
         500, "pairs to generate for validation and for each test set", COUNT
     )
-    train_file: str | None = _option(
+    train_file: str | tuple[str, ...] | None = _option(
         None,
         "training pairs: .tsv, .csv or .jsonl[.gz], .parquet, or two texts SOURCE,TARGET",
         common=True,
+    )
+    train_weights: float | tuple[float, ...] | None = _training(
+        None,
+        "shares of --train-file, and then --monolingual-target, in target tokens: 4 1 is 80 %",
+        Range(0, 10**6, whole=False, above=True),
+        paper=None,
     )
     validation_file: str | None = _option(
         None, "validation pairs, in the same formats", common=True
@@ -379,9 +385,18 @@ def binding_arguments() -> frozenset[str]:
 
 @functools.cache
 def option_type(name: str) -> tuple[type, bool]:
-    """Return the type of an option's value, and whether it may be None."""
+    """Return the type of an option's value, or of each of several, and whether it may be None."""
     hint: Any = OPTIONS[name].type
     if isinstance(hint, types.UnionType):
-        (inner,) = (part for part in typing.get_args(hint) if part is not type(None))
-        return inner, True
+        return typing.get_args(hint)[0], True
     return hint, False
+
+
+def takes_several(name: str) -> bool:
+    """Return whether an option may have several values."""
+    return any(typing.get_origin(part) is tuple for part in typing.get_args(OPTIONS[name].type))
+
+
+def listed(value: object) -> list[Any]:
+    """Return the values of an option that takes several: none, one, or all of them."""
+    return [*value] if isinstance(value, tuple | list) else [] if value is None else [value]

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import RequestError, quoted
 from ..ranges import Range
-from ..storage.identity import differences
+from ..storage.identity import differences, shown
 from ..storage.metrics import check_measures
 from ..storage.reading import as_yaml, read_yaml
 from ..storage.run_files import recipe_values
@@ -32,8 +32,10 @@ from .options import (
     Text,
     Tokenizer,
     Training,
+    listed,
     names_of,
     option_type,
+    takes_several,
 )
 
 if typing.TYPE_CHECKING:
@@ -77,6 +79,12 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
             {name: value for name, value in vars(self).items() if not _is_default(name, value)}
         )
         check_measures(self.measures)
+        corpora = len(listed(self.train_file)) + (self.monolingual_target is not None)
+        if self.train_weights is not None and len(listed(self.train_weights)) != max(corpora, 2):
+            raise RequestError(
+                f"train_weights: got {len(listed(self.train_weights))} for {corpora} corpora; give "
+                "one for each --train-file, then one for --monolingual-target, or none at all."
+            )
         if len(self.tokenizer.split(",")) > 2:
             raise RequestError(
                 f"tokenizer: got {quoted(self.tokenizer)}; give one, or SOURCE,TARGET."
@@ -147,6 +155,7 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
             if option.metadata["argument"] is not None
         }
         values["bpe_dropout"] = self.bpe_dropout or 0.0
+        values["train_weights"] = listed(self.train_weights) or None
         if not self.evaluate_every_steps:
             return {**values, "eval_strategy": "no", "eval_steps": None}
         return {**values, "eval_strategy": "steps"}
@@ -229,8 +238,8 @@ def _without(
         if name in replaced and not _is_default(name, values[name])
     }
     if lost:
-        text = ", ".join(f"{name} {value}" for name, value in lost.items())
-        logger.info("%s %s replaces these values of the recipe: %s.", by, quoted(value), text)
+        text = ", ".join(f"{name} {shown(value)}" for name, value in lost.items())
+        logger.info("%s %s replaces these values of the recipe: %s.", by, shown(value), text)
     return {**values, **{name: OPTIONS[name].default for name in lost}}
 
 
@@ -242,7 +251,7 @@ def _check_exclusive(given: Mapping[str, object]) -> None:
     """Refuse options that set the same thing."""
     for names in _EXCLUSIVE:
         if given.keys() >= {*names}:
-            both = " and ".join(f"{name}={quoted(given[name])}" for name in names)
+            both = " and ".join(f"{name}={shown(given[name])}" for name in names)
             raise RequestError(f"got {both}, which set the same thing; leave one of them out.")
 
 
@@ -251,6 +260,10 @@ def _check(name: str, value: object) -> None:
     kind, optional = option_type(name)
     allowed = OPTIONS[name].metadata["allowed"]
     if value is None and optional:
+        return
+    if isinstance(value, tuple) and takes_several(name) and value:
+        for each in value:  # one of several is neither None nor several
+            _check(name, [each] if each is None or isinstance(each, tuple) else each)
         return
     if isinstance(allowed, Range):
         wanted, fits = str(allowed), value in allowed
@@ -311,7 +324,7 @@ def train_command(values: Mapping[str, Any], output_dir: str) -> str:
             if isinstance(value, bool):
                 words.append(f"--{flag}" if value else f"--no-{flag}")
             else:
-                words += [f"--{flag}", "none" if value is None else str(value)]
+                words += [f"--{flag}", *map(str, listed(value) or ["none"])]
         commands.append([*words, "--output-dir", output_dir])
     shortest = min(commands, key=len)
     return shlex.join(shortest)
@@ -367,6 +380,10 @@ def _split_pair(value: object) -> dict[str, str]:
 def _convert(name: str, value: object) -> object:
     """Convert a value to its option's type if possible; `_check` refuses the rest."""
     kind, optional = option_type(name)
+    if isinstance(value, list) and takes_several(name):
+        # Not into lists in it: a few lines of YAML can expand to billions.
+        values = tuple(each if isinstance(each, list) else _convert(name, each) for each in value)
+        return values[0] if len(values) == 1 else values
     if isinstance(value, str) and optional and value.lower() in ("none", "null"):
         return None
     if isinstance(value, str) and kind is bool:

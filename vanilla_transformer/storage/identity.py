@@ -51,18 +51,25 @@ def differences(before: Identity, now: Identity) -> list[str]:
         elif all(isinstance(value, str) and _DIGEST.fullmatch(value) for value in (old, new)):
             lines.append(f"{name} changed")
         else:
-            lines.append(f"{name}: {_shown(old)} -> {_shown(new)}")
+            lines.append(f"{name}: {shown(old)} -> {shown(new)}")
     return lines
 
 
 def _by_name(value: Any) -> Any:
     """Return a list of files, each with `name` and `sha256`, as digests by name."""
-    if isinstance(value, list) and all("sha256" in file for file in value):
-        return {file["name"]: file["sha256"] for file in value}
+    if isinstance(value, list) and all(isinstance(file, Mapping) for file in value):
+        by_name: dict[str, str] = {}
+        for number, file in enumerate(value, start=1):  # files of two folders may share a name
+            name = f"{file['name']} ({number})" if file["name"] in by_name else file["name"]
+            by_name[name] = file["sha256"]
+        return by_name
     return value
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value of a record or a recipe for a message; several with commas between them."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(quoted, value))
     if isinstance(value, str) and _DIGEST.fullmatch(value):
         return value[:8]
     return "not set" if value is None else quoted(value)

@@ -166,7 +166,7 @@ class RecipeValues(TypedDict, total=False):
     target_language: str | None
     preset: str | None
     dataset: str | None
-    train_file: str | None
+    train_file: str | list[str] | None
     validation_file: str | None
     test_file: str | None
     data_license: str | None

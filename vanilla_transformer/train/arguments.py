@@ -28,6 +28,8 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         batch_tokens: Most source tokens, and most target tokens, in a training batch, with padding.
             Each process contributes `gradient_accumulation_steps` batches to an update. None:
             batches of `per_device_train_batch_size` pairs.
+        train_weights: Weight of each corpus that `data.mark_corpus` numbered: its share of the
+            target tokens is its weight over the sum of all. None: each pair is in an epoch once.
         bpe_dropout: Probability of splitting a piece into the two it was merged from, drawn again
             for every batch by `BpeDropout`; rows become longer than `batch_tokens` accounts for.
         learning_rate: Peak rate of the schedule. None: Eq. 3's peak times `learning_rate_factor`.
@@ -49,6 +51,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
 
     output_dir: str = field(default="trainer_output")  # transformers' default, never None
     batch_tokens: int | None = field(default=Recipe.batch_tokens)
+    train_weights: list[float] | None = field(default=None)
     bpe_dropout: float = field(default=0.0)
     learning_rate: float | None = field(default=None)  # type: ignore[assignment]  # None: Eq. 3
     learning_rate_factor: float = field(default=Recipe.learning_rate_factor)

@@ -139,6 +139,7 @@ def _reversed(recipe: Recipe, folder: Path) -> Recipe:
         target_column=None,
         test_file=None,
         train_file=str(folder / "train.jsonl"),
+        train_weights=None,
         validation_file=str(validation) if validation.stat().st_size else None,
         held_out_pairs=0,
         monolingual_target=None,

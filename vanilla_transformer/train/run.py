@@ -35,7 +35,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
-from ..data.dataset import load_pairs, reading_report, sentences, tokenize_pairs
+from ..data.dataset import load_pairs, mark_corpus, reading_report, sentences, tokenize_pairs
 from ..data.language_names import language_of
 from ..data.selection import describe_report, pair_report
 from ..data.tokenizer import make_tokenizer, vocabulary_fields
@@ -43,6 +43,7 @@ from ..errors import RequestError
 from ..evaluation import measure_metric
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.data import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
+from ..recipes.options import listed
 from ..recipes.recipe import Recipe
 from ..search_settings import SearchSettings
 from ..storage.atomic import files_written_aside, keep_text, write_aside, write_json
@@ -248,6 +249,8 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None = None
         source, target = recipe.languages
         new = load_pairs(added, source_language=source, target_language=target)
         counts["train_back_translated"] = len(new)
+        if recipe.train_weights is not None:
+            new = mark_corpus(new, len(listed(recipe.train_file)))
         train = concatenate_datasets([train, new])
     return _Data(train, validation, test_sets, {**identity, "held_out_pairs": number}, counts)
 

@@ -36,7 +36,7 @@ from transformers.training_args import OptimizerNames
 
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
-from ..data.dataset import BLOCK, PairCollator, pair_lengths, tokenizer_digest
+from ..data.dataset import BLOCK, PairCollator, pair_corpora, pair_lengths, tokenizer_digest
 from ..errors import NotFiniteError, RequestError
 from ..evaluation import corpus_scores
 from ..fast import release
@@ -211,7 +211,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if self._token_budget is None:
             return self._stock_train_dataloader()
         self.train_sampler = TokenBatchSampler(
-            *pair_lengths(self.train_dataset), max_tokens=self._token_budget, seed=self._order_seed
+            *pair_lengths(self.train_dataset),
+            max_tokens=self._token_budget,
+            seed=self._order_seed,
+            corpora=pair_corpora(self.train_dataset),
+            weights=self.args.train_weights,
         )
         collate: Callable = self.data_collator
         if self._bpe_dropout is not None:
@@ -236,11 +240,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return self.accelerator.prepare(loader)
 
     def _stock_train_dataloader(self) -> DataLoader:
-        if self._bpe_dropout is not None:
-            raise RequestError(
-                "bpe_dropout needs batches by tokens: give batch_tokens and a data set with the "
-                "columns input_ids and labels, or set bpe_dropout to 0."
-            )
+        for name in ("bpe_dropout", "train_weights"):
+            if getattr(self.args, name):
+                raise RequestError(
+                    f"{name} needs batches by tokens: give batch_tokens and a data set with the "
+                    f"columns input_ids and labels, or leave {name} out."
+                )
         if self.args.batch_tokens is not None:
             logger.warning(
                 "The training data has no columns input_ids and labels to measure: a batch has "
@@ -800,13 +805,14 @@ def _has_tokens(dataset: object) -> bool:
 
 
 def _digest(dataset: "Dataset") -> str:
-    """Hash the ids of all pairs in their order."""
+    """Hash the ids of all pairs in their order, and their corpora."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     digest = hashlib.sha256()
-    for lengths in pair_lengths(dataset):
-        digest.update(np.ascontiguousarray(lengths, dtype=np.int64).data)
+    corpora = pair_corpora(dataset)
+    for numbers in (*pair_lengths(dataset), *([] if corpora is None else [corpora])):
+        digest.update(np.ascontiguousarray(numbers, dtype=np.int64).data)
     for table in dataset.select_columns(["input_ids", "labels"]).with_format("arrow").iter(BLOCK):
         for column in table.columns:
             ids = pc.list_flatten(column).cast(pa.int32()).to_numpy()
