@@ -5,9 +5,11 @@ import math
 import re
 from pathlib import Path
 
+import architecture
 import attention
 import figures
 import numpy as np
+import positions
 import pytest
 import table_3
 import torch
@@ -292,23 +294,24 @@ def test_table_3_variants_change_what_their_names_say(row):
 
 def test_verdicts_of_table_3():
     """A row is told from the base model if it differs by more than the spread of seeds."""
-    perplexities = {f"base {number}": 9 + number for number in range(3)}
+    perplexities = {f"base {number}": 9.8 + number / 5 for number in range(3)}
     rows = {
         name: {"perplexity": found, "bleu": 30.0, "parameters": 1}
         for name, found in perplexities.items()
     }
     base = table_3.base_of(rows)
-    assert base["spread"] == pytest.approx(np.std(np.log([9, 10, 11]), ddof=1))
+    assert base["spread"] == pytest.approx(np.std(np.log([9.8, 10, 10.2]), ddof=1))
     for row, perplexity, verdict in (
         ("A_h1", 15, "as in the paper"),
-        ("A_h1", 10.5, "not distinguishable"),
+        ("A_h1", 10.3, "not distinguishable in ours"),
+        ("D_dropout0.2", 15, "not distinguishable in the paper"),
         ("A_h1", 7, "differs from the paper"),
         ("C_d1024", 7, "as in the paper"),
-        ("E_learned", 10, "not distinguishable, as in the paper"),
-        ("E_learned", 15, "differs from the paper"),
+        ("E_learned", 10, "not distinguishable in either"),
+        ("E_learned", 15, "not distinguishable in the paper"),
     ):
         distance = table_3.distance({"perplexity": perplexity}, base)
-        assert table_3.compared(row, distance)[-1] == verdict
+        assert table_3.compared(row, distance, base)[-1] == verdict
     failed = {"parameters": 1, "failed": "the loss became nan", "seed": 0}
     assert table_3.distance(failed, base) == 1
     assert table_3.base_of({**rows, "base 3": failed}) == base
@@ -319,6 +322,34 @@ def test_table_3_trains_a_row_of_each_kind(tmp_path):
     assert rows["base 0"]["perplexity"] != rows["base 1"]["perplexity"]
     assert "| BatchNorm | " in page
     assert not list((tmp_path / "runs").glob("*/*"))
+
+
+def test_positions_experiment_compares_both_kinds(tmp_path):
+    experiment = positions.Positions()
+    experiment.main(["--size", "tiny", "--results", str(tmp_path)])
+    page = (tmp_path / "positions.tiny.md").read_text(encoding="utf-8")
+    assert "| learned, symbols | " in page
+    config = tiny_config(50)
+    batch = positions.reversal(torch.tensor([3, 1]), 8, config)
+    source, labels = batch["input_ids"], batch["labels"]
+    assert labels[0].tolist() == [*source[0, :3].flip(0).tolist(), config.eos_token_id]
+    assert labels[1].tolist() == [source[1, 0].item(), config.eos_token_id, -100, -100]
+    assert source[1, 1:].tolist() == [config.eos_token_id, config.pad_token_id, config.pad_token_id]
+    assert positions.verdict([50, 60, 70], [40, 50, 60]) == "not distinguishable"
+    assert positions.verdict([50, 51, 52], [40, 41, 42]) == "sinusoidal positions better"
+
+
+def test_figures_1_and_2_name_the_modules():
+    """Every name of a module that the figures show is one of the model's."""
+    texts = [
+        text.get_text().partition("(")[0].split()
+        for figure in (architecture.draw_figure_1(), architecture.draw_figure_2())
+        for text in figure.axes[0].texts
+    ]
+    shown = {word.strip(",") for words in texts for word in words if "_" in word}
+    known = {part for name, _ in tiny_model().named_modules() for part in name.split(".")}
+    known |= {"input_ids", "decoder_input_ids:", "attention_mask", "d_k", "√d_k"}
+    assert shown - known == {"eager_attention_forward"}
 
 
 def test_measures_of_attention_heads():

@@ -63,7 +63,8 @@ class Figures(Experiment):
             "the next one, and the symbol that ends the source or starts the target. In attention "
             "to the source, distances are between target and source positions, which correspond "
             "only roughly in translation. In the picture, a share is as dark as it is large; "
-            "entropy and distance are as dark as they are large within their column."
+            "entropy and distance are as dark as they are large within their column. The rules "
+            "know no grammar: whether a word is the one that another refers to is not measured."
         )
 
     def findings(self, rows: Rows, settings: Settings) -> Iterator[str]:
@@ -300,7 +301,7 @@ def draw_heads(rows: Rows) -> "Figure":
     """Draw a panel for each kind of attention, with a row per head and a column per measure."""
     kinds = {kind: np.array(rows[kind]["heads"]) for kind in KINDS if kind in rows}
     count = max((heads.shape[0] * heads.shape[1] for heads in kinds.values()), default=1)
-    figure = new_figure(4.4 * max(len(kinds), 1), 0.3 * count + 1.2)
+    figure = new_figure(8.5, 0.3 * count + 1.6)
     axes = figure.subplots(1, max(len(kinds), 1), squeeze=False)[0]
     for axis, (kind, heads) in zip(axes, kinds.items(), strict=False):
         cells = heads.reshape(-1, len(MEASURES))
@@ -309,11 +310,12 @@ def draw_heads(rows: Rows) -> "Figure":
         axis.imshow(shades, cmap="Blues", vmin=0, vmax=1.3, aspect="auto")
         for (row, column), value in np.ndenumerate(cells):
             axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8)
-        names = [f"layer {n + 1}, head {h + 1}" for n, h in np.ndindex(heads.shape[:2])]
-        axis.set_yticks(range(len(names)), names, fontsize=8)
-        axis.set_xticks(range(len(MEASURES)), MEASURES, fontsize=8)
+        names = [f"{n + 1}.{h + 1}" for n, h in np.ndindex(heads.shape[:2])]
+        axis.set_yticks(range(len(names)), names, fontsize=9)
+        axis.set_ylabel("layer.head", fontsize=9)
+        axis.set_xticks(range(len(MEASURES)), MEASURES, fontsize=9, rotation=45, ha="right")
         axis.tick_params(length=0)
-        axis.set_title(f"{kind}: {KINDS[kind]}", fontsize=10)
+        axis.set_title(f"{kind}:\n{KINDS[kind]}", fontsize=10)
     return figure
 
 

@@ -358,8 +358,8 @@ class Table2(Experiment):
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
         """Draw BLEU against cost, and how long each run takes."""
-        figure = new_figure(12, 4.5)
-        left, right = figure.subplots(1, 2)
+        figure = new_figure(8.5, 8)
+        left, right = figure.subplots(2, 1)
         for name, bleu, cost, *_ in PUBLISHED:
             if bleu and cost:
                 ours = name.startswith("Transformer")
@@ -368,12 +368,12 @@ class Table2(Experiment):
                     "ha": "right" if name.endswith("ensemble") else "left",
                     "va": "top" if name.startswith("GNMT") else "bottom",
                 }
-                left.annotate(f" {name} ", (cost, bleu), fontsize=8, **sides)
+                left.annotate(f" {name} ", (cost, bleu), fontsize=9, **sides)
         for run, bleu in (("base", 27.3), ("big", 28.4)):
             if run in rows:
                 counted = UPDATES[run] * _flops_of_an_update(rows[run], settings)
                 left.plot(counted, bleu, "o", color="k", fillstyle="none")
-                left.annotate("counted ", (counted, bleu), fontsize=8, va="top", ha="right")
+                left.annotate("counted ", (counted, bleu), fontsize=9, va="top", ha="right")
         left.set(
             xscale="log", xlabel="training cost, FLOPs", ylabel="BLEU", title="BLEU by cost, EN-DE"
         )
