@@ -3,9 +3,9 @@
     python training/paper/table_1.py --size cpu
 
 There are four ways to map a sequence of n vectors of width d to another one: self-attention,
-recurrence, convolution, and self-attention to a neighbourhood. Symbols: B sequences, h heads, d_k
-width of a head, k width of a convolution's kernel, w radius of a neighbourhood of r = 2 w + 1
-positions.
+recurrence, convolution (also separable), and self-attention to a neighbourhood. Symbols: B
+sequences, h heads, d_k width of a head, k width of a convolution's kernel, w radius of a
+neighbourhood of r = 2 w + 1 positions.
 """
 
 import itertools
@@ -132,6 +132,19 @@ class Convolution(nn.Module):
         return self.conv(nn.functional.pad(x.mT, (self.before, 0))).mT
 
 
+class SeparableConvolution(Convolution):
+    """A convolution of each feature on its own, and then a product at each position."""
+
+    def __init__(self, d: int, settings: Settings) -> None:
+        super().__init__(d, settings)
+        self.conv = nn.Conv1d(d, d, settings["kernel"], groups=d)
+        self.mix = nn.Linear(d, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, n, d) -> (B, n, d)."""
+        return self.mix(super().forward(x))
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of layer: the paper's entries for it, and the exact counts for our layer."""
@@ -195,6 +208,16 @@ KINDS = {
         lambda n, settings: next(  # L layers with dilations 1, k, k², ... see k^L positions
             layers for layers in itertools.count(1) if settings["kernel"] ** layers >= n
         ),
+    ),
+    "separable convolutional": Kind(
+        "O(k n d + n d²)",
+        (1, 2),
+        "O(1)",
+        "O(n / k)",
+        lambda d, settings, depth: SeparableConvolution(d, settings),
+        "k n d + n d²",
+        lambda n, d, settings: settings["kernel"] * n * d + n * d * d,
+        lambda n, settings: math.ceil((n - 1) / (settings["kernel"] - 1)),
     ),
     "restricted self-attention": Kind(
         "O(r n d)",
@@ -362,7 +385,8 @@ class Table1(Experiment):
             "It is computed in blocks: each query is multiplied with 3 w keys, so we count 6 w n d "
             "instead of 2 r n d.\n"
             "- The **recurrent** layer is an LSTM; the **convolutional** layer has kernel width k. "
-            "Both look back only; attention looks both ways.\n"
+            "Both look back only; attention looks both ways. A **separable** convolution convolves "
+            "each feature on its own and then mixes them at each position (Section 4).\n"
             "- **Multiply-adds** are counted by torch's FlopCounterMode. The LSTM and the fused "
             "kernel are counted on the same layer written out as single products. **Time** is the "
             "time of a forward pass without gradients. **Memory** is the peak memory of the "
@@ -545,7 +569,7 @@ class Table1(Experiment):
         """Draw time against n and d, and memory and paths against n."""
         figure = new_figure(8.5, 8)
         axes = [*figure.subplots(2, 2).flat]
-        for (name, facts), marker in zip(rows.items(), "osv^DPX", strict=False):
+        for (name, facts), marker in zip(rows.items(), "osv^<DPX", strict=False):
             style = {"marker": marker, "markersize": 4, "linewidth": 1.2, "label": name}
             lines = (
                 (settings["n"], [1e3 * cost["seconds"] for cost in facts["by_n"]]),
