@@ -230,8 +230,8 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        "shifted = labels.roll(1, dims=1)",
-        "shifted = labels.clone()",
+        "shifted = packed.roll(1, dims=1)",
+        "shifted = packed.clone()",
         "test_paper.py::test_decoder_input_is_the_target_offset_by_one_position",
     ),
     Mutation(

@@ -46,7 +46,11 @@ def model_name() -> str:
 
 def markdown_link(name: str) -> str:
     """Return the name of a model, with a link if it is on the Hub."""
-    return f"`{Path(name).name}`" if Path(name).is_dir() else f"[{name}](https://huggingface.co/{name})"
+    return (
+        f"`{Path(name).name}`"
+        if Path(name).is_dir()
+        else f"[{name}](https://huggingface.co/{name})"
+    )
 
 
 class Task(NamedTuple):

@@ -168,7 +168,7 @@ class Data:
     )
     train_weights: float | tuple[float, ...] | None = _training(
         None,
-        "shares of --train-file, and then --monolingual-target, in target tokens: 4 1 is 80 %",
+        "shares of --train-file, then --monolingual-target, in tokens: 4 1 is 80 %",
         Range(0, 10**6, whole=False, above=True),
         paper=None,
     )

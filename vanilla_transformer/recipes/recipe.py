@@ -80,9 +80,10 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
         )
         check_measures(self.measures)
         corpora = len(listed(self.train_file)) + (self.monolingual_target is not None)
-        if self.train_weights is not None and len(listed(self.train_weights)) != max(corpora, 2):
+        weights = len(listed(self.train_weights))
+        if weights and (weights != corpora or corpora < 2):
             raise RequestError(
-                f"train_weights: got {len(listed(self.train_weights))} for {corpora} corpora; give "
+                f"train_weights: got {weights} for {corpora} corpora; give "
                 "one for each --train-file, then one for --monolingual-target, or none at all."
             )
         if len(self.tokenizer.split(",")) > 2:
