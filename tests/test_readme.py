@@ -116,7 +116,7 @@ def test_commands_printed_after_training_can_be_pasted(reader):
     assert all(Path(program).is_file() for program in programs), programs
 
 
-def test_the_models_of_the_package_translate_as_printed(tmp_path):
+def test_block_translate_cli_and_translate_python(tmp_path):
     printed = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)[0]
     assert run(BLOCKS["translate_cli"], tmp_path) == printed
     (tmp_path / "snippet.py").write_text(BLOCKS["translate_python"], encoding="utf-8")
