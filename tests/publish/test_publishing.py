@@ -509,7 +509,7 @@ def test_card_of_a_model_that_was_not_pushed_names_nothing_on_the_hub(
     program, *words = shlex.split(command)
     options = cli._parser().parse_args(words)
     assert (program, options.output_dir) == ("vanilla-transformer", "mine")
-    assert (options.vocab_size, options.train_file) == ("300", "train.jsonl")
+    assert (options.vocab_size, options.train_file) == ("300", ["train.jsonl"])
     block = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
     capsys.readouterr()
     (tmp_path / "block.py").write_text(block, encoding="utf-8")
