@@ -161,6 +161,10 @@ def test_export_of_two_vocabularies_gives_the_models_translations(name, export, 
         optimizer.zero_grad()
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "run")
+    if name == "web":  # Transformers.js would write with the source's tokenizer
+        with pytest.raises(ValueError, match="has a tokenizer for each side"):
+            export(tmp_path / "run", tmp_path / "out")
+        return
     output = export(tmp_path / "run", tmp_path / "out")
     marian = name == "marian"
     engine = MarianMTModel.from_pretrained(output) if marian else load_engine(name, output)

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import torch
 
+from ...errors import RequestError
 from ...storage.atomic import copy_files, folder_written_aside, write_json
 from ...storage.metrics import example_sources, read_metrics
+from ...storage.reading import read_json
 from ...storage.run_files import METRICS, recipe_values
+from ...storage.saved_model import TOKENIZER_SETTINGS
+from ...target_tokenizer import TARGET_TOKENIZER
 from .onnx import write_onnx
 from .source import load_source
 
@@ -33,11 +37,16 @@ def export_web(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[
         `output_dir` as a path.
 
     Raises:
-        ValueError: as for `export_onnx`; the export is compared with the model whose weights are
-            rounded to half precision.
+        ValueError: as for `export_onnx`, or the model has a tokenizer for each side; the export is
+            compared with the model whose weights are rounded to half precision.
     """
     source, output = Path(model_dir), Path(output_dir)
     model = load_source(source, dtype=torch.float32)
+    if TARGET_TOKENIZER in read_json(source / TOKENIZER_SETTINGS):
+        raise RequestError(
+            f"{source} has a tokenizer for each side, and Transformers.js would write with the "
+            "source's; export a model with one tokenizer, or to another format."
+        )
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(weight.half())
