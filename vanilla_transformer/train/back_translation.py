@@ -75,24 +75,23 @@ def back_translated(
     run = run.absolute()
     folder, text = run.with_name(f"{run.name}-back"), Path(recipe.monolingual_target or "")
     done = folder / "translated.jsonl"
-    if args.should_save:
-        _check(recipe, text, train, folder, files)
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = zip(sentences(train, "source"), sentences(train, "target"), strict=True)
-        for name, pairs in (("train", rows), ("validation", validation)):
-            if not (path := folder / f"{name}.jsonl").is_file():
-                write_aside(path, partial(_write, languages=recipe.languages, pairs=pairs))
-        write_json(folder / MADE_FROM, files)
-    with args.main_process_first(local=False):
-        pass  # the others wait until the files are there
+    with args.main_process_first(local=False):  # the others wait until the files are there
+        if args.should_save:
+            _check(recipe, text, train, folder, files)
+            folder.mkdir(parents=True, exist_ok=True)
+            rows = zip(sentences(train, "source"), sentences(train, "target"), strict=True)
+            for name, pairs in (("train", rows), ("validation", validation)):
+                if not (path := folder / f"{name}.jsonl").is_file():
+                    write_aside(path, partial(_write, languages=recipe.languages, pairs=pairs))
+            write_json(folder / MADE_FROM, files)
     if not done.is_file():
         logger.info("Training the model that translates %s back, in %s.", text, folder / "model")
         train_run(_reversed(recipe, folder), folder / "model")
-        if args.should_save:
-            with training_lock(folder / "model"):
-                _translate(recipe, text, folder / "model", done)
-    with args.main_process_first(local=False):
-        return done
+        with args.main_process_first(local=False):
+            if args.should_save:
+                with training_lock(folder / "model"):
+                    _translate(recipe, text, folder / "model", done)
+    return done
 
 
 def _check(
