@@ -60,7 +60,8 @@ def alone(model, sources):
 
 
 def search(model, rows, beams=4):
-    found = beam_search(model, *pad_ids(rows, 0), num_beams=beams, num_return_sequences=beams)
+    inputs = (ids.to(model.device) for ids in pad_ids(rows, 0))
+    found = beam_search(model, *inputs, num_beams=beams, num_return_sequences=beams)
     return [
         [(tuple(ids[:length].tolist()), score) for ids, length, score in zip(*parts, strict=True)]
         for parts in zip(found.sequences, found.lengths, found.scores.tolist(), strict=True)

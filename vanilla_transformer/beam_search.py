@@ -654,12 +654,23 @@ def _shared_by_threads(
 
 @_shared_by_threads
 @contextmanager
+def attention_of_any_shape(backends: Any) -> Iterator[None]:
+    """Leave cuDNN out of `torch.backends.cuda`: it plans each new shape for up to a second."""
+    before = backends.cudnn_sdp_enabled()
+    backends.enable_cudnn_sdp(False)
+    yield
+    backends.enable_cudnn_sdp(before)
+
+
+@_shared_by_threads
+@contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Switch dropout off; afterwards restore the mode of every module."""
     training = [module for module in model.modules() if module.training]
     if training:
         model.eval()
-    yield
+    with attention_of_any_shape(torch.backends.cuda):
+        yield
     for module in training:
         module.training = True
 
@@ -669,8 +680,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
     """Let the attention return its weights: replace `sdpa` by `eager`, the same formula.
 
-    Other implementations may compute another formula, so they are not replaced. If one of them
-    returns no weights, the search raises an error when it needs them.
+    Others may compute another formula; if one returns no weights, the search raises an error.
     """
     before, replaces = model.config._attn_implementation, eager_may_replace(model)
     if replaces:

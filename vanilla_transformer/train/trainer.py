@@ -34,6 +34,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, OPTIMIZER_NAME
 from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 
+from ..beam_search import attention_of_any_shape
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import BLOCK, PairCollator, pair_corpora, pair_lengths, tokenizer_digest
@@ -378,6 +379,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         with (
             free_threads() as self.threads,
             cpu_training_settings(self.model, matmul_precision=precision),
+            attention_of_any_shape(torch.backends.cuda),
             self._stopped_by_signals(),
         ):
             start = str(resume_from_checkpoint or "") or None
@@ -528,7 +530,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._print_once()
         started = time.monotonic()
         devices = [self.args.device] if self.args.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
+        any_shape = attention_of_any_shape(torch.backends.cuda)
+        with torch.random.fork_rng(devices=devices), any_shape:
             own_set = self._evaluates_own_set and description == "Evaluation"
             measured = self._measure(dataloader.dataset, own_set=own_set)
             figures = {f"{metric_key_prefix}_{name}": value for name, value in measured.items()}
