@@ -46,8 +46,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         """Return the loss of (N, d), (V, d) and (N,), and keep its gradients of the first two.
 
-        They stay in float32, since the scale of `GradScaler`, which comes later, does not fit into
-        float16.
+        They stay in float32: float16 cannot hold the scale of `GradScaler`, which comes later.
         """
         device_type, matmul_dtype = hidden.device.type, hidden.dtype
         if torch.is_autocast_enabled(device_type):
@@ -232,10 +231,11 @@ def gaps_last(
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Move the gaps of each row, -100, to its end, where causal attention needs no mask.
 
-    Returns the ids, (B, T), with the filler in gaps, their mask, and the order of both, (B, T).
+    Returns the ids, (B, T), with the filler in gaps, their mask, and the place of each, (B, T).
     """
     is_gap = ids == -100
-    order = is_gap.long().argsort(dim=1, stable=True)
+    kept = (~is_gap).cumsum(1)
+    places = kept.where(~is_gap, kept[:, -1:] + is_gap.cumsum(1)) - 1
     if mask is not None and mask.shape == ids.shape:
-        mask = mask.gather(1, order)
-    return ids.masked_fill(is_gap, filler).gather(1, order), mask, order
+        mask = mask.scatter(1, places, mask)
+    return ids.scatter(1, places, ids.masked_fill(is_gap, filler)), mask, places

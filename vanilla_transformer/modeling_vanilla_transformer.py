@@ -586,9 +586,9 @@ class VanillaTransformerForConditionalGeneration(
             use_cache, labels = False, self.without_padding(labels)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        cache, order = one_cache(cache, past_key_values), None
+        cache, places = one_cache(cache, past_key_values), None
         if cache is None and decoder_input_ids is not None:
-            decoder_input_ids, decoder_attention_mask, order = gaps_last(
+            decoder_input_ids, decoder_attention_mask, places = gaps_last(
                 decoder_input_ids, decoder_attention_mask, filler=self.config.pad_token_id
             )
         outputs = self.model(
@@ -604,8 +604,8 @@ class VanillaTransformerForConditionalGeneration(
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state  # (B, T, d)
-        if order is not None:
-            places = order.argsort(dim=1)[..., None].to(hidden_states.device)
+        if places is not None:
+            places = places.to(hidden_states.device)[..., None]
             hidden_states = hidden_states.take_along_dim(places, dim=1)
         loss = logits = None
         return_dict = self.config.return_dict if return_dict is None else return_dict
@@ -631,9 +631,9 @@ class VanillaTransformerForConditionalGeneration(
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Offset labels, (B, T), by one position (Section 3.1); gaps before a label stay -100."""
-        packed, _, order = gaps_last(self.without_padding(labels))
+        packed, _, places = gaps_last(self.without_padding(labels))
         shifted = packed.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id
         shifted = shifted.masked_fill(shifted == -100, self.config.pad_token_id)
-        moved = order < torch.arange(labels.size(1), device=labels.device)
-        return shifted.scatter(1, order, shifted.masked_fill(moved, -100))
+        moved = places > torch.arange(labels.size(1), device=labels.device)
+        return shifted.gather(1, places).masked_fill(moved, -100)
