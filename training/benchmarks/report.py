@@ -271,7 +271,8 @@ def main() -> None:
     # Imported here, so that measured processes do not import it.
     from vanilla_transformer.publish.card import render_card
 
-    found = sorted((FOLDER / "results").glob("*.json"))
+    # Experiments, such as gpu.py, write pages of their own: gpu.SIZE.md.
+    found = [p for p in sorted((FOLDER / "results").glob("*.json")) if "." not in p.stem]
     results = {path.stem: read_json(path) for path in found}
     for name, svg in ((name, chart(result)) for name, result in results.items()):
         if svg is not None:
