@@ -52,11 +52,11 @@ test-export: $(STAMP)
 	$(BIN)/python -m pytest -q tests/convert/test_export_*.py tests/convert/test_engines.py \
 		tests/convert/test_serving.py
 
-# Translates 1,000 sentences in every runtime that exports are for, with RUN or the newest of runs;
+# Translates 1,000 sentences in every runtime that exports are for, with RUN or everyday-en-de;
 # VANILLA_DOORS keeps the environments that this makes.
 VANILLA_DOORS ?= $(HOME)/.cache/vanilla_transformer/doors
 test-doors: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]"
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]" torchao
 	VANILLA_DOORS=$(VANILLA_DOORS) VANILLA_DOORS_RUN=$(RUN) \
 		$(BIN)/python -m pytest -q -rs tests/training/test_doors.py
 

@@ -1,7 +1,7 @@
 """Translate with one model in every runtime that its exports are for, and compare the texts.
 
-    python training/benchmarks/doors.py RUN --sentences 100
-    python training/benchmarks/doors.py RUN --test-file test.jsonl.gz --pair en-de
+    python training/benchmarks/doors.py --sentences 100
+    python training/benchmarks/doors.py --run RUN --test-file test.jsonl.gz --pair en-de
 
 Every runtime translates one sentence after another in its own process, greedily and, where it can,
 with beam 4 and `generate`'s early stopping. Runtimes that need other packages than ours get an
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from report import write_results
 
+from vanilla_transformer import pretrained
 from vanilla_transformer.data.pair_files import read_pairs
 from vanilla_transformer.evaluation import corpus_scores
 
@@ -209,7 +210,8 @@ def table(
 def main() -> None:
     """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", type=Path, help="run directory")
+    run = pretrained("everyday-en-de")
+    parser.add_argument("--run", type=Path, default=run, help="default: everyday-en-de")
     parser.add_argument("--test-file", help="pairs (default: a hundred English sentences)")
     parser.add_argument("--pair", default="en-de", help="such as en-de")
     parser.add_argument("--sentences", type=int, default=1000, help="most sentences")
