@@ -56,7 +56,7 @@ test-export: $(STAMP)
 # VANILLA_DOORS keeps the environments that this makes.
 VANILLA_DOORS ?= $(HOME)/.cache/vanilla_transformer/doors
 test-doors: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]" torchao
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]"
 	VANILLA_DOORS=$(VANILLA_DOORS) VANILLA_DOORS_RUN=$(RUN) \
 		$(BIN)/python -m pytest -q -rs tests/training/test_doors.py
 

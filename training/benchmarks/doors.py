@@ -73,6 +73,8 @@ console.log(JSON.stringify([texts, (performance.now() - start) / 1000]))
 """
 LOADED = "from {} import {} as Model\nmodel = Model.from_pretrained(folder{})"
 OURS = LOADED.format("vanilla_transformer", "VanillaTransformerForConditionalGeneration", "")
+TORCH = "torch==2.13.0"  # later ones may come with gigabytes of CUDA
+OPTIMUM = (TORCH, "transformers==4.57.6")  # the newest that it allows
 INT8 = "Int8DynamicActivationInt8WeightConfig"
 
 
@@ -96,12 +98,12 @@ DOORS = {
     "ONNX Runtime, Optimum": Door(
         "onnx",
         LOADED.format("optimum.onnxruntime", "ORTModelForSeq2SeqLM", ""),
-        ("optimum-onnx[onnxruntime]==0.1.0", "transformers==4.57.6", "onnxruntime==1.32.0"),
+        (*OPTIMUM, "optimum-onnx[onnxruntime]==0.1.0", "onnxruntime==1.32.0"),
     ),
     "OpenVINO, Optimum": Door(
         "marian",
         LOADED.format("optimum.intel", "OVModelForSeq2SeqLM", ", export=True"),
-        ("optimum-intel==2.2.0", "optimum==2.3.0", "openvino==2026.4.1", "transformers==4.57.6"),
+        (*OPTIMUM, "optimum-intel==2.2.0", "optimum==2.3.0", "openvino==2026.4.1"),
     ),
     "Transformers.js": Door("onnx", packages=("@huggingface/transformers@4.3.1",), beams=(1,)),
     "CTranslate2": Door(
@@ -113,6 +115,7 @@ DOORS = {
         "",
         f"from torchao.quantization import {INT8}, quantize_\n{OURS}.eval()\n"
         f"quantize_(model, {INT8}())",
+        (TORCH, "torchao==0.18.0", str(FOLDER.parents[1])),  # with this package
         exact=False,
     ),
 }
