@@ -85,6 +85,14 @@ def tokenizer():
     return byte_tokenizer()
 
 
+@pytest.fixture(scope="session")
+def everyday():
+    """Return a trained model and sentences for it; tests change only copies of it."""
+    from everyday import load
+
+    return load()
+
+
 @pytest.fixture
 def quick_publishing(monkeypatch):
     """Publish without trying the model in a clean process, and without drawing pictures."""
