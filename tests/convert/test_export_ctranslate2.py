@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from tiny_exports import BYTES, batch_of, save, sequences
+from tiny_exports import BYTES, batch_of, make_model, save
 from tiny_models import byte_tokenizer, word_level
 from transformers import AutoTokenizer
 
@@ -51,11 +51,11 @@ def until_end(rows):
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """Return run directory, model and tokenizer of the paper's variant, and a float32 export."""
-    folder = tmp_path_factory.mktemp("ctranslate2")
-    run, model, tokenizer = save(folder, teach=True)
-    return run, model, tokenizer, export_ctranslate2(run, folder / "float32")
+def exported(everyday, tmp_path_factory):
+    """Return a trained model, a hundred sources with their mask, and its export."""
+    output = export_ctranslate2(everyday.folder, tmp_path_factory.mktemp("exports") / "out")
+    sources = everyday.tokenizer(everyday.sentences, padding=True, return_tensors="pt")
+    return everyday.model, sources["input_ids"], sources["attention_mask"], output
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -72,8 +72,7 @@ def test_every_variant_scores_and_translates_equally(tmp_path, variant):
 
 
 def test_greedy_search_gives_the_same_tokens(exported):
-    _, model, _, output = exported
-    source, mask = sequences(100)
+    model, source, mask, output = exported
     ours = model.generate(source, attention_mask=mask, num_beams=1, max_new_tokens=20)
     theirs = CTranslate2Engine(output).generate(source, mask, num_beams=1, max_new_tokens=20)
     assert torch.equal(theirs, ours)
@@ -82,13 +81,12 @@ def test_greedy_search_gives_the_same_tokens(exported):
 
 
 def test_beam_search_without_length_penalty_gives_the_same_tokens(exported):
-    _, model, _, output = exported
+    model, source, mask, output = exported
     engine = CTranslate2Engine(output)
     # CTranslate2 renormalizes over the tokens that are not suppressed; we do not.
     model = copy.deepcopy(model)
     model.generation_config.suppress_tokens = None
     engine.generation_config.suppress_tokens = None
-    source, mask = sequences(100)
     settings = {"num_beams": 4, "length_penalty": 0.0, "max_new_tokens": 12}
     ours = model.generate(source, attention_mask=mask, **settings)
     theirs = engine.generate(source, mask, **settings)
@@ -98,12 +96,13 @@ def test_beam_search_without_length_penalty_gives_the_same_tokens(exported):
 
 
 @pytest.mark.parametrize("quantization", ["bfloat16", "int8", "int8_float32"])
-def test_quantized_exports_are_smaller_and_score_closely(exported, tmp_path, quantization):
-    run, model, _, reference = exported
+def test_quantized_exports_are_smaller_and_score_closely(tmp_path, quantization):
+    run, model, _ = save(tmp_path)
+    reference = export_ctranslate2(run, tmp_path / "float32")
     output = export_ctranslate2(run, tmp_path / "out", quantization=quantization)
     size, whole = ((folder / "model.bin").stat().st_size for folder in (output, reference))
     assert size < 0.75 * whole
-    source, mask = sequences()
+    source, mask, _ = batch_of(model)
     target = model.generate(source, attention_mask=mask, num_beams=1, max_new_tokens=5)
     expected = log_probabilities(model, source, mask, target)
     # Compute in float32, so that only the rounding of weights counts: on processors without VNNI,
@@ -148,20 +147,20 @@ def test_export_with_a_target_tokenizer(tmp_path):
 
 
 @pytest.mark.parametrize("quantization", ["float32", "bfloat16", "int8"])
-def test_conversion_does_not_change_the_model(exported, quantization):
+def test_conversion_does_not_change_the_model(quantization):
     """The converter quantizes in place, which must not happen in the model's own memory."""
-    _, model, tokenizer, _ = exported
+    model = make_model(vocab_size=BYTES)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    spec = VanillaTransformerLoader()(model, tokenizer)
+    spec = VanillaTransformerLoader()(model, byte_tokenizer())
     spec.validate()
     spec.optimize(quantization=quantization)
     for key, value in model.state_dict().items():
         assert torch.equal(value, before[key]), key
 
 
-def test_converter_of_ctranslate2_knows_the_model(exported, tmp_path):
-    run, *_, output = exported
-    converted = TransformersConverter(str(run)).convert(str(tmp_path / "out"))
+def test_converter_of_ctranslate2_knows_the_model(everyday, exported, tmp_path):
+    output = exported[-1]
+    converted = TransformersConverter(str(everyday.folder)).convert(str(tmp_path / "out"))
     assert (tmp_path / "out/model.bin").read_bytes() == (output / "model.bin").read_bytes()
     translator = ctranslate2.Translator(converted)
     (result,) = translator.translate_batch(
