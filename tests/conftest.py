@@ -93,6 +93,23 @@ def everyday():
     return load()
 
 
+@pytest.fixture(scope="session")
+def reverser(tmp_path_factory):
+    """Return run, model, tokenizer and ONNX export of a tiny model that reverses sequences.
+
+    To export `everyday` to ONNX takes most of a minute.
+    """
+    from tiny_exports import require, save
+
+    require("onnx")
+    from vanilla_transformer.convert.exporters.onnx import export_onnx
+
+    folder = tmp_path_factory.mktemp("reverser")
+    sizes = {"encoder_layers": 1, "decoder_layers": 2, "max_position_embeddings": 120}
+    run, model, tokenizer = save(folder, teach=True, **sizes)
+    return run, model, tokenizer, export_onnx(run, folder / "out")
+
+
 @pytest.fixture
 def quick_publishing(monkeypatch):
     """Publish without trying the model in a clean process, and without drawing pictures."""

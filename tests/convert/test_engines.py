@@ -15,28 +15,20 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.convert.engines import load_engine
 
 
-def export(name, run, output):
-    if name == "ctranslate2":
-        from vanilla_transformer.convert.exporters.ctranslate2 import export_ctranslate2
-
-        return export_ctranslate2(run, output)
-    from vanilla_transformer.convert.exporters.onnx import export_onnx
-
-    return export_onnx(run, output)
-
-
 @pytest.fixture(scope="module")
-def exports(tmp_path_factory):
+def exports(request, everyday, tmp_path_factory):
     """Return, for an engine: its name, a run directory, the model, tokenizer and export."""
 
     @functools.cache
     def made(name):
+        if name == "onnx":
+            return name, *request.getfixturevalue("reverser")
         require(name)
-        folder = tmp_path_factory.mktemp(name)
-        run, model, tokenizer = save(
-            folder, teach=True, encoder_layers=1, decoder_layers=1, max_position_embeddings=120
-        )
-        return name, run, model, tokenizer, export(name, run, folder / "out")
+        from vanilla_transformer.convert.exporters.ctranslate2 import export_ctranslate2
+
+        output = tmp_path_factory.mktemp(name) / "out"
+        export_ctranslate2(everyday.folder, output)
+        return name, everyday.folder, everyday.model, everyday.tokenizer, output
 
     return made
 
@@ -55,7 +47,7 @@ def test_translate_accepts_an_engine_as_the_model(exported):
     assert list(translate(engine, tokenizer, SENTENCES, batch_tokens=8, **settings)) == ours
     assert ours[1] == ""
     assert len(set(ours)) > 1
-    # Without settings in the generation config, both search with the paper's.
+    # The paper's search, with these settings in the generation config or with none.
     assert [generation_option(each, {}, "num_beams") for each in (model, engine)] == [4, 4]
     assert engine.generation_config.length_penalty == 0.6
 
@@ -115,14 +107,10 @@ def test_folder_and_engine_must_match(exported, tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_block_export_marian(tmp_path_factory, documented_command):
-    run, *_ = save(tmp_path_factory.mktemp("run"))
-    shutil.copytree(run, "runs/multi30k_en_de")
-    documented_command("export_marian")
-
-
-def block_of_export(exports, documented_command, name):
-    shutil.copytree(exports(name)[1], "runs/multi30k_en_de")
+def block_of_export(documented_command, name):
+    require(name)
+    run, *_ = save(Path("runs"), encoder_layers=1, decoder_layers=1)
+    run.rename("runs/multi30k_en_de")
     documented_command(f"export_{name}")
 
 
@@ -133,19 +121,20 @@ def block_of_translation(exports, documented_command, name, folder):
     assert Path("target.txt").read_text().count("\n") == 2
 
 
-def test_block_export_ctranslate2(exports, documented_command):
-    block_of_export(exports, documented_command, "ctranslate2")
+def test_block_export_marian(documented_command):
+    block_of_export(documented_command, "marian")
 
 
-def test_block_export_onnx(exports, documented_command):
-    block_of_export(exports, documented_command, "onnx")
+def test_block_export_ctranslate2(documented_command):
+    block_of_export(documented_command, "ctranslate2")
 
 
-def test_block_export_web(tmp_path_factory, documented_command):
-    require("web")
-    run, *_ = save(tmp_path_factory.mktemp("run"), encoder_layers=1, decoder_layers=1)
-    shutil.copytree(run, "runs/multi30k_en_de")
-    documented_command("export_web")
+def test_block_export_onnx(documented_command):
+    block_of_export(documented_command, "onnx")
+
+
+def test_block_export_web(documented_command):
+    block_of_export(documented_command, "web")
 
 
 def test_block_translate_ctranslate2(exports, documented_command):

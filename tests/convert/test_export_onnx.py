@@ -13,7 +13,6 @@ pytest.importorskip("onnxscript", reason="comes with the extra export")
 from vanilla_transformer.convert.engines import OnnxEngine  # noqa: E402
 from vanilla_transformer.convert.exporters.onnx import export_onnx  # noqa: E402
 
-SMALL = {"encoder_layers": 1, "decoder_layers": 2}
 VARIANTS = {
     "untied": {"tie_word_embeddings": False},
     "norm_first": {"norm_first": True},
@@ -26,22 +25,14 @@ VARIANTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """Return a run directory, its model, and its export."""
-    folder = tmp_path_factory.mktemp("onnx")
-    run, model, _ = save(folder, teach=True, **SMALL)
-    return run, model, export_onnx(run, folder / "out")
-
-
 def logits_of(model, source, mask, target):
     with torch.no_grad():
         return model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
 
 
-def test_logits_are_equal_at_any_length(exported):
+def test_logits_are_equal_at_any_length(reverser):
     """Use lengths of 1 and more, other than those that were traced."""
-    _, model, output = exported
+    _, model, _, output = reverser
     engine = OnnxEngine(output)
     for batch, source_length, target_length in ((1, 1, 1), (3, 40, 2), (2, 7, 30)):
         torch.manual_seed(batch)
@@ -53,8 +44,8 @@ def test_logits_are_equal_at_any_length(exported):
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
 
 
-def test_padding_is_masked_on_either_side(exported):
-    _, model, output = exported
+def test_padding_is_masked_on_either_side(reverser):
+    _, model, _, output = reverser
     source, mask, target = batch_of(model)
     engine = OnnxEngine(output)
     for side in ((source, mask), (source.flip(1), mask.flip(1))):
@@ -62,8 +53,8 @@ def test_padding_is_masked_on_either_side(exported):
         torch.testing.assert_close(logits_of(engine, *side, target), expected, atol=1e-4, rtol=1e-5)
 
 
-def test_onnx_decoder_continues_from_any_past(exported):
-    _, model, output = exported
+def test_onnx_decoder_continues_from_any_past(reverser):
+    _, model, _, output = reverser
     engine = OnnxEngine(output)
     source, mask, target = batch_of(model)
     whole = logits_of(model, source, mask, target)
@@ -81,8 +72,8 @@ def test_onnx_decoder_continues_from_any_past(exported):
 @pytest.mark.parametrize(
     "settings", [{"num_beams": 1}, {"num_beams": 4}, {"num_beams": 4, "num_return_sequences": 4}]
 )
-def test_onnx_translations_equal_those_of_the_model(exported, settings):
-    _, model, output = exported
+def test_onnx_translations_equal_those_of_the_model(reverser, settings):
+    _, model, _, output = reverser
     settings = {**settings, "length_penalty": 1.0}  # the model's default; the engine's is 0.6
     source, mask = sequences()
     ours, theirs = (
@@ -96,9 +87,9 @@ def test_onnx_translations_equal_those_of_the_model(exported, settings):
     assert torch.equal(found, ours)
 
 
-def test_other_tools_find_what_they_feed(exported):
+def test_other_tools_find_what_they_feed(reverser):
     """Optimum begins with a past of no positions, Transformers.js with one of no sentences too."""
-    _, model, output = exported
+    _, model, _, output = reverser
     config = AutoConfig.from_pretrained(output)  # of a model that they know
     assert config.model_type == "marian"
     size = config.d_model // config.decoder_attention_heads
@@ -117,7 +108,8 @@ def test_other_tools_find_what_they_feed(exported):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_onnx_exports_every_variant(tmp_path, variant):
     """The exporter compares logits itself; this compares translations, greedy and with beams."""
-    run, model, _ = save(tmp_path, teach=True, **SMALL, **VARIANTS[variant])
+    sizes = {"encoder_layers": 1, "decoder_layers": 2}
+    run, model, _ = save(tmp_path, teach=True, **sizes, **VARIANTS[variant])
     engine = OnnxEngine(export_onnx(run, tmp_path / "out"))
     source, mask = sequences()
     for num_beams in (1, 4):
