@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import tiny_config
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration, pretrained
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.visualization import (
     Attention,
@@ -120,6 +121,15 @@ def test_without_a_target_the_source_is_translated(model, tokenizer):
     for count in (1, 3):  # others that the search finds may be longer
         a = attention_weights(model, tokenizer, SOURCE, num_return_sequences=count, **options)
         assert a.target_words == token_words(tokenizer, translation)
+
+
+@pytest.mark.parametrize("sentence", ["Good morning.", "She lost her keys, so she was late."])
+def test_words_of_a_translation_end_where_it_ends(sentence):
+    """The search may go on after the best translation's end."""
+    folder = pretrained("everyday-en-de")
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    found = attention_weights(model, AutoTokenizer.from_pretrained(folder), sentence)
+    assert found.target_words.index("</s>") == len(found.target_words) - 1
 
 
 def state(model):

@@ -147,7 +147,10 @@ def attention_weights(
             # Alone, so that no longer one leaves padding after its end.
             options = generation_kwargs | {"num_return_sequences": 1}
             ids, mask = inputs["input_ids"], inputs["attention_mask"]
-            labels = generate_ids(model, ids, mask, **options).sequences[:, 0]
+            found = generate_ids(model, ids, mask, **options)
+            labels = found.sequences[:, 0]
+            if found.lengths is not None:  # the search may have gone on after this one's end
+                labels = labels[:, : int(found.lengths)]
         else:
             labels = torch.tensor(target_ids(model, tokenizer, [target]))
         _check_length("target", labels)
