@@ -1,6 +1,7 @@
 """The models that come with the package: their files, and what they translate."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import vanilla_transformer
+from vanilla_transformer.cli import main
 from vanilla_transformer.storage.shipped import pretrained_models
 from vanilla_transformer.translation import translate
 
@@ -58,6 +60,19 @@ def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch, capsys):
     (tmp_path / "everyday-en-de").mkdir()
     line = error_of(capsys, "translate", "everyday-en-de", "source.txt")
     assert "everyday-en-de holds no trained model" in line
+
+
+def test_commands_take_the_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test.en").write_text("Good morning.\nI have a dog.\n", encoding="utf-8")
+    (tmp_path / "test.de").write_text("Guten Morgen.\nIch habe einen Hund.\n", encoding="utf-8")
+    pairs = ["--pair", "en-de", "--test-file", "test.en,test.de"]
+    assert main(["evaluate", "everyday-en-de", *pairs]) == 0
+    assert main(["compare", "everyday-en-de", "everyday-en-zh", *pairs]) == 0
+    assert main(["score", "everyday-en-de", "test.en,test.de"]) == 0
+    assert main(["export", "marian", "everyday-en-de", "exports/marian"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^ +everyday-en-zh +\d", printed, re.MULTILINE)  # by its name
 
 
 @pytest.mark.parametrize("name", ["everyday-en-dee", "everyday", "", "../recipes"])

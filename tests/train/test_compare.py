@@ -156,7 +156,7 @@ def test_runs_take_turns_and_the_first_call_is_not_timed(monkeypatch):
             calls.append((self.name, len(sources)))
             return [f"{self.name} {source}" for source in sources]
 
-    runs = [Run(name, None, {}, None, None, 4) for name in "ABC"]
+    runs = [Run(name, None, None, {}, None, None, 4) for name in "ABC"]
     sources = [str(number) for number in range(300)]
     comparing._translate_by_turns(runs, sources, "", 4096, False)
     turns = [("ABC", 128), ("BCA", 128), ("CAB", 44)]

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _COMPARE_EXAMPLE = """example:
   vanilla-transformer compare runs/first runs/second
   vanilla-transformer compare runs/first runs/second --output comparison.md
-  vanilla-transformer compare runs/first downloads/opus-mt-en-de --test-file test.en,test.de
+  vanilla-transformer compare runs/first everyday-en-de --test-file test.en,test.de
 
 Every other run is tested against the first. A model without a recipe uses the first one's recipe.
 """
 _SCORE_EXAMPLE = """example:
-  vanilla-transformer score runs/demo-en-de pairs.jsonl.gz
-  vanilla-transformer score runs/demo-en-de pairs.en,pairs.de --per-token
+  vanilla-transformer score everyday-en-de pairs.jsonl.gz
+  vanilla-transformer score everyday-en-de pairs.en,pairs.de --per-token
 
 To keep the pairs that the model finds likely (from two text files, into kept.en and kept.de):
-  vanilla-transformer score runs/demo-en-de pairs.en,pairs.de --per-token | \\
+  vanilla-transformer score everyday-en-de pairs.en,pairs.de --per-token | \\
       paste - pairs.en pairs.de | \\
       awk -F '\\t' '$1 > -3 { print $2 > "kept.en"; print $3 > "kept.de" }'
 
@@ -41,7 +41,7 @@ def add_compare(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `compare`."""
     help = "compare trained models on the same test pairs, with significance tests"
     command = add_command("compare", help=help, epilog=_COMPARE_EXAMPLE)
-    text = "two or more run directories or saved models"
+    text = "two or more run directories or other models"
     command.add_argument("directories", metavar="RUN", nargs="+", help=text)
     add_test_options(command)
     command.add_argument("--output", metavar="PAGE", help="also write a Markdown page")
@@ -69,7 +69,7 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `score`."""
     help = "print log P(translation | source) of given pairs, one line each"
     command = add_command("score", help=help, epilog=_SCORE_EXAMPLE)
-    command.add_argument("directory", metavar="DIR", help="run directory, or any saved model")
+    command.add_argument("directory", metavar="DIR", help="run directory, or any model")
     text = "JSON Lines, a table (.tsv, .csv, .parquet), or two text files as SOURCE,TARGET"
     command.add_argument("pairs", metavar="PAIRS", help=text)
     text = "print the mean over each pair's target tokens instead of the sum"
@@ -88,14 +88,14 @@ def _score(options: argparse.Namespace) -> int:
     from ..evaluation import check_pair, log_probabilities
     from ..recipes.data import named_files
     from ..recipes.recipe import languages_of_model
+    from ..storage.hub_model import model_folder
     from ..storage.identity import warn_of_changed_model
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
     from ..translation.many_texts import WINDOW
 
-    files = named_files(options.pairs)
+    folder, files = model_folder(options.directory), named_files(options.pairs)
     source, target = unnamed = "source", "target"  # columns of two text files
     if len(files) == 1:  # the languages are the keys in JSON Lines
-        folder = Path(options.directory)
         source, target = languages_of_model(folder, options.pair, unnamed=unnamed)
     place = files[0] if len(files) == 1 else tuple(files)
     reader = read_pairs(
@@ -106,9 +106,9 @@ def _score(options: argparse.Namespace) -> int:
         target_column=options.target_column,
         split="all",  # of a folder, every file
     )
-    warn_of_changed_model(Path(options.directory))
-    model = load_saved_model(options.directory, device="auto")
-    tokenizer = load_saved_tokenizer(options.directory)
+    warn_of_changed_model(folder)
+    model = load_saved_model(folder, device="auto")
+    tokenizer = load_saved_tokenizer(folder)
     # Short texts cannot have too many tokens, so only long ones are tokenized a second time.
     short = longest_source(model) // 8
 

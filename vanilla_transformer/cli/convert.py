@@ -100,10 +100,10 @@ FORMATS: dict[str, tuple[str, ...]] = {
 }
 QUANTIZATIONS = ("float32", "bfloat16", "int8", "int8_float32")
 _EXPORT_EXAMPLE = """example:
-  vanilla-transformer export marian runs/multi30k_en_de exports/marian
-  vanilla-transformer export ctranslate2 runs/multi30k_en_de exports/int8 --quantization int8
-  vanilla-transformer export onnx runs/multi30k_en_de exports/onnx
-  vanilla-transformer export web runs/multi30k_en_de exports/web
+  vanilla-transformer export marian everyday-en-de exports/marian
+  vanilla-transformer export ctranslate2 everyday-en-de exports/int8 --quantization int8
+  vanilla-transformer export onnx everyday-en-de exports/onnx
+  vanilla-transformer export web everyday-en-de exports/web
 
 marian       a stock MarianMTModel, for Optimum and for transformers without this package
 ctranslate2  for CTranslate2, fast on a CPU: translate --engine ctranslate2

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 _TEXTS = ("source", "hypothesis", "reference", "test_set")
 _EVALUATE_EXAMPLE = """example:
-  vanilla-transformer evaluate runs/demo-en-de
-  vanilla-transformer evaluate runs/multi30k_en_de --test-file test.jsonl.gz --output scores.json
-  vanilla-transformer evaluate runs/multi30k_en_de --metric bleu,tokenized_bleu --output texts.tsv
+  vanilla-transformer evaluate everyday-en-de --pair en-de --test-file test.en,test.de
+  vanilla-transformer evaluate runs/mine
+  vanilla-transformer evaluate runs/mine --test-file test.jsonl.gz --output scores.json
+  vanilla-transformer evaluate runs/mine --metric bleu,tokenized_bleu --output texts.tsv
 
 tokenized_bleu is lower-cased BLEU on Moses tokens, as papers on Multi30k report it; compound_bleu
 is cased BLEU on Moses tokens with compounds split at hyphens, as in the authors' get_ende_bleu.sh.
@@ -32,7 +33,7 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `evaluate`."""
     help = "score a trained model on test pairs"
     command = add_command("evaluate", help=help, epilog=_EVALUATE_EXAMPLE)
-    text = "run directory, or a saved model with --pair and --test-file"
+    text = "run directory, or another model with --pair and --test-file"
     command.add_argument("directory", metavar="DIR", help=text)
     add_test_options(command)
     text = "also write the scores as JSON, or the texts if FILE ends in .tsv or .jsonl"

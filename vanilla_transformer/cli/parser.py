@@ -38,9 +38,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk behind a redirecte
 _PACKAGE = Path(__file__).parents[1]
 
 _EXAMPLE = """example:
+  echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
   vanilla-transformer train demo
   vanilla-transformer evaluate runs/demo
-  echo "3 hours and 20 minutes" | vanilla-transformer translate runs/demo
   vanilla-transformer publish runs/demo --repo user/demo --license apache-2.0
 
 `vanilla-transformer COMMAND --help` shows the options of a command and examples.

@@ -35,15 +35,16 @@ if TYPE_CHECKING:
     _Translation = Translation | AlignedTranslation
 
 _TRANSLATE_EXAMPLE = """example:
-  echo "A dog runs on the beach." | vanilla-transformer translate runs/multi30k_en_de
-  vanilla-transformer translate runs/demo-en-de source.txt --output target.txt --attention map.png
-  vanilla-transformer translate runs/demo-en-de source.txt --attention map.png \\
+  echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
+  vanilla-transformer translate everyday-en-de source.txt --output target.txt --attention map.png
+  vanilla-transformer translate everyday-en-de source.txt --attention map.png \\
       --attention-kind encoder --attention-layer 1 --attention-heads 1,4
-  vanilla-transformer translate runs/demo-en-de source.txt --nbest 3
-  vanilla-transformer translate runs/demo-en-de table.csv --csv text --output translated.csv
-  vanilla-transformer translate runs/demo-en-de table.tsv --tsv 2 --output translated.tsv
-  vanilla-transformer translate runs/multi30k_en_de document.txt --split-sentences
-  vanilla-transformer translate user/demo-en-de source.txt --revision main
+  vanilla-transformer translate everyday-en-de source.txt --nbest 3
+  vanilla-transformer translate everyday-en-de table.csv --csv text --output translated.csv
+  vanilla-transformer translate everyday-en-de table.tsv --tsv 2 --output translated.tsv
+  vanilla-transformer translate everyday-en-de document.txt --split-sentences
+  vanilla-transformer translate runs/mine source.txt
+  vanilla-transformer translate user/name source.txt --revision main
   vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.

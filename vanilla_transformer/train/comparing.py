@@ -26,6 +26,7 @@ from ..recipes.data import TextPairs
 from ..recipes.recipe import Recipe
 from ..search_settings import search_settings
 from ..storage.environment import hardware
+from ..storage.hub_model import model_folder
 from ..storage.identity import differences
 from ..storage.metrics import MEASURES, Metrics, read_metrics
 from ..storage.reading import printable
@@ -96,6 +97,7 @@ class _Run:
     """A model to compare, with its translations of the current test set and their time."""
 
     name: str
+    folder: Path
     recipe: Recipe
     sets: dict[str, TextPairs]
     model: PreTrainedModel
@@ -122,8 +124,8 @@ def compare_runs(
     load on the machine slows all of them equally.
 
     Args:
-        directories: two or more run directories. A directory with only a model and its tokenizer
-            is tested like the first run, whose recipe it takes; a model and a run that trained it
+        directories: two or more run directories, or names of models. One that is no run is
+            tested like the first run, whose recipe it takes; a model and a run that trained it
             further (`init_from`), on the test pairs of that run.
         batch_tokens: tokens in a batch.
         progress: whether to show progress bars.
@@ -137,16 +139,17 @@ def compare_runs(
     if len(directories) < 2:
         raise RequestError(f"Got {len(directories)} run; give two or more to compare.")
     overrides = overridden(test_options)
-    tests: list[tuple[str, Recipe, dict[str, TextPairs]]] = []
+    tests: list[tuple[str, Path, Recipe, dict[str, TextPairs]]] = []
     for name in directories:
-        if tests and not Path(name, RECIPE).is_file():
-            tests.append((str(name), *tests[0][1:]))
+        folder = model_folder(str(name))
+        if tests and not (folder / RECIPE).is_file():
+            tests.append((str(name), folder, *tests[0][2:]))
         else:
-            tests.append((str(name), *recipe_and_test_sets(Path(name), overrides)))
-    if "test_file" not in overrides and _is_initial(tests[0][0], tests[-1][1]):
-        tests[0] = (*tests[0][:2], tests[-1][2])
-    first, recipe, sets = tests[0]
-    for name, other, other_sets in tests[1:]:
+            tests.append((str(name), folder, *recipe_and_test_sets(folder, overrides)))
+    if "test_file" not in overrides and _is_initial(tests[0][0], tests[-1][2]):
+        tests[0] = (*tests[0][:3], tests[-1][3])
+    first, _, recipe, sets = tests[0]
+    for name, _, other, other_sets in tests[1:]:
         if (other.languages, other_sets) != (recipe.languages, sets):
             raise RequestError(
                 f"The languages or test pairs of {first} and {name} differ; compare models for the "
@@ -154,7 +157,7 @@ def compare_runs(
             )
     runs = []
     for test in tests:
-        model, tokenizer = load_saved_model(test[0], device="auto"), load_saved_tokenizer(test[0])
+        model, tokenizer = load_saved_model(test[1], device="auto"), load_saved_tokenizer(test[1])
         beams = generation_option(model, {"num_beams": overrides.get("num_beams")}, "num_beams")
         runs.append(_Run(*test, model, tokenizer, beams))
     return {
@@ -162,9 +165,9 @@ def compare_runs(
             {
                 "name": run.name,
                 "parameters": run.model.num_parameters(),
-                "megabytes": _megabytes(Path(run.name)),
+                "megabytes": _megabytes(run.folder),
                 "search": _search(run),
-                **_training(Path(run.name)),
+                **_training(run.folder),
                 "differences": runs[0].recipe.differences(run.recipe),
             }
             for run in runs

@@ -23,6 +23,7 @@ from ..recipes.data import (
 )
 from ..recipes.options import TEST_OPTIONS
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
+from ..storage.hub_model import model_folder
 from ..storage.identity import differences, warn_of_changed_model
 from ..storage.metrics import Data, TestTexts
 from ..storage.run_files import RECIPE
@@ -47,8 +48,8 @@ def score_run(
     """Score the model of a run directory on its test pairs, or else on its validation pairs.
 
     Args:
-        directory: run directory, or any directory with model and tokenizer if `pair` and
-            `test_file` are given.
+        directory: run directory, or any folder or name of a model if `pair` and `test_file` are
+            given.
         batch_tokens: tokens in a batch.
         with_texts: whether to return the `sources`, `hypotheses` and `references` too.
         **test_options: `TEST_OPTIONS`, which override the recipe. None: the recipe's value, and the
@@ -60,7 +61,7 @@ def score_run(
     Raises:
         ValueError: if there is no model, no test or validation pairs, or an unknown option.
     """
-    run = Path(directory)
+    run = model_folder(str(directory))
     overrides = overridden(test_options)
     recipe, sets = recipe_and_test_sets(run, overrides)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
