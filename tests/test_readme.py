@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pages import BLOCK, README, SMALL, in_clone, run_shell
 
+from vanilla_transformer import pretrained
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli.parser import _parser
 
@@ -123,34 +124,39 @@ def test_block_translate_cli_and_translate_python(tmp_path):
     assert run(".venv/bin/python snippet.py", tmp_path) == printed
 
 
-def test_block_search(reader):
-    (reader / "search.py").write_text(BLOCKS["search"], encoding="utf-8")
-    result = run(".venv/bin/python search.py", reader)
+def test_block_search(tmp_path):
+    (tmp_path / "search.py").write_text(BLOCKS["search"], encoding="utf-8")
+    result = run(".venv/bin/python search.py", tmp_path)
     assert result.count("[") >= 4
+    assert result.count("'Wo bekomme") == 2
 
 
-def test_block_pictures(reader, monkeypatch):
-    monkeypatch.chdir(reader)
+def test_block_pictures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(BLOCKS["pictures"], {})
     for name in ("figure-3.png", "sinusoids.png", "learning-rate.png"):
-        assert (reader / name).read_bytes().startswith(b"\x89PNG"), name
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG"), name
 
 
-def test_block_translate_attention(reader):
-    result = run(BLOCKS["translate_attention"], reader)
+def test_block_translate_own(reader):
+    assert run(BLOCKS["translate_own"], reader).count("\n") == 1
+
+
+def test_block_translate_attention(tmp_path):
+    result = run(BLOCKS["translate_attention"], tmp_path)
     assert result.count("\n") == 1
-    assert (reader / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_block_continue_translation(reader):
-    sources = "".join(f"{number} hours\n\n" for number in range(3))
-    (reader / "source.txt").write_text(sources, encoding="utf-8")
-    command = ".venv/bin/vanilla-transformer translate runs/demo-en-de source.txt"
-    whole = run(command, reader)
+def test_block_continue_translation(tmp_path):
+    sources = "".join(f"I am {number} years old.\n\n" for number in range(3))
+    (tmp_path / "source.txt").write_text(sources, encoding="utf-8")
+    command = ".venv/bin/vanilla-transformer translate everyday-en-de source.txt"
+    whole = run(command, tmp_path)
     first = "".join(whole.splitlines(keepends=True)[:3])
-    (reader / "target.txt.partial").write_text(first, encoding="utf-8")
-    run(BLOCKS["continue_translation"], reader)
-    assert (reader / "target.txt").read_text(encoding="utf-8") == whole
+    (tmp_path / "target.txt.partial").write_text(first, encoding="utf-8")
+    run(BLOCKS["continue_translation"], tmp_path)
+    assert (tmp_path / "target.txt").read_text(encoding="utf-8") == whole
 
 
 @pytest.fixture(scope="module")
@@ -193,14 +199,15 @@ def test_block_back_translation(own, monkeypatch):
     assert (own / "runs/with-mono-back/translated.jsonl").read_text("utf-8").count("\n") == 2
 
 
-def test_block_init_from(reader):
+def test_block_init_from(tmp_path):
     for language in ("en", "de"):
         lines = [f"{number} {language}" for number in range(40)]
-        (reader / f"new.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (tmp_path / f"new.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     small = ["--max-steps", "2", "--evaluate-pairs", "2", "--num-samples", "1"]
-    run(f"{BLOCKS['init_from'].rstrip()} {' '.join(small)}", reader)
-    tokenizers = [reader / "runs" / name / "tokenizer.json" for name in ("tuned", "demo-en-de")]
-    assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
+    run(f"{BLOCKS['init_from'].rstrip()} {' '.join(small)}", tmp_path)
+    folders = (tmp_path / "runs/tuned", Path(pretrained("everyday-en-de")))
+    first, second = [(folder / "tokenizer.json").read_bytes() for folder in folders]
+    assert first == second
 
 
 def test_block_train_python(reader):

@@ -28,8 +28,8 @@ def exported(tmp_path_factory):
     """Return a run directory, its model, its tokenizer and its page."""
     require("web")
     folder = tmp_path_factory.mktemp("web")
-    saved, model, tokenizer = save(folder / "runs", teach=True)
-    run = saved.rename(folder / "runs/mine")
+    saved, model, tokenizer = save(folder, teach=True)
+    run = saved.rename(folder / "everyday-en-de")  # a folder comes before the bundled model
     samples = [{"source": text, "reference": ""} for text in sentences(tokenizer)]
     metrics = METRICS | {"samples": {"test": samples}}
     (run / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")

@@ -12,7 +12,7 @@ import argparse
 import ast
 import os
 import re
-import shutil
+import shlex
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,37 +34,41 @@ CONTENDERS = (
 )
 
 
-def block(name: str) -> str:
-    """Return the text of a block of the page."""
+def block(name: str, run: Path | None = None) -> str:
+    """Return the text of a block of the page, for the model of the page or of a run."""
     page = PAGE.read_text(encoding="utf-8")
-    return re.search(rf"<!-- block: serve_{name}\b[^\n]*-->\n```\w+\n(.*?)```", page, re.DOTALL)[1]
+    text = re.search(rf"<!-- block: serve_{name}\b[^\n]*-->\n```\w+\n(.*?)```", page, re.DOTALL)[1]
+    if run is None:
+        return text
+    text = text.replace('pretrained("everyday-en-de")', repr(str(run)))
+    return text.replace(" everyday-en-de ", f" {shlex.quote(str(run))} ")
 
 
-def prepared(name: str, folder: Path) -> Callable[[Sequence[str]], list[str]]:
-    """Return a function that runs a block on sentences, in a folder with the block's files."""
+def prepared(
+    name: str, folder: Path, run: Path | None = None
+) -> Callable[[Sequence[str]], list[str]]:
+    """Return a function that runs a block on sentences, in a folder with the exports."""
     os.chdir(folder)
     known: dict[str, object] = {}
-    exec(block("load"), known)
+    exec(block("load", run), known)
     *before, last = ast.parse(block(name)).body
     for statement in before:
         exec(compile(ast.Module([statement], []), name, "exec"), known)
     code = compile(ast.Module([last], []), name, "exec")
 
-    def run(sentences: Sequence[str]) -> list[str]:
+    def translate_sentences(sentences: Sequence[str]) -> list[str]:
         known["sentences"] = sentences
         exec(code, known)
         return known["translations"]
 
-    return run
+    return translate_sentences
 
 
-def write_files(folder: Path, run: Path, names: Sequence[str]) -> None:
-    """Write the files that the blocks name: the run, a text, and exports of the run."""
+def write_exports(folder: Path, names: Sequence[str], run: Path | None = None) -> None:
+    """Write the exports with these names that the blocks read."""
     os.chdir(folder)
-    shutil.copytree(run, folder / "runs/mine", ignore=shutil.ignore_patterns("checkpoints"))
-    (folder / "source.txt").touch()
-    for line in block("export").splitlines():
-        words = line.split()
+    for line in block("export", run).splitlines():
+        words = shlex.split(line)
         if words[2] in names and command_line(words[1:]) != 0:
             raise SystemExit(2)  # the reason is printed above
 
@@ -83,8 +87,8 @@ def main() -> None:
     sentences, references = pairs.sources[: options.sentences], pairs.targets[: options.sentences]
     output, run = options.output.resolve(), options.run.resolve()
     with tempfile.TemporaryDirectory() as folder:
-        write_files(Path(folder), run, options.only)
-        builders = {name: (prepared, (name, Path(folder))) for name in options.only}
+        write_exports(Path(folder), options.only, run)
+        builders = {name: (prepared, (name, Path(folder), run)) for name in options.only}
         with processes(builders) as running:
             take_turns(running, sentences[:WARM_UP], rounds=1)
             answers = take_turns(running, sentences, options.rounds)

@@ -1,8 +1,12 @@
 """Pictures of attention and positional encoding, and the words and fonts that they need.
 
-    from vanilla_transformer import visualization as pictures
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    from vanilla_transformer import pretrained, visualization as pictures
 
-    attention = pictures.attention_weights(model, tokenizer, "3 hours and 20 minutes")
+    folder = pretrained("everyday-en-de")
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    attention = pictures.attention_weights(model, tokenizer, "Where can I buy a ticket?")
     pictures.save_figure(pictures.plot_attention(attention), "attention.png")
 
 Pictures of a training run are made by `vanilla_transformer.train.curves`.
