@@ -352,6 +352,14 @@ def test_figures_1_and_2_name_the_modules():
     assert shown - known == {"eager_attention_forward"}
 
 
+def test_figures_need_no_training(tmp_path):
+    arguments = ["--size", "tiny", "--results", str(tmp_path), "--rows", "Figure 5,cross"]
+    figures.Figures().main(arguments)
+    rows = json.loads((tmp_path / "figures.tiny.json").read_text(encoding="utf-8"))["rows"]
+    assert rows["Figure 5"]["model"].startswith("everyday-en-de after ")
+    assert all(sum(head[2:]) > 0 for layer in rows["cross"]["heads"] for head in layer)
+
+
 def test_measures_of_attention_heads():
     """Measure a head on the previous position, one on its own, and one with even weights."""
     previous, itself, even = np.eye(4, k=-1), np.eye(4), np.full((4, 4), 0.25)

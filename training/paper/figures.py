@@ -1,7 +1,9 @@
 """Figures 3 to 5: what the attention heads of a trained model look at.
 
-    python training/paper/figures.py --run runs/multi30k_en_de --test-file test.jsonl.gz
+    python training/paper/figures.py --results runs/paper
+    python training/paper/figures.py --results runs/paper --run runs/mine
 
+The first command takes the model `everyday-en-de`, which comes with the package.
 Figures 3 to 5 of the paper show a few heads on one sentence each. Here rules choose the sentences,
 so that nobody picks the most striking ones, and every head is measured on many sentences.
 """
@@ -14,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from experiment import Experiment, Rows, Settings, Table
+from experiment import ROOT, Experiment, Rows, Settings, Table
 
+from vanilla_transformer import pretrained
 from vanilla_transformer.recipes.data import named_files
 from vanilla_transformer.storage.reading import read_json
-from vanilla_transformer.storage.run_files import METRICS
+from vanilla_transformer.storage.run_files import METRICS, RECIPE
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train.run_scores import recipe_and_test_sets
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention_lines
@@ -30,6 +33,12 @@ if TYPE_CHECKING:
 KINDS = {"encoder": "self-attention", "decoder": "masked self-attention", "cross": "to the source"}
 POSSESSIVES = {"his", "her", "its", "their"}
 SPECIAL = {"<s>", "</s>"}
+# A hundred sentences, and the translations of the model that comes with the package.
+SENTENCES = {
+    "test_file": str(ROOT / "training/pretrained/sentences.tsv"),
+    "source_column": "en",
+    "target_column": "everyday-en-de",
+}
 
 
 class Figures(Experiment):
@@ -45,24 +54,26 @@ class Figures(Experiment):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the model, and sentences that it was not trained on."""
-        parser.add_argument("--run", type=Path, required=True, help="a run directory")
+        text = "a run directory (default: the model everyday-en-de)"
+        parser.add_argument("--run", type=Path, default=pretrained("everyday-en-de"), help=text)
         parser.add_argument("--test-file", help="pairs to use instead of the run's own test set")
 
     def about(self, settings: Settings) -> str:
         """Return how the sentences are chosen, and what is measured."""
         return (
             "Figures 3 to 5 of the paper show a few heads of encoder self-attention on one "
-            "sentence each, chosen by its authors. Here rules choose them among "
+            "sentence each, chosen by its authors. Here rules choose them among the first "
             f"{settings['sentences']} test sentences, of at most {settings['longest']} words with "
             "the end symbol. The paper shows layer 5 of 6; here, too, it is the last layer but "
             "one. In the figures, pieces are joined to words.\n"
             "\n"
-            f"The table and the first picture measure every head on the {settings['sentences']} "
-            "sentences, in pieces: the entropy of its weights in nats, the mean distance in "
-            "positions, and the share of weight on the previous position, the position itself, "
-            "the next one, and the symbol that ends the source or starts the target. In attention "
-            "to the source, distances are between target and source positions, which correspond "
-            "only roughly in translation. In the picture, a share is as dark as it is large; "
+            "The table and the first picture measure every head on the first "
+            f"{settings['sentences']} sentences, in pieces: the entropy of its weights in nats, "
+            "the mean distance in positions, and the share of weight on the previous position, the "
+            "position itself, the next one, and the symbol that ends the source or starts the "
+            "target. In attention to the source, distances are between target and source "
+            "positions, which correspond only roughly in translation. In the picture, a share is "
+            "as dark as it is large; "
             "entropy and distance are as dark as they are large within their column. The rules "
             "know no grammar: whether a word is the one that another refers to is not measured."
         )
@@ -100,7 +111,9 @@ class Figures(Experiment):
 
     @cached_property
     def _pairs(self) -> list[tuple[str, str]]:
-        given = {} if self.options.test_file is None else {"test_file": self.options.test_file}
+        given = {} if (self.options.run / RECIPE).is_file() else {"pair": "en-de", **SENTENCES}
+        if self.options.test_file is not None:
+            given = {"pair": given.get("pair"), "test_file": self.options.test_file}
         _, sets = recipe_and_test_sets(self.options.run, given)
         texts = next(iter(sets.values()))
         return [*zip(texts.sources, texts.targets, strict=True)]

@@ -13,7 +13,7 @@ of code, `# %% [markdown] en` one of English text; its Chinese, `# %% [markdown]
 # [arXiv 1706.03762](https://arxiv.org/abs/1706.03762)). Each formula comes with a few plain lines
 # of code, and `assert_close` checks that these lines give the same numbers as the package's own
 # module. At the end a small Transformer learns 200 Chinese sentences by heart and says "Good
-# morning."
+# morning.", and pictures show what the heads of a model that can translate look at.
 #
 # It takes less than five minutes on two CPU cores. Run `pip install -e ".[notebook]"` in the root of
 # the clone, then open the notebook in its own folder, `training/paper`. `make notebook` writes the
@@ -28,7 +28,7 @@ of code, `# %% [markdown] en` one of English text; its Chinese, `# %% [markdown]
 #
 # [English](notebook.en.ipynb) | 简体中文
 #
-# 本笔记依次讲解论文（Vaswani 等，2017，[arXiv 1706.03762](https://arxiv.org/abs/1706.03762)）的第 3 节、第 5 节和 6.1 节。每个公式旁边都有几行朴素的代码，并用 `assert_close` 检验：这几行代码算出的数，与本项目中实际干活的模块完全一致。最后，一个小小的 Transformer 会把 200 个中文句子背下来，并说出 "Good morning."。
+# 本笔记依次讲解论文（Vaswani 等，2017，[arXiv 1706.03762](https://arxiv.org/abs/1706.03762)）的第 3 节、第 5 节和 6.1 节。每个公式旁边都有几行朴素的代码，并用 `assert_close` 检验：这几行代码算出的数，与本项目中实际干活的模块完全一致。最后，一个小小的 Transformer 会把 200 个中文句子背下来，并说出 "Good morning."；再用一个真正会翻译的模型，画出各个注意力头在看什么。
 #
 # 在两个 CPU 核上运行不到五分钟。请先在仓库根目录执行 `pip install -e ".[notebook]"`，再在本文件所在的目录 `training/paper` 中打开并运行；你在 GitHub 上看到的页面由 `make notebook` 生成。
 #
@@ -38,7 +38,6 @@ of code, `# %% [markdown] en` one of English text; its Chinese, `# %% [markdown]
 # %matplotlib inline
 import math
 import warnings
-from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import torch
@@ -48,10 +47,12 @@ from torch.testing import assert_close
 warnings.filterwarnings("ignore", message="IProgress not found")  # progress bars are not missed
 
 from architecture import draw_figure_1, draw_figure_2
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from vanilla_transformer import VanillaTransformerConfig as Config
 from vanilla_transformer import VanillaTransformerForConditionalGeneration as Transformer
-from vanilla_transformer import beam_search
+from vanilla_transformer import beam_search, pretrained
 from vanilla_transformer import visualization as pictures
 from vanilla_transformer.data import read_pairs, train_tokenizer
 from vanilla_transformer.loss import smoothed_cross_entropy
@@ -63,6 +64,7 @@ from vanilla_transformer.modeling_vanilla_transformer import (
 from vanilla_transformer.train.curves import plot_schedule
 from vanilla_transformer.train.optimization import noam_lr, noam_schedule, paper_adam
 
+disable_progress_bar()
 torch.manual_seed(0)
 torch.set_printoptions(precision=2, sci_mode=False, linewidth=100)
 plt.rcParams.update({"figure.dpi": 90, "figure.constrained_layout.use": True})
@@ -1055,18 +1057,23 @@ assert texts == [tokenizer.decode(ids, skip_special_tokens=True) for _, ids in h
 # %% [markdown] en
 # ## 15. Attention maps
 #
-# What do the heads look at? Rows attend, columns are attended to, and each row sums to one. The
-# pinyin stands for the characters (zǎo shàng hǎo: 早上好), so that the picture needs no Chinese font.
+# What do the heads look at? A model that has memorised 200 sentences has no grammar to show, so
+# here is one that has learnt to translate: `everyday-en-de` comes with the package and knows short
+# everyday sentences ([what it can do](../pretrained/README.md)). Rows attend, columns are attended
+# to, and each row sums to one. The pieces of a word are joined.
 
 # %% [markdown] zh
 # ## 15. 注意力图
 #
-# 各个头在看什么？每一行是一个查询，每一列是被看的位置，每行之和为 1。为了画图不依赖中文字体，图中用拼音代替汉字（zǎo shàng hǎo，即“早上好”）。
+# 各个头在看什么？一个只背了 200 个句子的模型没有什么语法可言，所以这里换成一个学会了翻译的模型：本项目自带的 `everyday-en-de`，它把日常短句从英文译成德文（[它能做什么](../pretrained/README.md)）。每一行是一个查询，每一列是被看的位置，每行之和为 1。同一个单词的几个子词合并在一起。
 
 # %%
-attention_maps = pictures.attention_weights(trained, tokenizer, "早上好！", "Good morning.")
-words = ["zǎo", "shàng hǎo", "!", "</s>"]
-attention_maps = replace(attention_maps, source="zǎo shàng hǎo!", source_words=words)
+folder = pretrained("everyday-en-de")
+everyday = AutoModelForSeq2SeqLM.from_pretrained(folder)
+reader = AutoTokenizer.from_pretrained(folder)
+sentence = "My sister lost her keys on the way home."
+attention_maps = pictures.attention_weights(everyday, reader, sentence)
+print(attention_maps.target)
 row_sums = torch.tensor(attention_maps.cross).sum(-1)  # (layers, h, words of the target)
 assert_close(row_sums, torch.ones_like(row_sums), atol=1e-5, rtol=0)
 pictures.plot_attention(attention_maps, kind="cross", layer=-1)
@@ -1084,14 +1091,44 @@ assert (torch.tensor(attention_maps.decoder).diagonal(dim1=-2, dim2=-1) > 0).all
 pictures.plot_attention(attention_maps, kind="decoder", layer=-1)
 
 # %% [markdown] en
-# As lines, in the manner of the paper's Figures 3 to 5. A model that has memorised 200 sentences
-# has no grammar to show; do not read much into its heads.
+# The paper's Figures 3 to 5 draw the same weights as lines, those of layer 5 of 6 of the encoder:
+# the last but one, `layer=-2`. A colour is a head, and the stronger a line, the larger the weight.
+# Figure 3 has one word in all heads; the paper's is *making*, which belongs to *more difficult* far
+# behind it, ours *lost*.
 
 # %% [markdown] zh
-# 也可以像论文的图 3 至图 5 那样画成连线。一个只背了 200 个句子的模型没有什么语法可言，不必对这些头作过多解读。
+# 论文的图 3 至图 5 把这些权重画成连线，取的是编码器 6 层中的第 5 层，也就是倒数第二层：`layer=-2`。一种颜色是一个头，线越深，权重越大。图 3 画的是一个词在所有头中的注意力：论文选的是 *making*，它与后面相隔很远的 *more difficult* 搭配；我们选 *lost*。
 
 # %%
-pictures.plot_attention_lines(attention_maps, kind="encoder", layer=-1, heads=[0, 1])
+words = attention_maps.source_words
+pictures.plot_attention_lines(attention_maps, layer=-2, words=[words.index("lost")])
+
+# %% [markdown] en
+# Figure 4 has one word in two heads. In the paper it is *its*, and the question is what *its* refers
+# to; here it is *her*.
+
+# %% [markdown] zh
+# 图 4 画的是一个词在两个头中的注意力。论文画的是 *its*，要看的是它指代什么；这里画 *her*。
+
+# %%
+pictures.plot_attention_lines(attention_maps, layer=-2, heads=[0, 1], words=[words.index("her")])
+
+# %% [markdown] en
+# Figure 5 has single heads with all words.
+
+# %% [markdown] zh
+# 图 5 画的是单个头中所有词的注意力。
+
+# %%
+pictures.plot_attention_lines(attention_maps, layer=-2, heads=0)
+
+# %% [markdown] en
+# The paper's authors chose sentences and heads that show something. `figures.py` in this folder lets
+# rules choose the sentences, and measures every head ([of another model](results/figures.cpu.md)).
+# Try a sentence, a layer and heads of your own.
+
+# %% [markdown] zh
+# 论文作者挑选的是能看出规律的句子和头。本目录中的 `figures.py` 则按规则选句子，并测量每一个头（[另一个模型的结果](results/figures.cpu.md)）。换上你自己的句子、层和头试一试。
 
 # %% [markdown] en
 # ## What popular notes get wrong
