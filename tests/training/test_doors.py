@@ -25,7 +25,7 @@ def measured():
     else:
         sentences = doors.SENTENCES.read_text(encoding="utf-8").splitlines()
     count = int(os.environ.get("VANILLA_DOORS_SENTENCES", "1000"))
-    return doors.measure(Path(run), sentences[:count], Path(PLACE))
+    return doors.measure(Path(run), doors.spread(sentences, count), Path(PLACE))
 
 
 @pytest.mark.parametrize("beams", [1, 4])

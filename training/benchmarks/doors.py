@@ -121,6 +121,11 @@ DOORS = {
 }
 
 
+def spread(texts: Sequence[str], count: int) -> Sequence[str]:
+    """Return at most so many texts, from all over a file that may be sorted by length."""
+    return texts[:: -(-len(texts) // count)]
+
+
 def environment(name: str, door: Door, folder: Path) -> tuple[list[str], Path]:
     """Return the program that runs a door's script, and that script, in its own folder."""
     own = folder / "-".join(name.lower().replace(",", "").split())
@@ -135,6 +140,8 @@ def environment(name: str, door: Door, folder: Path) -> tuple[list[str], Path]:
         if door.model:
             _run([sys.executable, "-m", "venv", str(own)])
             _run([*program, "-m", "pip", "install", "--quiet", *door.packages])
+            # Some bring it, built for CUDA; transformers then fails with a torch that is not.
+            _run([*program, "-m", "pip", "uninstall", "--quiet", "--yes", "torchvision"])
         else:
             _run(["npm", "install", "--ignore-scripts", "--prefix", str(own), *door.packages])
         (own / "complete").touch()
@@ -226,8 +233,8 @@ def main() -> None:
     if options.test_file:
         pairs = read_pairs(options.test_file, source_language=source, target_language=target)
         sentences, references = ([pair[side] for pair in pairs] for side in (0, 1))
-        references = references[: options.sentences]
-    sentences = sentences[: options.sentences]
+        references = spread(references, options.sentences)
+    sentences = spread(sentences, options.sentences)
     answers, sizes, missing = measure(options.run, sentences, options.environments)
     write_results(
         options.output,

@@ -70,6 +70,7 @@ COMMANDS = {
         "generation config. Sentences per second are those of the faster round; ratios are means "
         "of both rounds, and that of `compile` contains the time to compile.",
     ),
+    "doors": ("doors.py --test-file test.jsonl.gz --pair en-de", ""),
     "bad_runs": ("bad_runs.py", ""),
     "neighbours_demo": ("neighbours.py", ""),
 }
