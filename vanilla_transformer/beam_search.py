@@ -655,7 +655,7 @@ def _shared_by_threads(
 @_shared_by_threads
 @contextmanager
 def attention_of_any_shape(backends: Any) -> Iterator[None]:
-    """Leave cuDNN out of `torch.backends.cuda`: it plans each new shape for up to a second."""
+    """Switch off cuDNN's attention, which takes up to a second to plan for each new shape."""
     before = backends.cudnn_sdp_enabled()
     backends.enable_cudnn_sdp(False)
     yield
@@ -680,7 +680,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
     """Let the attention return its weights: replace `sdpa` by `eager`, the same formula.
 
-    Others may compute another formula; if one returns no weights, the search raises an error.
+    Other implementations stay. If one returns no weights, the search raises an error.
     """
     before, replaces = model.config._attn_implementation, eager_may_replace(model)
     if replaces:
