@@ -6,7 +6,7 @@ import gpu
 import numpy as np
 import pytest
 import torch
-from test_batch_independence import assert_same, model, search, sources  # noqa: F401, fixtures
+from test_batch_independence import assert_same, model, search, sources, texts  # noqa: F401
 from tiny_trainers import make_trainer, tiny_model
 
 from vanilla_transformer import beam_search

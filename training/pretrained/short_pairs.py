@@ -13,7 +13,8 @@ from vanilla_transformer.data.pair_files import read_pairs
 GREETING = re.compile(
     r"(hello|hi|good (morning|afternoon|evening|night|luck|day)|goodbye|bye|thank you|thanks|"
     r"you're welcome|welcome|happy (birthday|new year)|merry christmas|congratulations|excuse me|"
-    r"see you|how are you|cheers|(nice|pleased) to meet you)\b",
+    r"see you|how are you|cheers|(nice|pleased) to meet you|"
+    r"i wish you (a|good|success))\b",
     re.IGNORECASE,
 )
 
