@@ -180,7 +180,7 @@ def run_short(name, folder):
     """Run the block with tiny sizes in its `train` commands."""
     small = " ".join(["--vocab-size", "300", "--num-samples", "1", *SMALL])
     whole = BLOCKS[name].replace("\\\n", " ")
-    run(re.sub(r"(train \w+ .*)", rf"\1 {small}", whole), folder)
+    run(re.sub(r"(transformer train .*)", rf"\1 {small}", whole), folder)
 
 
 def test_block_student(own):

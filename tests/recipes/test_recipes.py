@@ -13,6 +13,7 @@ import datasets
 import hostile_values
 import pytest
 from huggingface_hub.errors import HFValidationError, HTTPError, OfflineModeIsEnabled
+from pages import ROOT
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import main
@@ -20,7 +21,13 @@ from vanilla_transformer.cli.parser import _parser
 from vanilla_transformer.data.tokenizer import smallest_vocab_size
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import paper_differences
-from vanilla_transformer.recipes.data import data_identity, named_files, training_pairs
+from vanilla_transformer.recipes import data
+from vanilla_transformer.recipes.data import (
+    data_identity,
+    named_files,
+    recipe_by_size,
+    training_pairs,
+)
 from vanilla_transformer.recipes.options import (
     CHANGEABLE,
     LANGUAGES,
@@ -54,7 +61,7 @@ SIZES = {
     "multi30k_en_de": (7.5, 8),
     "tatoeba_zh_en": (6.5, 7.5),
     "tatoeba_en_zh": (6.5, 7.5),
-    "tatoeba_de_en": (9, 12),
+    "tatoeba_de_en": (6.7, 6.9),
     "everyday_en_de": (2.2, 2.3),  # with the tokenizer at most 5 MB at two bytes each
     "everyday_en_zh": (1.9, 2.1),
     "g2p": (1.3, 1.4),
@@ -339,6 +346,22 @@ def test_columns_reach_the_reader(tmp_path, monkeypatch):
     text = f"pair: en-de\ntrain_file: {tmp_path / 'a.tsv'}\n"
     path = write(tmp_path, f"{text}source_column: '2'\ntarget_column: '3'\n")
     assert training_pairs(load_recipe(path))[0] == {"source": "a", "target": "b"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [([2], "multi30k_en_de"), ([2, 2], "tatoeba_de_en"), ([2, 3], "wmt14_ende_base")],
+)
+def test_number_of_pairs_chooses_a_recipe(tmp_path, monkeypatch, sizes, expected):
+    monkeypatch.setattr(data, "_BY_SIZE", dict(zip([2, 4], data._BY_SIZE.values(), strict=True)))
+    files = []
+    for number, size in enumerate(sizes):
+        files.append(str(tmp_path / f"{number}.tsv"))
+        Path(files[-1]).write_text("".join(f"text {number}{n}\tsatz {n}\n" for n in range(size)))
+    assert recipe_by_size({"pair": "en-de", "train_file": files, "max_steps": 7}) == expected
+    page = (ROOT / "training/own_pairs.md").read_text(encoding="utf-8")
+    assert f"| `{expected}`" in page
+    assert expected in NAMES
 
 
 # -------------------------------------------------------------------------------------- data

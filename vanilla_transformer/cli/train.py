@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..recipes.data import recipe_by_size
 from ..recipes.options import OPTIONS, SECTIONS, option_type, takes_several
 from ..recipes.recipe import load_recipe, shipped_recipes
 from ..storage.extras import TRAIN, require
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 _TRAIN_EXAMPLE = """example:
   vanilla-transformer train demo
-  vanilla-transformer train demo --pair en-zh --max-minutes 10 --output-dir runs/chinese
-  vanilla-transformer train multi30k_en_de --pair en-de --train-file train.en,train.de \\
+  vanilla-transformer train demo --pair en-zh --max-steps 6000 --output-dir runs/chinese
+  vanilla-transformer train --pair en-de --train-file train.en,train.de \\
       --validation-file valid.en,valid.de --test-file test.en,test.de --output-dir runs/mine
   vanilla-transformer train my/recipe.yaml --max-steps 20000 --max-minutes none
   vanilla-transformer train multi30k_en_de --init-from runs/mine --learning-rate 2e-4 \\
@@ -36,7 +37,7 @@ To resume a run that was stopped, repeat the command. To train on several device
 """
 # What to try after the demo: Multi30k, then your own pairs.
 _NEXT = """  {program} train multi30k_en_de
-  {program} train multi30k_en_de --pair S-T --train-file TRAIN.jsonl \\
+  {program} train --pair S-T --train-file TRAIN.jsonl \\
       --validation-file VALIDATION.jsonl --test-file TEST.jsonl --output-dir runs/mine"""
 
 
@@ -45,11 +46,12 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     help = "train a model from a recipe and write it to a run directory"
     command = add_command("train", help=help, epilog=_TRAIN_EXAMPLE)
     names = ", ".join(shipped_recipes())
-    command.add_argument("recipe", metavar="RECIPE", help=f"path to a YAML file, or one of {names}")
+    text = f"path to a YAML file, or one of {names} (default: by the number of training pairs)"
+    command.add_argument("recipe", metavar="RECIPE", nargs="?", help=text)
     text = "run directory (default: runs/RECIPE, with --pair runs/RECIPE-S-T)"
     command.add_argument("--output-dir", metavar="DIR", help=text)
     command.add_argument("--pair", metavar="S-T", help="source and target language, such as en-de")
-    command.usage = "%(prog)s RECIPE [options]"
+    command.usage = "%(prog)s [RECIPE] [options]"
     command.description = (
         f"{command.description}"
         "\nOptions override the recipe; `none` unsets a value. A default applies if the recipe does"
@@ -83,7 +85,7 @@ def _train(options: argparse.Namespace) -> int:
     require("Training", *TRAIN)
     given = {name: value for name, value in vars(options).items() if value is not None}
     typed = {name: given[name] for name in ("pair", *OPTIONS) if name in given}
-    recipe = load_recipe(options.recipe, typed)
+    recipe = load_recipe(options.recipe or recipe_by_size(typed), typed)
     output_dir = options.output_dir or _default_output_dir(options.recipe, options.pair)
     check_push_to_hub(options, recipe)
     from ..train.run import run_recipe
@@ -122,8 +124,8 @@ def _print_samples(samples: Mapping[str, Sequence["Sample"]]) -> None:
         print("\n\n".join(["", *map(sample_text, chosen), ""]))
 
 
-def _default_output_dir(recipe: str, pair: str | None) -> str:
-    name = Path(recipe).stem
+def _default_output_dir(recipe: str | None, pair: str | None) -> str:
+    name = Path(recipe or "own").stem
     return str(Path("runs") / (f"{name}-{pair}" if pair else name))
 
 

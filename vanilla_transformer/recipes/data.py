@@ -1,9 +1,10 @@
 """Load the training, validation and test pairs of a recipe, and record exactly which they are."""
 
 import dataclasses
+import logging
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 from ..errors import RequestError
 from ..storage.reading import sha256
 from .options import listed
-from .recipe import Recipe
+from .recipe import Recipe, make_recipe
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
     from ..data.cldr import Pair
 
+logger = logging.getLogger(__name__)
 
 _SPLITS = ("train", "validation", "test")
+# Shipped recipes for pairs of one's own, by the most pairs; above them, the paper's base model.
+_BY_SIZE = {70_000: "multi30k_en_de", 1_000_000: "tatoeba_de_en"}
 # Names in `data_identity` of what the model learns from, and its tokenizer too.
 TRAINING_FILES = frozenset({"train", "dataset"})
 
@@ -44,6 +48,22 @@ class TextPairs:
     def references(self) -> list[str] | list[list[str]]:
         """What translations are scored against: one text, or several, for each source."""
         return self.targets if self.several is None else self.several
+
+
+def recipe_by_size(typed: Mapping[str, object]) -> str:
+    """Return the name of the shipped recipe whose model suits the number of training pairs.
+
+    Raises:
+        ValueError: if no pairs are named.
+    """
+    if not typed.keys() & {"train_file", "dataset"}:
+        raise RequestError(
+            "Name a recipe, such as demo, or give --train-file: the number of pairs chooses one."
+        )
+    number = len(training_pairs(make_recipe(typed)))
+    name = next((name for most, name in _BY_SIZE.items() if number <= most), "wmt14_ende_base")
+    logger.info("%d training pairs: model and schedule are those of the recipe %s.", number, name)
+    return name
 
 
 def training_pairs(recipe: Recipe) -> "Dataset":
