@@ -680,7 +680,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
     """Let the attention return its weights: replace `sdpa` by `eager`, the same formula.
 
-    Other implementations stay. If one returns no weights, the search raises an error.
+    Other implementations are kept; if one returns no weights, the search raises an error.
     """
     before, replaces = model.config._attn_implementation, eager_may_replace(model)
     if replaces:

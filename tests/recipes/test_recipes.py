@@ -353,7 +353,7 @@ def test_columns_reach_the_reader(tmp_path, monkeypatch):
     [([2], "multi30k_en_de"), ([2, 2], "tatoeba_de_en"), ([2, 3], "wmt14_ende_base")],
 )
 def test_number_of_pairs_chooses_a_recipe(tmp_path, monkeypatch, sizes, expected):
-    monkeypatch.setattr(data, "_BY_SIZE", dict(zip([2, 4], data._BY_SIZE.values(), strict=True)))
+    monkeypatch.setattr(data, "_BY_SIZE", dict(zip([2, 4, 9], data._BY_SIZE.values(), strict=True)))
     files = []
     for number, size in enumerate(sizes):
         files.append(str(tmp_path / f"{number}.tsv"))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import math
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SPLITS = ("train", "validation", "test")
-# Shipped recipes for pairs of one's own, by the most pairs; above them, the paper's base model.
-_BY_SIZE = {70_000: "multi30k_en_de", 1_000_000: "tatoeba_de_en"}
+# Shipped recipes for pairs of one's own, by the most pairs that each is for.
+_BY_SIZE = {70_000: "multi30k_en_de", 1_000_000: "tatoeba_de_en", math.inf: "wmt14_ende_base"}
 # Names in `data_identity` of what the model learns from, and its tokenizer too.
 TRAINING_FILES = frozenset({"train", "dataset"})
 
@@ -61,7 +62,7 @@ def recipe_by_size(typed: Mapping[str, object]) -> str:
             "Name a recipe, such as demo, or give --train-file: the number of pairs chooses one."
         )
     number = len(training_pairs(make_recipe(typed)))
-    name = next((name for most, name in _BY_SIZE.items() if number <= most), "wmt14_ende_base")
+    name = next(name for most, name in _BY_SIZE.items() if number <= most)
     logger.info("%d training pairs: model and schedule are those of the recipe %s.", number, name)
     return name
 
