@@ -296,7 +296,8 @@ OTHERS = ("pip ", ".venv/bin/pip ", "python ", "make ", "accelerate ", "torchrun
 
 def test_every_option_mentioned_on_the_pages_exists():
     known = set(options_of(_parser()))
-    scripts = [*ROOT.glob("training/benchmarks/*.py"), *ROOT.glob("training/paper/*.py")]
+    folders = ("benchmarks", "paper", "pretrained")
+    scripts = [p for folder in folders for p in ROOT.glob(f"training/{folder}/*.py")]
     known |= set(re.findall(r'"(--[\w-]+)"', "".join(p.read_text("utf-8") for p in scripts)))
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
