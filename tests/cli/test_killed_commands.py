@@ -53,7 +53,7 @@ def test_a_killed_command_can_be_repeated(command, made, tmp_path, monkeypatch, 
     assert names(undisturbed) == names(made)
     changes = killed_before(10**6, lambda: main(COMMANDS[command]))
     # Every change of the writer itself is in test_atomic.py.
-    for change in (0, *range(changes // 3, changes, changes // 5)):
+    for change in (0, changes // 2, changes - 1):
         place = shutil.copytree(made, tmp_path / str(change))
         monkeypatch.chdir(place)
         assert killed_before(change, lambda: main(COMMANDS[command])) == change + 1

@@ -475,8 +475,9 @@ assert "gradio" not in sys.modules
 """
 
 
-def test_space_is_tried_out_and_pushed_in_one_commit(hub, run, folder, capsys, monkeypatch):
-    monkeypatch.setattr(space, "_TRIAL", STRICTLY.format(trial=space._TRIAL))
+@pytest.mark.parametrize("trial", ["", pytest.param(space._TRIAL, marks=pytest.mark.slow)])
+def test_space_is_tried_out_and_pushed_in_one_commit(hub, run, folder, capsys, monkeypatch, trial):
+    monkeypatch.setattr(space, "_TRIAL", STRICTLY.format(trial=trial) if trial else "")
     push_folder(folder, REPO, message="A model", token=TOKEN)
     arguments = [run, "--repo", REPO, "--space", "--push", "--private", "--token", TOKEN]
     text = published(arguments, capsys)

@@ -85,6 +85,7 @@ def run(hub, folder, *command, **variables):
     return result.stdout
 
 
+@pytest.mark.slow
 def test_blocks_finetune_and_finetune_lora(hub, directory, tmp_path):
     """Run the blocks from `from_pretrained` to `push_to_hub`, then load what was pushed."""
     published(hub, directory)

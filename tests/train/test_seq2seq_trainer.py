@@ -201,7 +201,9 @@ def test_several_evaluation_sets_have_figures_of_their_own(tmp_path):
         assert metrics[f"eval_{name}_loss"] == ours.evaluate(data)["eval_loss"]
         loss = metrics[f"eval_{name}_loss"]
         assert metrics[f"eval_{name}_perplexity"] == pytest.approx(math.exp(loss))
-    history = [entry["eval_far_loss"] for entry in ours.state.log_history if "eval_far_loss" in entry]
+    history = [
+        entry["eval_far_loss"] for entry in ours.state.log_history if "eval_far_loss" in entry
+    ]
     assert ours.state.best_metric == min(history[:2])  # during training; its attention rounds apart
     assert ours.state.best_metric == pytest.approx(metrics["eval_far_loss"], rel=1e-6)
 
