@@ -4,6 +4,7 @@ import bz2
 import csv
 import io
 import itertools
+import re
 import zipfile
 
 import pytest
@@ -338,5 +339,9 @@ def test_the_command_data_tells_what_a_file_holds(tmp_path, capsys):
     assert "source: 1 with character entities, such as: Tom &amp; Mary" in printed
     assert "target: 1 with pieces of words" in printed
     assert "target: 1 with mojibake" in printed
+    told = re.search(r"source: half of .* at most (\d+) .*, 99 of 100 at most (\d+);", printed)
+    lengths = [len(row.split("\t")[1]) for row in [*rows, rows[0]]]
+    for limit, share in zip(told.groups(), (0.5, 0.99), strict=True):
+        assert sum(length <= int(limit) for length in lengths) >= share * len(lengths)
     (tmp_path / "unclear.tsv").write_text("a b\tc d\te f\n" * 3, encoding="utf-8")
     assert "not clear" in error_of(capsys, "data", tmp_path / "unclear.tsv", "--pair", "en-de")

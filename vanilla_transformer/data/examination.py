@@ -58,7 +58,7 @@ def _examine_side(pairs: Dataset, side: str) -> Iterator[str]:
         if pc.max(sizes).as_py() > len(longest):
             longest = texts[pc.index(sizes, pc.max(sizes)).as_py()].as_py()
     sizes = pa.chunked_array(lengths)
-    middle = pc.quantile(sizes, q=[0.5, 0.99], interpolation="lower").to_pylist()
+    middle = pc.quantile(sizes, q=[0.5, 0.99], interpolation="higher").to_pylist()
     yield (
         f"{side}: half of the texts have at most {middle[0]} characters, 99 of 100 at most "
         f"{middle[1]}; the longest has {len(longest)}: {_short(longest)}"
