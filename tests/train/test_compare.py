@@ -156,7 +156,7 @@ def test_runs_take_turns_and_the_first_call_is_not_timed(monkeypatch):
             calls.append((self.name, len(sources)))
             return [f"{self.name} {source}" for source in sources]
 
-    runs = [Run(name, None, None, {}, None, None, 4) for name in "ABC"]
+    runs = [Run(name, None, None, {}) for name in "ABC"]
     sources = [str(number) for number in range(300)]
     comparing._translate_by_turns(runs, sources, "", 4096, False)
     turns = [("ABC", 128), ("BCA", 128), ("CAB", 44)]
@@ -248,7 +248,7 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
         recipe.replace(str(folder / "test.jsonl"), test), encoding="utf-8"
     )
     line = error_of(capsys, "compare", folder / "first", other)
-    assert f"The languages or test pairs of {folder / 'first'} and {other} differ; compare" in line
+    assert f"Languages or test pairs of {folder / 'first'} and {other} differ; compare" in line
     assert compare_runs([folder / "first", other], test_file=test)["test_sets"]
     Path(test).unlink()
     line = error_of(capsys, "compare", folder / "first", other)
@@ -257,7 +257,7 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
     recipe = recipe.replace("source_language: de", "source_language: en")
     recipe = recipe.replace("target_language: en", "target_language: de")
     (other / "recipe.yaml").write_text(recipe, encoding="utf-8")
-    assert "The languages or test pairs" in error_of(capsys, "compare", folder / "first", other)
+    assert "Languages or test pairs" in error_of(capsys, "compare", folder / "first", other)
     assert "give two or more" in error_of(capsys, "compare", folder / "first")
 
 

@@ -28,7 +28,7 @@ from ..search_settings import search_settings
 from ..storage.environment import hardware
 from ..storage.hub_model import model_folder
 from ..storage.identity import differences
-from ..storage.metrics import MEASURES, Metrics, read_metrics
+from ..storage.metrics import MEASURES, read_metrics
 from ..storage.reading import printable
 from ..storage.run_files import METRICS, RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
@@ -100,11 +100,11 @@ class _Run:
     folder: Path
     recipe: Recipe
     sets: dict[str, TextPairs]
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    num_beams: int
-    translations: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+    model: PreTrainedModel = field(init=False)
+    tokenizer: PreTrainedTokenizerBase = field(init=False)
+    num_beams: int = field(init=False)
+    translations: list[str] = field(init=False)
+    seconds: float = field(init=False)
 
     def translate(self, sources: list[str], batch_tokens: int) -> list[str]:
         options: dict[str, Any] = {"batch_tokens": batch_tokens, "num_beams": self.num_beams}
@@ -139,27 +139,28 @@ def compare_runs(
     if len(directories) < 2:
         raise RequestError(f"Got {len(directories)} run; give two or more to compare.")
     overrides = overridden(test_options)
-    tests: list[tuple[str, Path, Recipe, dict[str, TextPairs]]] = []
-    for name in directories:
-        folder = model_folder(str(name))
-        if tests and not (folder / RECIPE).is_file():
-            tests.append((str(name), folder, *tests[0][2:]))
+    runs: list[_Run] = []
+    for name in map(str, directories):
+        folder = model_folder(name)
+        if runs and not (folder / RECIPE).is_file():
+            recipe, sets = runs[0].recipe, runs[0].sets
         else:
-            tests.append((str(name), folder, *recipe_and_test_sets(folder, overrides)))
-    if "test_file" not in overrides and _is_initial(tests[0][0], tests[-1][2]):
-        tests[0] = (*tests[0][:3], tests[-1][3])
-    first, _, recipe, sets = tests[0]
-    for name, _, other, other_sets in tests[1:]:
-        if (other.languages, other_sets) != (recipe.languages, sets):
+            recipe, sets = recipe_and_test_sets(folder, overrides)
+        runs.append(_Run(name, folder, recipe, sets))
+    first = runs[0]
+    if "test_file" not in overrides and _is_initial(first.name, runs[-1].recipe):
+        first.sets = runs[-1].sets
+    for run in runs[1:]:
+        if (run.recipe.languages, run.sets) != (first.recipe.languages, first.sets):
             raise RequestError(
-                f"The languages or test pairs of {first} and {name} differ; compare models for the "
-                "same languages, and give --test-file with the pairs to test all of them on."
+                f"Languages or test pairs of {first.name} and {run.name} differ; compare models "
+                "of the same languages, and give --test-file with the pairs to test all of them on."
             )
-    runs = []
-    for test in tests:
-        model, tokenizer = load_saved_model(test[1], device="auto"), load_saved_tokenizer(test[1])
-        beams = generation_option(model, {"num_beams": overrides.get("num_beams")}, "num_beams")
-        runs.append(_Run(*test, model, tokenizer, beams))
+    for run in runs:
+        run.model = load_saved_model(run.folder, device="auto")
+        run.tokenizer = load_saved_tokenizer(run.folder)
+        asked = {"num_beams": overrides.get("num_beams")}
+        run.num_beams = generation_option(run.model, asked, "num_beams")
     return {
         "runs": [
             {
@@ -168,14 +169,14 @@ def compare_runs(
                 "megabytes": _megabytes(run.folder),
                 "search": _search(run),
                 **_training(run.folder),
-                "differences": runs[0].recipe.differences(run.recipe),
+                "differences": first.recipe.differences(run.recipe),
             }
             for run in runs
         ],
         "hardware": hardware(),
         "test_sets": {
             name: _compared(runs, test_set, f"{name}: ", batch_tokens, progress)
-            for name, test_set in runs[0].sets.items()
+            for name, test_set in first.sets.items()
             if len(test_set)
         },
     }
@@ -189,9 +190,7 @@ def _is_initial(model: str, recipe: Recipe) -> bool:
 
 def _training(run: Path) -> _Training:
     """Return what a run's metrics say of its training, if it has any."""
-    metrics: Metrics | None = None
-    if (run / METRICS).is_file():
-        metrics = read_metrics(run / METRICS)
+    metrics = read_metrics(run / METRICS) if (run / METRICS).is_file() else None
     if metrics is None:
         return {"training": {}, "warnings": []}
     names = {"updates": "updates", "epochs": "epochs", "minutes": "training_minutes"}
