@@ -321,14 +321,23 @@ def outline(page):
     return re.findall(parts, page.read_text(encoding="utf-8"), re.MULTILINE)
 
 
+def code_by_section(page):
+    """Yield the code in the prose of each section, without placeholders: they are translated."""
+    prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for section in re.split(r"^#+ ", prose, flags=re.MULTILINE):
+        code = re.findall(r"`([^`]+)`", section)
+        yield {each for each in code if each.isascii() and not re.search("[A-Z]{5}", each)}
+
+
 @pytest.mark.parametrize(
     "chinese",
     in_clone("*.zh-CN.md", "training/*.zh-CN.md"),
     ids=lambda page: str(page.relative_to(ROOT)),
 )
-def test_chinese_pages_have_the_headings_blocks_and_rows_of_the_english_ones(chinese):
+def test_chinese_pages_have_the_headings_blocks_rows_and_code_of_the_english_ones(chinese):
     english = chinese.with_name(chinese.name.replace(".zh-CN", ""))
     assert outline(chinese) == outline(english)
+    assert list(code_by_section(chinese)) == list(code_by_section(english))
     assert f"]({english.name}) | 简体中文\n" in chinese.read_text(encoding="utf-8")
     assert f"\nEnglish | [简体中文]({chinese.name})\n" in english.read_text(encoding="utf-8")
 
