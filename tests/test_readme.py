@@ -404,7 +404,7 @@ def test_every_test_named_in_the_readme_exists():
 
 
 def test_file_tree_lists_every_module():
-    tree = README.split("## Files")[1].split("```")[1]
+    tree = README.split("\n## Files\n")[1].split("```")[1]
     for path in (ROOT / "vanilla_transformer").rglob("*.py"):
         if path.name != "__init__.py":
             assert path.name in tree, path.name
