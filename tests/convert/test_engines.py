@@ -145,11 +145,6 @@ def test_block_translate_onnx(exports, documented_command):
     block_of_translation(exports, documented_command, "onnx", "onnx")
 
 
-def test_block_translate_engine(exports, documented_code):
-    shutil.copytree(exports("ctranslate2")[-1], "exports/int8")
-    documented_code("translate_engine")
-
-
 def test_quantization_is_for_ctranslate2(tmp_path, capsys):
     command = ["export", "onnx", str(tmp_path), str(tmp_path / "out"), "--quantization", "int8"]
     assert main(command) == 2
