@@ -14,9 +14,9 @@ the model takes effect. `FASTER_DECODERS` may compute the same in fewer calls.
 Deviation: the authors apply bound and limit to the whole batch, so that a translation may depend on
 its neighbours. Here each sentence has its own, and leaves the batch when it is done.
 
-Shapes: B sources still searched, n hypotheses returned per source, w living hypotheses per source
-(1, then the beam), C candidates, S source length, t tokens so far, T longest, V vocabulary, R rows:
-one for each hypothesis at each position.
+Shapes: B sources still searched, b of them in a part of the logits, n hypotheses returned for each,
+w living ones (1, then the beam), c best tokens of each, C candidates, S source length, t tokens so
+far, T longest, V vocabulary, R rows: one for each hypothesis at each position.
 """
 
 from __future__ import annotations
