@@ -43,7 +43,7 @@ def word_alignment(
     if not words:
         return []
     places, numbers = zip(*words, strict=True)
-    best = weights[: len(target), list(places)].argmax(dim=1).tolist()  # (T)
+    best = weights[: len(target), list(places)].argmax(dim=1).tolist()  # (T,)
     links = zip(best, target, strict=True)
     return sorted({(numbers[place], word) for place, word in links if word is not None})
 

@@ -175,7 +175,7 @@ class Gpu(Experiment):
         figure = new_figure(9, 3)
         measures = {
             "train": ("target_tokens_per_second", "training, target tokens/s"),
-            "decode": ("sentences_per_second", "decoding, sentences/s"),
+            "decode": ("sentences_per_second", "decoding by batch size, sentences/s"),
         }
         for axis, (task, (key, title)) in zip(figure.subplots(1, 2), measures.items(), strict=True):
             bars = {row[len(task) + 1 :]: facts[key] for row, facts in rows.items() if key in facts}
@@ -185,6 +185,7 @@ class Gpu(Experiment):
             axis.set(title=title, xscale="log" if task == "decode" and bars else "linear")
             if task == "train":
                 axis.locator_params(axis="x", nbins=4)
+                axis.xaxis.set_major_formatter("{x:,.0f}")
             tidy(axis)
         return figure
 
