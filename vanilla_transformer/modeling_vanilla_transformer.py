@@ -185,7 +185,7 @@ class MultiHeadAttention(nn.Module):
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        check_read(kwargs, attend)
+        check_read(kwargs, attend)  # refuses arguments that nothing would read
         dropout = self.attention_dropout if self.training else 0.0
         options = {"scaling": self.scaling, "dropout": dropout, **kwargs}
         heads, weights = attend(self, query, key, value, attention_mask, **options)
@@ -433,7 +433,7 @@ class Decoder(Stack):
         output, (B, S, d), under the mask of the source, (B, S). Returns `last_hidden_state`,
         (B, T, d), and the cache; kwargs can ask for `attentions`, `hidden_states`.
         """
-        cache = one_cache(cache, past_key_values, make=use_cache)
+        cache = one_cache(cache, past_key_values, make=use_cache)  # by either of its two names
         replays = self.gradient_checkpointing and self.training and torch.is_grad_enabled()
         if replays and cache is not None:  # each layer would fill it twice
             raise RequestError("Got a cache in training with gradient checkpointing; leave it out.")
@@ -587,7 +587,7 @@ class VanillaTransformerForConditionalGeneration(
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         cache, places = one_cache(cache, past_key_values), None
-        if cache is None and decoder_input_ids is not None:
+        if cache is None and decoder_input_ids is not None:  # gaps, -100, go to the end of rows
             decoder_input_ids, decoder_attention_mask, places = gaps_last(
                 decoder_input_ids, decoder_attention_mask, filler=self.config.pad_token_id
             )
@@ -605,7 +605,7 @@ class VanillaTransformerForConditionalGeneration(
         )
         hidden_states = outputs.last_hidden_state  # (B, T, d)
         if places is not None:
-            places = places.to(hidden_states.device)[..., None]
+            places = places.to(hidden_states.device)[..., None]  # and back, (B, T, 1)
             hidden_states = hidden_states.take_along_dim(places, dim=1)
         loss = logits = None
         return_dict = self.config.return_dict if return_dict is None else return_dict
