@@ -493,3 +493,10 @@ def test_train_command_gives_the_recipe(name, overrides):
     assert options["output_dir"] == "runs/new one"
     typed = {key: options[key] for key in vars(recipe) if options[key] is not None}
     assert load_recipe(options["recipe"], typed) == recipe
+
+
+@pytest.mark.parametrize("name", ["everyday_en_de", "everyday_en_zh"])
+def test_train_command_prefers_a_recipe_of_the_same_languages(name):
+    """`--init-from` replaces the languages, so a recipe of others needs no more words."""
+    metrics = json.loads((ROOT / "model_cards" / name / "metrics.json").read_text("utf-8"))
+    assert f" train {name} " in train_command(metrics["recipe"], "runs/new")

@@ -304,6 +304,8 @@ def shipped_recipes() -> dict[str, Path]:
 def train_command(values: Mapping[str, Any], output_dir: str) -> str:
     """Return the shortest `train` command that gives a recipe; files are named as in its values.
 
+    A shipped recipe of other languages is used only if this saves two options or more.
+
     Args:
         values: the recipe's values, as in metrics.json; missing ones have the default.
         output_dir: the run directory.
@@ -312,6 +314,7 @@ def train_command(values: Mapping[str, Any], output_dir: str) -> str:
     commands = []
     for recipe in shipped_recipes():
         own = dict(vars(load_recipe(recipe)))
+        foreign = any(own[side] != wanted[side] for side in LANGUAGES)
         for name, replaced in _REPLACED.items():
             if wanted[name] is not None and wanted[name] != own[name]:
                 own |= {other: OPTIONS[other].default for other in replaced - {name}}
@@ -326,9 +329,8 @@ def train_command(values: Mapping[str, Any], output_dir: str) -> str:
                 words.append(f"--{flag}" if value else f"--no-{flag}")
             else:
                 words += [f"--{flag}", *map(str, listed(value) or ["none"])]
-        commands.append([*words, "--output-dir", output_dir])
-    shortest = min(commands, key=len)
-    return shlex.join(shortest)
+        commands.append((len(words) + 3 * foreign, [*words, "--output-dir", output_dir]))
+    return shlex.join(min(commands)[1])
 
 
 def _converted(content: Mapping[str, object]) -> dict[str, Any]:
