@@ -246,7 +246,7 @@ def test_scores_say_what_is_not_as_in_the_run(copied, tmp_path, caplog):
     assert languages == f"This is not the test of {run}: languages: 'de-en' -> 'en-de'."
     Path(recipe.train_file).write_text("".join(train[1:]), encoding="utf-8")
     (unknown,) = told(test_file=mixed)
-    assert unknown.startswith(f"Whether {run} was trained on test pairs was not looked at: train:")
+    assert unknown.startswith(f"Test pairs were not compared with those that trained {run}: train:")
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "note": 1}))
     changed, *_ = told()

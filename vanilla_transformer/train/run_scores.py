@@ -200,13 +200,13 @@ def _warn_of_training_pairs(
 ) -> None:
     """Count the test pairs that a run was trained on, if its training pairs are still there."""
     if trained is None:
-        reason = f"nothing in {run} says which those are"
+        reason = "the folder does not say which those are"
     elif trained.generated or TRAINING_FILES & recorded.get("files", {}).keys():
         reason = changed
     else:
         reason = f"they are those of {trained.dataset} on the Hub"
     if trained is None or reason:
-        logger.warning("Whether %s was trained on test pairs was not looked at: %s.", run, reason)
+        logger.warning("Test pairs were not compared with those that trained %s: %s.", run, reason)
     else:
         shared_with_training(trained, training_pairs(trained), sets)
 
