@@ -8,7 +8,6 @@ of `max_position_embeddings` rows. If d_k and d_v differ, heads are padded with 
 no product. All tensors are copies, because the converter quantizes in place.
 """
 
-import logging
 import os
 from pathlib import Path
 from typing import cast
@@ -28,7 +27,6 @@ from ...modeling_vanilla_transformer import (
     MultiHeadAttention,
     VanillaTransformerForConditionalGeneration,
 )
-from ...storage.atomic import folder_written_aside
 from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
 from ..engines import CTranslate2Engine, unsupported_settings
 from ..verification import (
@@ -39,9 +37,7 @@ from ..verification import (
     probe,
     translated,
 )
-from .source import bounded_generation_config, export_tokenizer, load_source
-
-logger = logging.getLogger(__name__)
+from .source import bounded_generation_config, export_tokenizer, load_source, write_export
 
 TOLERANCE = 1e-4  # of log-probabilities, for float32 rounding in another order
 # Types of stored weights, and the allowed difference of log-probabilities from the model's, in
@@ -261,22 +257,21 @@ def export_ctranslate2(
         ValueError: a directory is unsuitable, CTranslate2 cannot represent the model, or the
             export differs from it.
     """
-    source, output = Path(model_dir), Path(output_dir)
-    model = load_source(source, dtype=torch.float32)
-    _check_exportable(model)
-    differences = {}
-    with folder_written_aside(output) as aside:
+
+    def write(source: Path, folder: Path) -> str:
+        model = load_source(source, dtype=torch.float32)
+        _check_exportable(model)
+        differences = {}
         for stored in dict.fromkeys(("float32", quantization)):
-            TransformersConverter(str(source)).convert(str(aside), quantization=stored, force=True)
-            bounded_generation_config(model).save_pretrained(aside)
-            differences[stored] = _verify(model, aside, stored)
-        export_tokenizer(source, aside)
-    kinds = dict.fromkeys(QUANTIZATIONS, "on average") | {"float32": "at most"}
-    found = ", ".join(f"{kinds[name]} {value:.1e} in {name}" for name, value in differences.items())
-    logger.info(
-        "Wrote %s for CTranslate2 to %s; log-probabilities differ by %s.", source, output, found
-    )
-    return output
+            converter = TransformersConverter(str(source))
+            converter.convert(str(folder), quantization=stored, force=True)
+            bounded_generation_config(model).save_pretrained(folder)
+            differences[stored] = _verify(model, folder, stored)
+        export_tokenizer(source, folder)
+        kinds = dict.fromkeys(QUANTIZATIONS, "on average") | {"float32": "at most"}
+        return ", ".join(f"{kinds[n]} {value:.1e} in {n}" for n, value in differences.items())
+
+    return write_export(model_dir, output_dir, "a CTranslate2 model", write)
 
 
 def _verify(model: VanillaTransformerForConditionalGeneration, written: Path, stored: str) -> float:

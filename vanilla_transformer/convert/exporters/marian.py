@@ -8,7 +8,6 @@ at `max_position_embeddings`, it counts padding on the left as positions, its lo
 and its encoder takes `inputs_embeds` that are already scaled.
 """
 
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +18,6 @@ from transformers import MarianMTModel
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ...storage.atomic import folder_written_aside
 from ..marian_names import (
     LOGITS_BIAS,
     MARIAN_LAYER_NORM_EPS,
@@ -28,9 +26,7 @@ from ..marian_names import (
     tensor_map,
 )
 from ..verification import check_equal, foreign_tensors, log_probabilities, probe
-from .source import bounded_generation_config, export_tokenizer, load_source
-
-logger = logging.getLogger(__name__)
+from .source import bounded_generation_config, export_tokenizer, load_source, write_export
 
 TOLERANCE = 1e-4  # of log-probabilities, for rounding in another order of columns
 
@@ -126,19 +122,13 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
         ValueError: a directory is unsuitable, Marian cannot represent the model, or the export
             differs from it.
     """
-    source, output = Path(model_dir), Path(output_dir)
-    marian = to_marian(load_source(source))
-    with folder_written_aside(output) as aside:
-        marian.save_pretrained(aside)
-        export_tokenizer(source, aside)
-        difference = _verify(source, aside)
-    logger.info(
-        "Wrote %s as a MarianMTModel to %s; log-probabilities differ by at most %.1e.",
-        source,
-        output,
-        difference,
-    )
-    return output
+    return write_export(model_dir, output_dir, "a MarianMTModel", _write)
+
+
+def _write(source: Path, folder: Path) -> str:
+    to_marian(load_source(source)).save_pretrained(folder)
+    export_tokenizer(source, folder)
+    return f"at most {_verify(source, folder):.1e}"
 
 
 def _verify(source: Path, written: Path) -> float:

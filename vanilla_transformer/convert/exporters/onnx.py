@@ -29,11 +29,10 @@ from transformers import GenerationConfig, PreTrainedConfig
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ...storage.atomic import folder_written_aside
 from ..engines import DECODER, ENCODER, OnnxEngine, never_produced, tensor_names
 from ..marian_names import marian_config
 from ..verification import check_equal, foreign_tensors, log_probabilities, lost_by_choices, probe
-from .source import bounded_generation_config, export_tokenizer, load_source
+from .source import bounded_generation_config, export_tokenizer, load_source, write_export
 
 logger = logging.getLogger(__name__)
 
@@ -148,17 +147,11 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         ValueError: a directory is unsuitable, the model has tensors of other modules such as
             adapters, or the export differs from it.
     """
-    source, output = Path(model_dir), Path(output_dir)
-    model = load_source(source, dtype=torch.float32)
-    with folder_written_aside(output) as aside:
-        difference = write_onnx(model, source, aside)
-    logger.info(
-        "Wrote %s as ONNX to %s; log-probabilities differ by at most %.1e.",
-        source,
-        output,
-        difference,
-    )
-    return output
+
+    def write(source: Path, folder: Path) -> str:
+        return write_onnx(load_source(source, dtype=torch.float32), source, folder)
+
+    return write_export(model_dir, output_dir, "ONNX", write)
 
 
 def write_onnx(
@@ -167,7 +160,7 @@ def write_onnx(
     folder: Path,
     *,
     half: bool = False,
-) -> float:
+) -> str:
     """Write a model in float32 and its tokenizer, and compare what was written with the model.
 
     Args:
@@ -177,7 +170,7 @@ def write_onnx(
         half: whether to store in float16 what is exact in it.
 
     Returns:
-        The largest difference of log-probabilities.
+        The largest difference of log-probabilities, for the log.
 
     Raises:
         ValueError: the model has tensors of other modules, or the export differs from it.
@@ -190,7 +183,7 @@ def write_onnx(
     _known_config(model.config).save_pretrained(folder)
     bounded_generation_config(model).save_pretrained(folder)
     export_tokenizer(source, folder)
-    return _verify(model, folder)
+    return f"at most {_verify(model, folder):.1e}"
 
 
 def _known_config(config: VanillaTransformerConfig) -> PreTrainedConfig:

@@ -1,6 +1,9 @@
-"""What every exporter reads, a saved model of this architecture, and the tokenizer it writes."""
+"""What every exporter shares: the model it reads, the tokenizer and the folder it writes."""
 
 import copy
+import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -9,7 +12,7 @@ from transformers import GenerationConfig
 
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ...storage.atomic import write_json
+from ...storage.atomic import folder_written_aside, write_json
 from ...storage.reading import read_json
 from ...storage.saved_model import (
     TOKENIZER_SETTINGS,
@@ -18,6 +21,35 @@ from ...storage.saved_model import (
     load_saved_model,
     read_config,
 )
+
+logger = logging.getLogger(__name__)
+
+
+def write_export(
+    model_dir: str | os.PathLike[str],
+    output_dir: str | os.PathLike[str],
+    kind: str,
+    write: Callable[[Path, Path], str],
+) -> Path:
+    """Write an export into a new folder, which appears once `write` has found it right.
+
+    Args:
+        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
+        output_dir: a new or empty directory, or an earlier export. It is complete or not there.
+        kind: what is written, for the log.
+        write: gets `model_dir` and a folder to create; returns by how much the log-probabilities
+            of what it wrote differ from the model's.
+
+    Returns:
+        `output_dir` as a path.
+    """
+    source, output = Path(model_dir), Path(output_dir)
+    with folder_written_aside(output) as aside:
+        found = write(source, aside)
+    logger.info(
+        "Wrote %s as %s to %s; log-probabilities differ by %s.", source, kind, output, found
+    )
+    return output
 
 
 def load_source(

@@ -4,23 +4,20 @@ The page is the folder `page` beside this file. Its model is an ONNX export with
 precision, which halves what a visitor downloads; what is computed is computed in float32.
 """
 
-import logging
 import os
 from pathlib import Path
 
 import torch
 
 from ...errors import RequestError
-from ...storage.atomic import copy_files, folder_written_aside, write_json
+from ...storage.atomic import copy_files, write_json
 from ...storage.metrics import example_sources, read_metrics
 from ...storage.reading import read_json
 from ...storage.run_files import METRICS, recipe_values
 from ...storage.saved_model import TOKENIZER_SETTINGS
 from ...target_tokenizer import TARGET_TOKENIZER
 from .onnx import write_onnx
-from .source import load_source
-
-logger = logging.getLogger(__name__)
+from .source import load_source, write_export
 
 
 def export_web(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> Path:
@@ -40,7 +37,10 @@ def export_web(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[
         ValueError: as for `export_onnx`, or the model has a tokenizer for each side; the export is
             compared with the model whose weights are rounded to half precision.
     """
-    source, output = Path(model_dir), Path(output_dir)
+    return write_export(model_dir, output_dir, "a page", _write)
+
+
+def _write(source: Path, folder: Path) -> str:
     model = load_source(source, dtype=torch.float32)
     if TARGET_TOKENIZER in read_json(source / TOKENIZER_SETTINGS):
         raise RequestError(
@@ -50,22 +50,17 @@ def export_web(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(weight.half())
+    difference = write_onnx(model, source, folder / "model", half=True)
+    copy_files(Path(__file__).with_name("page"), folder)
     sides = recipe_values(source)
     metrics = read_metrics(source / METRICS) if (source / METRICS).is_file() else None
-    with folder_written_aside(output) as aside:
-        difference = write_onnx(model, source, aside / "model", half=True)
-        copy_files(Path(__file__).with_name("page"), aside)
-        task = {
-            "source": sides.get("source_language"),
-            "target": sides.get("target_language"),
-            "examples": example_sources(metrics),
-        }
-        write_json(aside / "task.json", task)
-    logger.info(
-        "Wrote a page for %s to %s; log-probabilities differ by at most %.1e from those with "
-        "rounded weights. Run `npm install` there, then `python -m http.server`.",
-        source,
-        output,
-        difference,
+    task = {
+        "source": sides.get("source_language"),
+        "target": sides.get("target_language"),
+        "examples": example_sources(metrics),
+    }
+    write_json(folder / "task.json", task)
+    return (
+        f"{difference} from those with rounded weights. Run `npm install` there, then "
+        "`python -m http.server`"
     )
-    return output
