@@ -802,6 +802,15 @@ def test_a_cache_that_a_later_transformers_renames_fails_loudly(translator, monk
         model.generate(**inputs)
 
 
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_generate_takes_the_tokenizer_of_stop_strings(translator, tokenizer, num_beams):
+    """transformers hands it to every forward."""
+    model, inputs = translator
+    whole = model.generate(**inputs, num_beams=num_beams)
+    stops = {"stop_strings": ["no such text"], "tokenizer": tokenizer}
+    assert torch.equal(model.generate(**inputs, num_beams=num_beams, **stops), whole)
+
+
 @pytest.mark.parametrize("kind", [Encoder, VanillaTransformerForConditionalGeneration])
 def test_outputs_that_a_forward_declares_are_those_that_it_gives(kind):
     """transformers reads the annotation to learn whether a model can return its attentions."""

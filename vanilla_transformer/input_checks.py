@@ -27,7 +27,7 @@ class Flags(TypedDict, total=False):
 
 _LOOKED_UP = re.compile(r"""\bkwargs(?:\.(?:get|pop)\(|\[)\s*["'](\w+)["']""")
 # Arguments that transformers itself, or the model as a whole, reads before the attention gets them.
-READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch"}
+READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch", "tokenizer"}
 
 
 def check_read(names: Iterable[str], reader: Callable[..., object]) -> None:
