@@ -4,11 +4,13 @@ import bz2
 import csv
 import io
 import itertools
+import json
 import re
 import zipfile
 
 import pytest
 from command_line import error_of
+from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +85,27 @@ READ = {
     ),
     "a reversed corpus": table(GERMAN, ENGLISH, DE, EN),
     "a constant": table(["train"] * COUNT, ENGLISH, GERMAN),
+    "names in brackets": table(GERMAN, ENGLISH, header=("Text (de)", "Text (en)")),
+    "languages among the sides' words": table(
+        GERMAN, ENGLISH, header=("Source (German)", "Target: English")
+    ),
+    "FLORES": table(
+        *(IDS, GERMAN, ENGLISH), header=("id", "sentence_deu_Latn", "sentence_eng_Latn")
+    ),
+    "a comment": table(GERMAN, ENGLISH, header=("#de", "#en")),
+    "names with signs that nobody sees": table(GERMAN, ENGLISH, header=("\u200bde", "en\ufeff")),
+    "titles of several cells": table(
+        *(GERMAN, ENGLISH),
+        header=("de", "en"),
+        above=[("Exported by", "Max"), ("on", "2024-01-01"), ("a", "b", "c", "d")],
+    ),
+    "directions": table(["de-en"] * COUNT, GERMAN, ENGLISH),
+    "a direction under its name": table(
+        ["de-en"] * COUNT, GERMAN, ENGLISH, header=("lp", "src", "ref")
+    ),
+    "scores of languages": table(
+        *(SCORES, GERMAN, ENGLISH, SCORES), header=("score_de", "de", "en", "score_en")
+    ),
     "copies of CSV's index": table(
         IDS, IDS, ENGLISH, GERMAN, header=("", "Unnamed: 0", "en", "de")
     ),
@@ -103,7 +126,7 @@ def test_forms_of_public_corpora_are_read_in_the_other_direction_or_refused(form
     layout = find_sides(rows, ("de", "en"), None, "a table")
     found = [tuple(row[i] for i in layout.places) for row in rows[layout.skipped :]]
     told = {"two texts", "CCMatrix", "Tatoeba with ids", "Anki", "bicleaner", "NLLB", "Joey NMT"}
-    told |= {"Hugging Face", "a constant", "languages under names"}
+    told |= {"Hugging Face", "a constant"}
     assert found == (PAIRS if form in told else [pair[::-1] for pair in PAIRS])
 
 
@@ -121,6 +144,24 @@ REFUSED = {
     "names of no one's": (
         table(IDS, ENGLISH, GERMAN, header=("id", "Vorlage", "Übersetzung")),
         "not clear which is the source",
+    ),
+    "labels": (table(GERMAN, ENGLISH, header=("Ziel", "Quelle")), "not clear which is the source"),
+    "numbers as labels": (table(ENGLISH, GERMAN, header=("0", "1")), "header has '0' and '1'"),
+    "labels of other signs": (
+        table(CHINESE, ENGLISH, header=("译文", "原文")),
+        "not clear which is the source",
+    ),
+    "labels above languages": (
+        table(GERMAN, DE, ENGLISH, EN, header=("first text", "its tag", "second text", "its tag")),
+        "not clear which is the source",
+    ),
+    "several scores of languages": (
+        table(*(ENGLISH, GERMAN) * 2, header=("raw_en", "raw_de", "clean_en", "clean_de")),
+        "not clear which columns",
+    ),
+    "another separator": (
+        [f"{source} = {target}".split(", ") for source, target in PAIRS],
+        "only 2 of its first rows have several cells",
     ),
     "one column": (table(ENGLISH), "no row has two cells"),
 }
@@ -149,6 +190,83 @@ def test_columns_that_the_user_names_are_taken():
     rows, _ = REFUSED["names of no one's"]
     with pytest.raises(RequestError, match="no single column is named 'Text' among"):
         find_sides(rows, ("en", "de"), ("Vorlage", "Text"), "")
+
+
+def test_first_pairs_are_no_labels():
+    """Europarl begins with a heading, and short sentences end as others do."""
+    for first in (
+        ("Resumption of the session", "Wiederaufnahme der Sitzungsperiode"),
+        ("Go!", "Geh!"),
+        ("1994", "1994."),
+    ):
+        rows = [first, *PAIRS]
+        assert find_sides(rows, ("en", "de"), None, "")[:2] == ((0, 1), 0)
+    for rows in (table(GERMAN, ENGLISH, header=("Ziel", "Quelle")), [("Hallo", "Hello"), *PAIRS]):
+        assert find_sides(rows, ("en", "de"), (2, 1), "").skipped == 0  # by number: no header
+
+
+def read(path, pair=("en", "de")):
+    reader = read_pairs(path, source_language=pair[0], target_language=pair[1])
+    return list(reader), reader.num_malformed
+
+
+def test_files_that_were_joined_are_read_as_one_or_refused(tmp_path):
+    one = "\ufeffen\tde\n" + "".join("\t".join(pair) + "\n" for pair in PAIRS)
+    (tmp_path / "a.tsv").write_text(one * 2, encoding="utf-8")
+    assert read(tmp_path / "a.tsv") == (PAIRS * 2, 1)
+    reverse = "de\ten\n" + "".join("\t".join(pair[::-1]) + "\n" for pair in PAIRS)
+    (tmp_path / "a.tsv").write_text(one + reverse, encoding="utf-8")
+    with pytest.raises(RequestError, match=r"a\.tsv:8 begins a table with other columns"):
+        read(tmp_path / "a.tsv")
+
+
+@pytest.mark.parametrize("header", ["", "source\ttarget\tsource_lang\ttarget_lang\n"])
+def test_a_row_in_other_languages_is_no_pair(tmp_path, header):
+    """Also after the rows that told the columns."""
+    rows = ["\t".join((*pair, "en", "de")) for pair in PAIRS * 10]
+    rows += ["\t".join((*pair[::-1], "de", "en")) for pair in PAIRS]
+    (tmp_path / "a.tsv").write_text(header + "\n".join(rows), encoding="utf-8")
+    assert read(tmp_path / "a.tsv") == (PAIRS * 10, COUNT)
+
+
+def test_records_say_their_languages(tmp_path):
+    sides, languages = ("source", "target"), ("source_lang", "target_lang")
+    rows = [
+        dict(zip(sides + languages, values, strict=True))
+        for source, target in PAIRS
+        for values in ((source, target, "en", "de"), (target, source, "deu", "eng_Latn"))
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    twice = [pair for pair in PAIRS for _ in range(2)]
+    assert read(tmp_path / "a.jsonl") == (twice, 0)
+    reader = read_pairs(Dataset.from_list(rows), source_language="de", target_language="en")
+    assert list(reader) == [pair[::-1] for pair in twice]
+    other = json.dumps({**rows[0], "target_lang": "fr"})
+    (tmp_path / "a.jsonl").write_text(f"{json.dumps(rows[0])}\n{other}\n", encoding="utf-8")
+    assert read(tmp_path / "a.jsonl") == (PAIRS[:1], 1)
+
+
+@pytest.mark.parametrize(
+    "form", ["{}", "corpus.{}", "train.{}.txt", "c.en-de.{}", "{}/text", "test-src.{}.sgm"]
+)
+def test_two_files_in_the_other_order_than_the_pair_are_refused(tmp_path, form):
+    sides = {}
+    for code, texts in (("en", ENGLISH), ("de", GERMAN)):
+        path = sides[code] = tmp_path / form.format(code)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(texts), encoding="utf-8")
+    assert read((sides["en"], sides["de"]))[0] == PAIRS
+    with pytest.raises(RequestError, match="named after de and en, but the pair is en-de"):
+        read((sides["de"], sides["en"]))
+
+
+@pytest.mark.parametrize("form", ['{{"text": "{}"}}', '"{}"', "{}\tmore"])
+def test_two_files_of_cells_or_records_are_refused(tmp_path, form):
+    for name, texts in (("a.en", ENGLISH), ("a.de", GERMAN)):
+        lines = "".join(f"{form.format(text)}\n" for text in texts)
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+    with pytest.raises(RequestError, match="holds cells or records"):
+        read((tmp_path / "a.en", tmp_path / "a.de"))
 
 
 @pytest.mark.parametrize("rows", [table(ENGLISH, CHINESE), table(CHINESE, ENGLISH)])

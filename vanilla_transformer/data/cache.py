@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Part of every cache key: raise it when the file format or the rules of reading change.
-_CACHE_VERSION = 5
+_CACHE_VERSION = 6
 
 
 def cached(

@@ -35,7 +35,7 @@ def decoded(line: bytes) -> str:
     if len(line) > LINE_BYTES:
         raise MalformedError(f"the line is longer than {LINE_BYTES // 2**20} MiB")
     try:
-        text = line.decode("utf-8")
+        text = line.decode("utf-8").lstrip("\ufeff")  # of files that were joined
     except UnicodeDecodeError as error:
         raise EncodingError(f"invalid UTF-8 at byte {error.start + 1} of the line") from None
     if "\0" in text:

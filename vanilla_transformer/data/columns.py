@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from ..errors import RequestError
 from ..storage.reading import printable
-from .language_names import language_of, own_name, script_of
+from .language_names import folded, language_of, own_name, script_of
 
 ROWS = 50  # that are looked at
+_TITLES = 10  # rows above which a header may be
 # What cells may be, besides text and names of languages.
 _SHAPES = {
     "number": re.compile(r"[-+]?(\d[\d.,' \u00a0]*)?\d(e[-+]?\d+)?\s?%?", re.IGNORECASE),
@@ -32,6 +33,9 @@ _SIDES = {
     **dict.fromkeys(("target", "trg", "tgt", "target text", "target_text", "output", "ref"), 1),
     **dict.fromkeys(("reference", "translation"), 1),
 }
+_WORD = re.compile(r"[^\W\d_]+")
+_LABEL_WORDS = 2  # at most, in a name of a column that names no language
+_FEWEST_SHARE = 0.4  # of the rows that must have several cells
 _MOST_SHARE = 0.8  # of the cells of a column that must be alike
 _SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 24
 
@@ -43,11 +47,15 @@ class Layout(NamedTuple):
         places: indices of the columns of source and target.
         skipped: rows before the first pair: a title, empty rows, the header.
         width: cells in most rows.
+        header: its names, none without one.
+        told: columns that say the languages of a row, and what they say.
     """
 
     places: tuple[int, int]
     skipped: int
     width: int
+    header: list[str]
+    told: dict[int, str]
 
 
 def find_sides(
@@ -71,7 +79,7 @@ def find_sides(
             error has the rows, drawn as a table, as its note.
     """
     try:
-        return _Table(rows, languages).layout(given)
+        return _Table(rows, languages, given).layout(given)
     except _Unclear as reason:
         error = RequestError(
             f"{where}: {reason}. Name {options}, by number from 1 or as the header does."
@@ -83,22 +91,43 @@ def find_sides(
 def named_sides(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
     """Return the columns that are named after the sides; None if no two are, or several.
 
-    A side's name is its language, as the user writes it, as a code or as a name, or else one of
-    the words for source and target in public corpora.
+    A side's name is its language, as the user writes it, as a code or as a name, perhaps among
+    words that both names have, as in `text_en`; or else it is one of the words for source and
+    target in public corpora.
     """
-    folded = [name.strip().casefold() for name in names]
+    return _named_by_language(names, languages) or named_by_word(names)
+
+
+def _named_by_language(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
     own = {own_name(language): language_of(language) for language in languages}
-    codes = [own.get(name) or language_of(name) for name in folded]
-    words = [_SIDES.get(name) for name in folded]
-    wanted_and_names: list[tuple[list[object], list[object]]] = [
-        ([language.casefold() for language in languages], list(folded)),
-        ([language_of(language) for language in languages], list(codes)),
-        ([0, 1], list(words)),
-    ]
-    for (source, target), found in wanted_and_names:
-        known = source is not None and target is not None
-        if known and found.count(source) == found.count(target) == 1:
-            return found.index(source), found.index(target)
+    shown = [folded(name) for name in names]
+    whole = [own.get(name) or language_of(name) for name in shown]
+    wanted = [language_of(language) for language in languages]
+    sides = _two_of(shown, *(language.casefold() for language in languages))
+    if sides or (sides := _two_of(whole, *wanted)):
+        return sides
+    # The languages of words in the same place among the same other words, by column.
+    among: dict[tuple[str, ...], list[str | None]] = {}
+    for place, name in enumerate(shown):
+        words = [word for word in _WORD.findall(name) if word not in _SIDES]
+        for n, word in enumerate(words):
+            others = (*words[:n], "", *words[n + 1 :])
+            codes = among.setdefault(others, [None] * len(names))
+            codes[place] = own.get(word) or language_of(word)
+    found = {_two_of(codes, *wanted) for codes in among.values()} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def named_by_word(names: Sequence[str]) -> tuple[int, int] | None:
+    """Return the columns that words for source and target name, whatever their languages are."""
+    return _two_of([_SIDES.get(folded(name)) for name in names], 0, 1)
+
+
+def _two_of(found: Sequence[object], source: object, target: object) -> tuple[int, int] | None:
+    """Return where two things are, each of which is known and there once."""
+    known = source is not None and target is not None
+    if known and found.count(source) == found.count(target) == 1:
+        return found.index(source), found.index(target)
     return None
 
 
@@ -109,18 +138,34 @@ class _Unclear(Exception):
 class _Table:
     """The first rows of a table: titles above it, perhaps a header, and the body."""
 
-    def __init__(self, rows: Sequence[Sequence[str]], languages: tuple[str, str]) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Sequence[str]],
+        languages: tuple[str, str],
+        given: tuple[str | int, str | int] | None,
+    ) -> None:
         self.languages = languages
+        self.told: dict[int, str] = {}
         self.codes = [language_of(language) or language.casefold() for language in languages]
         whole = [_without_end([cell.strip() for cell in row]) for row in rows]
         widths = Counter(len(row) for row in whole if _filled(row) > 1)
         if not widths:
             raise _Unclear("no row has two cells with text")
         self.width = max(widths, key=lambda width: (widths[width], width))
-        # Titles and empty rows above a table fill fewer cells than its columns.
-        self.first = next(n for n, row in enumerate(whole) if _filled(row) > 1)
-        self.top = whole[self.first]
-        self.body = [row for row in whole[self.first + 1 :] if _filled(row) > 1]
+        several = sum(len(row) > 1 for row in rows)
+        if several < sum(map(any, whole)) * _FEWEST_SHARE:
+            raise _Unclear(f"only {several} of its first rows have several cells")
+        # Titles above a table fill fewer cells than its columns, or stand above its header.
+        full = [n for n, row in enumerate(whole) if _filled(row) > 1]
+        self.rows = [whole[n] for n in full]
+        for n in (*range(len(full[:_TITLES])), 0):
+            self.first, self.top, self.body = full[n], self.rows[n], self.rows[n + 1 :]
+            if given is None:
+                is_header = named_sides(self._names(), languages) is not None
+            else:
+                is_header = {*given} <= {*self.top}
+            if is_header:
+                break
 
     def layout(self, given: tuple[str | int, str | int] | None) -> Layout:
         """Return the sides, which the user may have named."""
@@ -130,10 +175,11 @@ class _Table:
         elif (named := self._named_sides()) is not None:
             places, has_header = named, True
         else:
-            has_header = self._is_unlike_the_body()
+            has_header = self._is_unlike_the_body() or self._is_labels()
             places = self._sides_by_content(has_header)
         width = max(self.width, len(self.top), *(place + 1 for place in places))
-        return Layout(places, self.first + has_header, width)
+        header = self.top if has_header else []
+        return Layout(places, self.first + has_header, width, header, self.told)
 
     def _has_header(self) -> bool:
         try:
@@ -158,10 +204,11 @@ class _Table:
 
     def _named_sides(self) -> tuple[int, int] | None:
         """Return the columns that the first row names after the sides; None if it names none."""
-        names = ["" if self._holds_name(i) else name for i, name in enumerate(self.top)]
-        sides = named_sides(names, self.languages)
-        if sides is not None:
+        names = self._names()
+        if sides := _named_by_language(names, self.languages):
             return sides
+        if sides := named_by_word(names):  # which say less than languages in the rows
+            return self._ordered(sides, [self._kind(place) for place in range(self.width)])
         languages = [language_of(name) for name in names]
         named = {code for code in languages if code is not None}
         if len(named) > 1 and len(self.top) == len(named) and self._other_languages(named):
@@ -171,6 +218,9 @@ class _Table:
         if len(half) == 1 and self._is_unlike_the_body(above=half[0]):
             raise _Unclear(f"its first row names {names[half[0]]!r}, but not the other side")
         return None
+
+    def _names(self) -> list[str]:
+        return ["" if self._holds_name(i) else name for i, name in enumerate(self.top)]
 
     def _other_languages(self, named: set[str]) -> bool:
         """Return whether a first row names other languages than the pair's, as a header would.
@@ -184,8 +234,9 @@ class _Table:
 
     def _holds_name(self, place: int) -> bool:
         """Return whether a column repeats its first cell, as one with a language's code does."""
-        below = self._column(place)
-        return bool(below) and below.count(self.top[place]) > len(below) * (1 - _MOST_SHARE)
+        cells = [row[place] for row in self.rows if place < len(row)]
+        others = len(cells) - 1
+        return cells.count(self.top[place]) - 1 > others * (1 - _MOST_SHARE)
 
     def _is_unlike_the_body(self, above: int | None = None) -> bool:
         """Return whether a cell of the first row is of another kind than the column under it."""
@@ -197,13 +248,27 @@ class _Table:
             telling = kind in _SHAPES and (kind != "identifier" or self.width > 2)
             if telling and cell and _shape(cell) not in (kind, "number"):
                 return True
+            if kind == "language" and cell and language_of(cell) is None:
+                return True
             if above is not None and kind == "text":
-                return _words(cell) * 2 <= self._mean_words(place)
+                return self._is_short(place)
         return False
 
-    def _mean_words(self, place: int) -> float:
+    def _is_short(self, place: int) -> bool:
         cells = self._column(place)
-        return sum(map(_words, cells)) / len(cells) if cells else 0
+        return len(self.top[place]) * 2 * len(cells) <= sum(map(len, cells))
+
+    def _is_labels(self) -> bool:
+        """Return whether a first row of short names is above sentences."""
+        texts = [place for place in range(self.width) if self._kind(place) == "text"]
+        return len(texts) > 1 and all(
+            place < len(self.top)
+            and len(self.top[place].split()) <= _LABEL_WORDS
+            and self._is_short(place)
+            and not _is_ended(self.top[place])
+            and sum(map(_is_ended, cells := self._column(place))) >= _MOST_SHARE * len(cells)
+            for place in texts
+        )
 
     # ------------------------------------------------------------------------------ the columns
 
@@ -249,13 +314,15 @@ class _Table:
 
     def _ordered(self, places: tuple[int, int], kinds: list[str]) -> tuple[int, int]:
         """Return source and target in the order that language columns or scripts tell."""
-        codes = [
-            {language_of(cell) for cell in self._column(place, with_top=True)}
-            for place, kind in enumerate(kinds)
-            if kind == "language"
-        ]
-        if len(codes) == 2:
-            told = [next(iter(code)) if len(code) == 1 else None for code in codes]
+        cells = {
+            place: self._column(place) for place, kind in enumerate(kinds) if kind == "language"
+        }
+        codes = [{*map(language_of, column)} for column in cells.values()]
+        told = [next(iter(code)) if len(code) == 1 else None for code in codes]
+        if len(cells) == 1:  # perhaps of pairs, such as en-de
+            told = [language_of(part) for column in cells.values() for part in column[0].split("-")]
+        if len(cells) == 2 or {*told} == {*self.codes}:
+            self.told = {place: column[0] for place, column in cells.items()}
             if told == self.codes:
                 return places
             if told == self.codes[::-1]:
@@ -281,8 +348,9 @@ def _filled(row: Sequence[str]) -> int:
     return sum(bool(cell.strip()) for cell in row)
 
 
-def _words(cell: str) -> int:
-    return len(cell.split())
+def _is_ended(cell: str) -> bool:
+    """Return whether a text ends as sentences do, with a sign that may stand in brackets."""
+    return unicodedata.category(cell.rstrip(")]")[-1:] or " ") in ("Po", "Pf", "Pi")
 
 
 def _shape(cell: str) -> str:

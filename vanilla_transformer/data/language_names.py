@@ -6,6 +6,7 @@ Babel comes with the extra `train`.
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
 
 _TAG = re.compile(r"([a-z]{2,3})([-_][a-z0-9]{2,8})*", re.IGNORECASE)  # BCP 47, or a locale
@@ -18,13 +19,21 @@ _SCRIPTS = {
 }
 
 
+def folded(text: str) -> str:
+    """Return a name in lower case, composed, and without characters that nobody sees."""
+    seen = (
+        sign for sign in unicodedata.normalize("NFKC", text) if unicodedata.category(sign) != "Cf"
+    )
+    return "".join(seen).strip().casefold()
+
+
 def language_of(text: str) -> str | None:
     """Return the code of the language that a text names, of two letters if there is one, or None.
 
     Known are codes of ISO 639-1 to 639-3, tags of BCP 47, locales, and names in English, German,
     French, Spanish and Chinese; see `own_name` for the others.
     """
-    name = text.strip().casefold()
+    name = folded(text)
     if code := _names().get(name):
         return code
     tag = _TAG.fullmatch(name)

@@ -37,7 +37,7 @@ from .checked_pairs import (
     checked_pair,
     decoded,
 )
-from .columns import named_sides
+from .columns import named_by_word, named_sides
 from .language_names import language_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import draw_table, read_table
@@ -64,6 +64,7 @@ _READ = (
 )
 _JSON = re.compile(r"\.jsonl?(\.|$)", re.IGNORECASE)
 _PARQUET, _ZIP = b"PAR1", b"PK\x03\x04"
+_WRAPPED = (b"{}", b"[]", b'""')  # around each line of a file that holds no plain text
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
@@ -83,11 +84,16 @@ class _Columns:
     languages: tuple[str, str]
     given: tuple[str | int, str | int] | None
 
-    def keys(self, names: Sequence[str]) -> tuple[str, str] | None:
-        """Return the names of source and target among these; None if they are not there."""
+    def keys(self, names: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the names of source and target among these; None if they are not there.
+
+        If they name no languages, those of columns that may say them follow.
+        """
         if self.given is None:
             places = named_sides(names, self.languages)
-            return places and (names[places[0]], names[places[1]])
+            told = places == named_by_word(names)
+            more = [name for name in names if told and "lang" in name.casefold()]
+            return places and (names[places[0]], names[places[1]], *more)
         chosen = [
             names[column - 1] if isinstance(column, int) and column <= len(names) else column
             for column in self.given
@@ -98,7 +104,7 @@ class _Columns:
         """Return the columns to read of a table with these columns, and how to choose of them."""
         keys = self.keys(names)
         if keys is not None:
-            return list(keys), _Columns(self.languages, keys)
+            return list(keys), _Columns(self.languages, self.given and (keys[0], keys[1]))
         if "translation" in names:
             return ["translation"], self
         raise RequestError(
@@ -221,7 +227,7 @@ def read_pairs(
         if kind == "file":
             return _read_file(Path(known), columns, skip)
         if kind == "parallel":
-            return _read_parallel(*map(Path, known), skip=skip)
+            return _read_parallel(*map(Path, known), languages=columns.languages, skip=skip)
         if kind == "pairs":
             return _read_rows(known, lambda pair: checked_pair(*_two_sides(pair)), "pair", skip)
         dataset = known
@@ -454,13 +460,26 @@ def _member(path: Path, names: list[str], language: str) -> str:
     return found[0]
 
 
-def _read_parallel(source: Path, target: Path, *, skip: Skip) -> Iterator[tuple[str, str]]:
+def _read_parallel(
+    source: Path, target: Path, *, languages: tuple[str, str], skip: Skip
+) -> Iterator[tuple[str, str]]:
+    if named_sides([str(source), str(target)], languages) == (1, 0):
+        raise RequestError(
+            f"{source} and {target} are named after {languages[1]} and {languages[0]}, but the "
+            f"pair is {'-'.join(languages)}; give the other file first, or rename them."
+        )
     texts = []
     for path in (source, target):
         head = _head(path)
         markup = markup_of(head)
         if head.startswith((_PARQUET, _ZIP)) or markup not in (None, "sgm"):
             raise refuse(path, markup or "other")
+        rows = [row.strip() for row in head.split(b"\n")[:-1] if row.strip()]
+        is_table = all(b"\t" in row for row in rows)
+        if len(rows) > 2 and (is_table or all(row[:1] + row[-1:] in _WRAPPED for row in rows)):
+            raise RequestError(
+                f"{path} holds cells or records, not one sentence a line; give a table alone."
+            )
         lines = _lines(path)
         texts.append(lines if markup is None else sgm_segments(path, lines))
     return _paired(*texts, names=(str(source), str(target)), skip=skip)
@@ -577,9 +596,10 @@ def _parsed(line: bytes) -> object:
 
 def _pair_of_row(columns: _Columns) -> _PairOf:
     """Return a function that finds the sides of a record, which may be nested in `translation`."""
-    known: dict[tuple[str, ...], tuple[str, str] | None] = {}  # by the names in a record
+    known: dict[tuple[str, ...], tuple[str, ...] | None] = {}  # by the names in a record
+    wanted = [language_of(language) for language in columns.languages]
 
-    def keys_of(record: dict) -> tuple[str, str] | None:
+    def keys_of(record: dict) -> tuple[str, ...] | None:
         names = tuple(map(str, record))
         if names not in known:
             known[names] = columns.keys(names) if len(known) < _ROWS else None
@@ -595,7 +615,13 @@ def _pair_of_row(columns: _Columns) -> _PairOf:
         if keys is None:
             found = reprlib.repr(sorted(map(str, sides)))
             raise MalformedError(f"no {columns} among {found}")
-        return checked_pair(sides[keys[0]], sides[keys[1]])
+        source, target, *more = keys
+        told = [language_of(str(sides[name])) for name in more]
+        if len(told) == 2 and None not in told and told != wanted:
+            if told != wanted[::-1]:
+                raise MalformedError(f"its languages are {told[0]} and {told[1]}")
+            source, target = target, source
+        return checked_pair(sides[source], sides[target])
 
     return pair_of
 

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from ..errors import RequestError
 from ..storage.reading import LINE_BYTES
 from .checked_pairs import EmptyError, MalformedError, Skip, checked_pair, decoded
 from .columns import ROWS, drawn, find_sides
@@ -67,18 +68,27 @@ def read_table(
     if not head:
         return
     layout = find_sides([row.cells for row in head], languages, given, str(path))
+    needed = max(*layout.places, *layout.told) + 1
     for number, _, row in chain(head[layout.skipped :], rows):
         try:
             if not any(cell.strip() for cell in row):
                 raise EmptyError("empty line")
-            if len(row) <= max(layout.places):
-                raise MalformedError(f"{len(row)} columns; needed are {max(layout.places) + 1}")
+            if len(row) < needed:
+                raise MalformedError(f"{len(row)} columns; needed are {needed}")
             if any(cell.strip() for cell in row[layout.width :]):
                 raise MalformedError(
                     f"{len(row)} columns, but other rows have {layout.width}; quote a cell that "
                     "holds a separator"
                 )
-            yield checked_pair(*(row[place] for place in layout.places))
+            for place, language in layout.told.items():
+                if row[place].strip() != language:
+                    raise MalformedError(f"its language is {row[place]!r}, not {language!r}")
+            pair = checked_pair(*(row[place] for place in layout.places))
+            if all(side.strip() in layout.header for side in pair):  # of files that were joined
+                if [cell.strip() for cell in row[: len(layout.header)]] != layout.header:
+                    raise RequestError(f"{path}:{number} begins a table with other columns: {row}.")
+                raise EmptyError("the header again")
+            yield pair
         except MalformedError as error:
             skip(f"{path}:{number}", error)
 
