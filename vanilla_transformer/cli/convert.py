@@ -168,10 +168,12 @@ def _export(options: argparse.Namespace) -> int:
     if options.quantization and "quantization" not in FORMATS[options.format]:
         raise RequestError(f"--quantization is for ctranslate2; {options.format} has none.")
     from ..storage.hub_model import model_folder
+    from ..storage.identity import warn_of_changed_model
 
     module = importlib.import_module(f"..convert.exporters.{options.format}", __package__)
     convert = getattr(module, f"export_{options.format}")
     directory = model_folder(options.directory)
+    warn_of_changed_model(directory)
     print(convert(directory, options.output, **_given(options, FORMATS[options.format])))
     return 0
 

@@ -32,6 +32,7 @@ from ..storage.saved_model import (
 logger = logging.getLogger(__name__)
 
 GENERATION_CONFIG = "generation_config.json"
+_LEAST_ALIKE = 0.2  # cosine of the weights of two checkpoints
 # Files that lie beside the weights of some models; no optimizer or trainer state.
 _COMPANIONS = (
     *(CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES),
@@ -90,6 +91,7 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
         ValueError: as for `average_checkpoints`.
     """
     sums: dict[str, torch.Tensor] = {}
+    squares = squares_of_mean = 0.0  # of matrices; vectors may begin alike
     first: Identity = {}
     for directory in checkpoints:
         files = [read_tensors(path) for path in weight_files(directory)]
@@ -106,10 +108,20 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
         for name, tensor in weights.items():
             total = sums.setdefault(name, torch.zeros(tensor.shape, dtype=torch.float64))
             total += tensor
+            squares += float(tensor.double().square().mean()) if tensor.dim() > 1 else 0.0
     mean = {}
     for name, last in sorted(weights.items()):
         total = sums.pop(name) / len(checkpoints)
+        squares_of_mean += float(total.square().mean()) if total.dim() > 1 else 0.0
         mean[name] = total.to(last.dtype) if last.is_floating_point() else last
+    # Weights that have nothing in common are perpendicular.
+    alone = 1 / len(checkpoints)
+    if squares_of_mean < squares * alone * (alone + (1 - alone) * _LEAST_ALIKE):
+        logger.warning(
+            "The weights of %s have little in common; only checkpoints of one run, or models that "
+            "began with the same one, have a mean that translates.",
+            " and ".join(map(str, checkpoints)),
+        )
     return mean
 
 

@@ -13,7 +13,7 @@ from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGener
 from ..recipes.options import LANGUAGES
 from ..recipes.recipe import Recipe, make_recipe
 from ..storage.hub_model import model_folder
-from ..storage.identity import differences, digests
+from ..storage.identity import differences, digests, warn_of_changed_model
 from ..storage.reading import read_json
 from ..storage.run_files import recipe_values
 from ..storage.saved_model import (
@@ -50,6 +50,7 @@ def identify_model(name: str) -> dict[str, Any]:
             "Seq2SeqTrainer."
         )
     load_saved_tokenizer(folder)  # refuses an invalid one
+    warn_of_changed_model(folder)
     # The cache names the folder of a Hub snapshot after its commit. A folder given by its path has
     # none, wherever it lies.
     of_hub = folder != Path(name) and folder.parent.name == "snapshots"
