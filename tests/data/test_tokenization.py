@@ -18,6 +18,8 @@ from vanilla_transformer.data.tokenizer import (
     train_tokenizer,
     vocabulary_fields,
 )
+from vanilla_transformer.storage.saved_model import load_saved_tokenizer
+from vanilla_transformer.storage.shipped import pretrained_models
 from vanilla_transformer.target_tokenizer import hold_target_tokenizer
 
 CORPUS = [
@@ -66,7 +68,13 @@ salted = st.lists(st.one_of(any_text, st.sampled_from(HARD_TEXTS)), max_size=4).
 WHITE = [chr(code) for code in range(0x110000) if chr(code).isspace()] + ["\ufeff"]
 
 
+CONTROLS = [c for c in map(chr, range(256)) if unicodedata.category(c) == "Cc" and c not in WHITE]
+DIRECTIONS = map(chr, (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)))
+UNSEEN = [*CONTROLS, *DIRECTIONS, *"\u00ad\u200b\u2060"]
+
+
 def normalized(text):
+    text = re.sub(f"[{re.escape(''.join(UNSEEN))}]", "", text)
     words = re.split(f"[{re.escape(''.join(WHITE))}]+", text)
     return unicodedata.normalize("NFC", " ".join(words).strip(" "))
 
@@ -115,11 +123,23 @@ def test_white_space_of_any_kind_is_one_space_inside_and_none_outside(loaded, wh
     assert loaded(white).input_ids == loaded("").input_ids
 
 
+@pytest.mark.parametrize("tokenizer", ["loaded", "everyday-en-de", "everyday-en-zh"])
+def test_what_nobody_sees_changes_nothing(request, tokenizer):
+    known = pretrained_models().get(tokenizer)
+    tokenizer = load_saved_tokenizer(known) if known else request.getfixturevalue(tokenizer)
+    plain = tokenizer("two words").input_ids
+    for unseen in UNSEEN:
+        assert tokenizer(f"{unseen}tw{unseen}o {unseen}words{unseen}").input_ids == plain
+    for spelled in "\u200c\u200d":  # joiners of Persian, Hindi and emoji
+        assert tokenizer(f"two{spelled} words").input_ids != plain
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 def test_normalizer_is_the_same_in_javascript(trained, tmp_path):
     """As Transformers.js reads it, from the saved file."""
     trained.save_pretrained(tmp_path)
-    texts = [f"{white}e\u0301{white} {white}x{white}" for white in WHITE] + HARD_TEXTS
+    odd = WHITE + UNSEEN
+    texts = [f"{one}e\u0301{one} {one}x{one}" for one in odd] + HARD_TEXTS
     script = """
         const [file, texts] = process.argv.slice(1)
         const {normalizer} = JSON.parse(require("fs").readFileSync(file))

@@ -48,6 +48,12 @@ _WHITE_SPACE = (
     r"\u2028\u2029\u202f\u205f\u3000\ufeff]"
 )
 
+# What nobody sees and no spelling needs: controls, marks of direction, the soft hyphen, the
+# zero-width space and the word joiner. Joiners, which Persian and Hindi write, stay.
+_UNSEEN = (
+    r"[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u061c\u200b\u200e\u200f"
+    r"\u202a-\u202e\u2060\u2066-\u2069]"
+)
 
 KINDS = ("bpe", "bytes", "symbols")
 
@@ -239,6 +245,7 @@ def _untrained_backend(*, split_digits: bool, normalize_text: bool) -> Tokenizer
     backend = Tokenizer(models.BPE(unk_token="<unk>"))
     if normalize_text:
         steps = [
+            normalizers.Replace(Regex(_UNSEEN), ""),
             normalizers.Replace(Regex(_WHITE_SPACE), " "),
             normalizers.Replace(Regex("  +"), " "),
             normalizers.Strip(),
