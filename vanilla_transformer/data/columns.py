@@ -160,11 +160,8 @@ class _Table:
         self.rows = [whole[n] for n in full]
         for n in (*range(len(full[:_TITLES])), 0):
             self.first, self.top, self.body = full[n], self.rows[n], self.rows[n + 1 :]
-            if given is None:
-                is_header = named_sides(self._names(), languages) is not None
-            else:
-                is_header = {*given} <= {*self.top}
-            if is_header:
+            names = {*self.top}
+            if named_sides(self._names(), languages) if given is None else names.issuperset(given):
                 break
 
     def layout(self, given: tuple[str | int, str | int] | None) -> Layout:
@@ -246,9 +243,8 @@ class _Table:
             cell = self.top[place]
             # Words above words with digits say little of a table that has only the two sides.
             telling = kind in _SHAPES and (kind != "identifier" or self.width > 2)
-            if telling and cell and _shape(cell) not in (kind, "number"):
-                return True
-            if kind == "language" and cell and language_of(cell) is None:
+            unlike = telling and _shape(cell) not in (kind, "number")
+            if cell and (unlike or (kind == "language" and language_of(cell) is None)):
                 return True
             if above is not None and kind == "text":
                 return self._is_short(place)
@@ -261,9 +257,8 @@ class _Table:
     def _is_labels(self) -> bool:
         """Return whether a first row of short names is above sentences."""
         texts = [place for place in range(self.width) if self._kind(place) == "text"]
-        return len(texts) > 1 and all(
-            place < len(self.top)
-            and len(self.top[place].split()) <= _LABEL_WORDS
+        return len(self.top) > max(texts, default=0) > 0 and all(
+            len(self.top[place].split()) <= _LABEL_WORDS
             and self._is_short(place)
             and not _is_ended(self.top[place])
             and sum(map(_is_ended, cells := self._column(place))) >= _MOST_SHARE * len(cells)
