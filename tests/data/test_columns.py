@@ -256,8 +256,15 @@ def test_two_files_in_the_other_order_than_the_pair_are_refused(tmp_path, form):
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(texts), encoding="utf-8")
     assert read((sides["en"], sides["de"]))[0] == PAIRS
-    with pytest.raises(RequestError, match="named after de and en, but the pair is en-de"):
+    with pytest.raises(RequestError, match=r"is named after the target of en-de, and .* after its"):
         read((sides["de"], sides["en"]))
+    others = [
+        path.rename(tmp_path / f"train.{name}")
+        for path, name in zip(sides.values(), ("src", "tgt"), strict=True)
+    ]
+    assert read(others)[0] == PAIRS
+    with pytest.raises(RequestError, match="is named after the target"):
+        read(others[::-1])
 
 
 @pytest.mark.parametrize("form", ['{{"text": "{}"}}', '"{}"', "{}\tmore"])

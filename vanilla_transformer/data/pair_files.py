@@ -463,10 +463,14 @@ def _member(path: Path, names: list[str], language: str) -> str:
 def _read_parallel(
     source: Path, target: Path, *, languages: tuple[str, str], skip: Skip
 ) -> Iterator[tuple[str, str]]:
-    if named_sides([str(source), str(target)], languages) == (1, 0):
+    names = [str(source), str(target)]
+    if (1, 0) in (
+        named_sides(names, languages),
+        named_by_word([Path(n).suffix[1:] for n in names]),
+    ):
         raise RequestError(
-            f"{source} and {target} are named after {languages[1]} and {languages[0]}, but the "
-            f"pair is {'-'.join(languages)}; give the other file first, or rename them."
+            f"{source} is named after the target of {'-'.join(languages)}, and {target} after its "
+            "source; give the other file first, or rename them."
         )
     texts = []
     for path in (source, target):
