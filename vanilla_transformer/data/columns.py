@@ -167,8 +167,8 @@ class _Table:
     def layout(self, given: tuple[str | int, str | int] | None) -> Layout:
         """Return the sides, which the user may have named."""
         if given is not None:
-            places, by_name = self._given_sides(given)
-            has_header = by_name or self._has_header()
+            places = self._given_place(given[0]), self._given_place(given[1])
+            has_header = str in map(type, given) or self._has_header()
         elif (named := self._named_sides()) is not None:
             places, has_header = named, True
         else:
@@ -184,18 +184,12 @@ class _Table:
         except _Unclear:  # a header, but of other languages or of one side
             return True
 
-    def _given_sides(self, given: tuple[str | int, str | int]) -> tuple[tuple[int, int], bool]:
-        places = []
-        for column in given:
-            if isinstance(column, str):
-                if self.top.count(column) != 1:
-                    raise _Unclear(
-                        f"no single column is named {column!r} among {reprlib.repr(self.top)}"
-                    )
-                places.append(self.top.index(column))
-            else:
-                places.append(column - 1)
-        return (places[0], places[1]), any(isinstance(column, str) for column in given)
+    def _given_place(self, column: str | int) -> int:
+        if isinstance(column, int):
+            return column - 1
+        if self.top.count(column) != 1:
+            raise _Unclear(f"no single column is named {column!r} among {reprlib.repr(self.top)}")
+        return self.top.index(column)
 
     # ------------------------------------------------------------------------------ the header
 

@@ -276,11 +276,10 @@ def _given(*columns: str | int | None) -> tuple[Any, Any] | None:
         int(str(column)) if re.fullmatch("[0-9]{1,9}", str(column)) else column
         for column in columns
     )
-    is_missing = any(
-        column in (None, "") or (isinstance(column, int) and column < 1)
-        for column in (source, target)
-    )
-    if is_missing or source == target:
+    given = (source, target)
+    if source == target or not all(
+        column > 0 if isinstance(column, int) else column for column in given
+    ):
         raise RequestError(
             f"source_column, target_column: got {columns[0]!r} and {columns[1]!r}; give both "
             "columns, two different ones, by name or by number from 1."

@@ -32,7 +32,7 @@ from ..storage.saved_model import (
 logger = logging.getLogger(__name__)
 
 GENERATION_CONFIG = "generation_config.json"
-_LEAST_ALIKE = 0.2  # cosine of the weights of two checkpoints
+_LEAST_ALIKE = 1.2  # square of a sum over the sum of squares; 1 for weights with nothing in common
 # Files that lie beside the weights of some models; no optimizer or trainer state.
 _COMPANIONS = (
     *(CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES),
@@ -114,9 +114,8 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
         total = sums.pop(name) / len(checkpoints)
         squares_of_mean += float(total.square().mean()) if total.dim() > 1 else 0.0
         mean[name] = total.to(last.dtype) if last.is_floating_point() else last
-    # Weights that have nothing in common are perpendicular.
-    alone = 1 / len(checkpoints)
-    if squares_of_mean < squares * alone * (alone + (1 - alone) * _LEAST_ALIKE):
+    # The square of a sum of weights that have nothing in common is the sum of their squares.
+    if squares_of_mean * len(checkpoints) ** 2 < squares * _LEAST_ALIKE and len(checkpoints) > 1:
         logger.warning(
             "The weights of %s have little in common; only checkpoints of one run, or models that "
             "began with the same one, have a mean that translates.",
