@@ -100,6 +100,7 @@ READ = {
         above=[("Exported by", "Max"), ("on", "2024-01-01"), ("a", "b", "c", "d")],
     ),
     "directions": table(["de-en"] * COUNT, GERMAN, ENGLISH),
+    "other directions": table(["German>English"] * COUNT, GERMAN, ENGLISH),
     "a direction under its name": table(
         ["de-en"] * COUNT, GERMAN, ENGLISH, header=("lp", "src", "ref")
     ),
@@ -241,6 +242,9 @@ def test_records_say_their_languages(tmp_path):
     assert read(tmp_path / "a.jsonl") == (twice, 0)
     reader = read_pairs(Dataset.from_list(rows), source_language="de", target_language="en")
     assert list(reader) == [pair[::-1] for pair in twice]
+    lines = [{"lp": "de-en", "src": target, "tgt": source} for source, target in PAIRS]
+    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert read(tmp_path / "b.jsonl") == (PAIRS, 0)
     other = json.dumps({**rows[0], "target_lang": "fr"})
     (tmp_path / "a.jsonl").write_text(f"{json.dumps(rows[0])}\n{other}\n", encoding="utf-8")
     assert read(tmp_path / "a.jsonl") == (PAIRS[:1], 1)

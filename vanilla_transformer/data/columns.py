@@ -153,7 +153,7 @@ class _Table:
             raise _Unclear("no row has two cells with text")
         self.width = max(widths, key=lambda width: (widths[width], width))
         several = sum(len(row) > 1 for row in rows)
-        if several < sum(map(any, whole)) * _FEWEST_SHARE:
+        if given is None and several < sum(map(any, whole)) * _FEWEST_SHARE:
             raise _Unclear(f"only {several} of its first rows have several cells")
         # Titles above a table fill fewer cells than its columns, or stand above its header.
         full = [n for n, row in enumerate(whole) if _filled(row) > 1]
@@ -308,8 +308,11 @@ class _Table:
         }
         codes = [{*map(language_of, column)} for column in cells.values()]
         told = [next(iter(code)) if len(code) == 1 else None for code in codes]
-        if len(cells) == 1:  # perhaps of pairs, such as en-de
-            told = [language_of(part) for column in cells.values() for part in column[0].split("-")]
+        for place, kind in enumerate(kinds):
+            if len(cells) < 2 and kind in ("language", "constant"):  # perhaps a pair, as en-de
+                words = list(map(language_of, _WORD.findall(self._column(place)[0])))
+                if sorted(map(str, words)) == sorted(self.codes):
+                    cells, told = {place: self._column(place)}, words
         if len(cells) == 2 or {*told} == {*self.codes}:
             self.told = {place: column[0] for place, column in cells.items()}
             if told == self.codes:

@@ -63,6 +63,7 @@ _READ = (
     "Moses format (each may be packed by gzip, bzip2 or xz), or two text files, SOURCE,TARGET"
 )
 _JSON = re.compile(r"\.jsonl?(\.|$)", re.IGNORECASE)
+_LANGUAGE = re.compile("lang|direction|^lp$", re.IGNORECASE)  # in names of columns that say them
 _PARQUET, _ZIP = b"PAR1", b"PK\x03\x04"
 _WRAPPED = (b"{}", b"[]", b'""')  # around each line of a file that holds no plain text
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
@@ -92,7 +93,7 @@ class _Columns:
         if self.given is None:
             places = named_sides(names, self.languages)
             told = places == named_by_word(names)
-            more = [name for name in names if told and "lang" in name.casefold()]
+            more = [name for name in names if told and _LANGUAGE.search(name)]
             return places and (names[places[0]], names[places[1]], *more)
         chosen = [
             names[column - 1] if isinstance(column, int) and column <= len(names) else column
@@ -191,8 +192,9 @@ def read_pairs(
     end of a line (LF or CRLF) and a byte order mark are removed.
 
     Without `source_column` and `target_column`, the columns or keys are those named after the two
-    languages (codes or names), or else source and target. A table without such a header is judged
-    by its first rows: see `find_sides`.
+    languages (codes or names, also among other words), or else source and target; then the
+    languages that the rows say count, if they do: a column such as `source_lang` or of `en-de`. A
+    table without such a header is judged by its first rows: see `find_sides`.
 
     Args:
         source: one of
@@ -619,7 +621,8 @@ def _pair_of_row(columns: _Columns) -> _PairOf:
             found = reprlib.repr(sorted(map(str, sides)))
             raise MalformedError(f"no {columns} among {found}")
         source, target, *more = keys
-        told = [language_of(str(sides[name])) for name in more]
+        values = [str(sides[name]) for name in more]
+        told = [*map(language_of, values[0].split("-") if len(values) == 1 else values)]
         if len(told) == 2 and None not in told and told != wanted:
             if told != wanted[::-1]:
                 raise MalformedError(f"its languages are {told[0]} and {told[1]}")
