@@ -621,6 +621,8 @@ def _pair_of_row(columns: _Columns) -> _PairOf:
             found = reprlib.repr(sorted(map(str, sides)))
             raise MalformedError(f"no {columns} among {found}")
         source, target, *more = keys
+        if not more:
+            return checked_pair(sides[source], sides[target])
         values = [str(sides[name]) for name in more]
         told = [*map(language_of, values[0].split("-") if len(values) == 1 else values)]
         if len(told) == 2 and None not in told and told != wanted:

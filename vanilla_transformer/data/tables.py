@@ -84,7 +84,8 @@ def read_table(
                 if row[place].strip() != language:
                     raise MalformedError(f"its language is {row[place]!r}, not {language!r}")
             pair = checked_pair(*(row[place] for place in layout.places))
-            if all(side.strip() in layout.header for side in pair):  # of files that were joined
+            # Of files that were joined.
+            if pair[0].strip() in layout.header and pair[1].strip() in layout.header:
                 if [cell.strip() for cell in row[: len(layout.header)]] != layout.header:
                     raise RequestError(f"{path}:{number} begins a table with other columns: {row}.")
                 raise EmptyError("the header again")
