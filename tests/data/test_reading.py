@@ -382,19 +382,29 @@ def test_columns_are_found_by_name_or_number(tmp_path, kind, header, columns):
     assert read(tmp_path / "a.parquet" if kind == "parquet" else table, **columns) == ONE_LINE
 
 
-def test_folder_that_is_no_data_set_gives_a_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+def test_each_file_of_a_folder_is_read_as_if_given_alone(tmp_path):
     folder = tmp_path / "set"
     folder.mkdir()
-    write(folder / "a.jsonl", b'{"en": "a", "de": "b"}\n')
-    write(folder / "b.jsonl", b'{"fr": "a"}\n')
-    with pytest.raises(ValueError, match=r"set cannot be read as a data set .*give a file"):
-        read(folder)
-    texts = tmp_path / "texts"
-    texts.mkdir()
-    write(texts / "a.en", b"a")
-    with pytest.raises(FileNotFoundError, match=r"No .*data files found in .*texts"):
-        read(texts)
+    write(folder / "a.csv", b"de,en,score\nb,a,1\nd,c,0.5\n")
+    write(folder / "b.jsonl", b'{"en": "e", "de": "f"}\n{"fr": "a"}\n')
+    write(folder / "README.md", b"Pairs.")
+    pairs = [("a", "b"), ("c", "d"), ("e", "f")]
+    reader = read_pairs(folder, **LANGUAGES, split="all")
+    assert list(reader) == pairs
+    assert reader.num_malformed == 1
+    assert reader.examples[0].startswith(f"{folder / 'b.jsonl'}:2: no ")
+    datasets.Dataset.from_dict({"fr": ["a"]}).to_parquet(folder / "c.parquet")
+    with pytest.raises(ValueError, match=r"c\.parquet has the columns \['fr'\]; needed are "):
+        read(folder, split="all")
+
+
+def test_a_folder_without_data_or_without_a_split_gives_a_clear_error(tmp_path):
+    write(tmp_path / "a.en", b"a")
+    with pytest.raises(FileNotFoundError, match=r"No .*data files found in "):
+        read(tmp_path)
+    write(tmp_path / "train.jsonl", json_lines(PAIRS))
+    with pytest.raises(ValueError, match=r"Unknown split 'test' of .*; there are train\."):
+        read(tmp_path, split="test")
 
 
 def test_parquet_files_may_hold_translation_objects(tmp_path):

@@ -41,6 +41,25 @@ def shared():
     return pa.DictionaryArray.from_arrays(pa.array([0] * 64), pa.array(["a" * 60_000_000]))
 
 
+def prefixes(path):
+    """Write 40 times the same 30 MB, each but the first as a prefix of the one before."""
+    table = pa.table({"de": ["a" * 30 * MIB] * 40, "en": ["b"] * 40})
+    encodings = {"de": "DELTA_BYTE_ARRAY", "en": "PLAIN"}
+    parquet.write_table(
+        table, path, compression="zstd", use_dictionary=False, column_encoding=encodings
+    )
+
+
+def folder(write, name):
+    """Return a function that writes a folder with one file."""
+
+    def write_folder(path):
+        path.mkdir()
+        write(path / name)
+
+    return write_folder
+
+
 def packed(begin, unit, count=17 * MIB):
     def write(path):
         with gzip.open(path, "wb", 1) as file:
@@ -111,7 +130,9 @@ def text(content):
 
 BOMBS = {
     "shared.parquet": ("pairs", table(shared), "longer than 64 KiB"),
-    "long.parquet": ("pairs", table(lambda: pa.array(["a" * 300 * MIB])), "which no text does"),
+    "long.parquet": ("pairs", table(lambda: pa.array(["a" * 300 * MIB])), "1 GB of memory"),
+    "prefixes.parquet": ("pairs", prefixes, "more than 1 GB of memory"),
+    "line": ("pairs", folder(packed(b'{"de": "', b"a" * MIB), "a.json.gz"), "longer than 1 MiB"),
     "nested.parquet": ("pairs", table(lambda: pa.array(["a" * MIB] * 50), True), "than 64 KiB"),
     "lists.parquet": ("pairs", table(lambda: pa.array([["a"]])), "holds no text in de and en"),
     "line.jsonl.gz": ("pairs", packed(b'{"de": "', b"a" * MIB), "longer than 1 MiB"),

@@ -21,7 +21,7 @@ from vanilla_transformer.visualization import attention_weights
 
 
 def pairs(path):
-    list(read_pairs(path, source_language="de", target_language="en", strict=True))
+    list(read_pairs(str(path), source_language="de", target_language="en", strict=True))
 
 
 def picture(path):

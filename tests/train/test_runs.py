@@ -16,6 +16,7 @@ import huggingface_hub
 import pytest
 import torch
 from command_line import error_of
+from datasets.exceptions import DatasetGenerationError
 from full_disk import largest_file
 from safetensors.torch import load_file
 from tiny_runs import WORDS, tiny_recipe, write_pairs
@@ -24,7 +25,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
-from vanilla_transformer.recipes.data import TextPairs
+from vanilla_transformer.recipes.data import TextPairs, training_pairs
 from vanilla_transformer.recipes.recipe import load_recipe, train_command
 from vanilla_transformer.storage.run_files import HOLDER
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
@@ -650,6 +651,17 @@ def test_every_start_of_a_run_loads_the_recorded_revision(tmp_path, monkeypatch,
     assert hub.fetched[-1] == ("someone/pairs", "test", "0ld", streaming)
     run_recipe(load_recipe(path), tmp_path / "fresh")
     assert hub.fetched[-1][:3] == ("someone/pairs", "validation", "n3w")
+
+
+def test_a_data_set_that_cannot_be_generated_names_the_cause(tmp_path, monkeypatch):
+    def load_dataset(*args, **options):
+        reason = "An error occurred while generating the dataset"
+        raise DatasetGenerationError(reason) from ValueError("the columns do not match")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    path = tiny_recipe(tmp_path, train_file="null", dataset="someone/pairs")
+    with pytest.raises(RequestError, match=r"cannot be loaded \(the columns do not match\); give "):
+        training_pairs(load_recipe(str(path)))
 
 
 @pytest.mark.parametrize("message", ['Unknown split "x".', "Bad split: x. Available splits: []"])

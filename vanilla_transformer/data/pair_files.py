@@ -13,7 +13,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
@@ -23,6 +23,7 @@ from ..storage.reading import (
     IS_NO_TEXT,
     damage_naming,
     errors_naming,
+    in_bounded_memory,
     open_content,
     printable,
     read_lines,
@@ -43,15 +44,14 @@ from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import draw_table, read_table
 
 if TYPE_CHECKING:
-    import pyarrow.parquet
+    import pyarrow
     from datasets import Dataset, IterableDataset
 
     # A path, two paths, a Hub name, a data set, or pairs.
     PairSource: TypeAlias = str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable
 
 _ROWS = 1000
-_UNPACKED_BYTES = 2**28  # of a row group of parquet, unless its texts are packed as texts are
-_MOST_PACKED = 20  # a text takes a third to a tenth of its bytes
+_BUFFER_BYTES = 2**20  # of a column of parquet, which is otherwise read whole
 _HEAD = 4096  # bytes that tell what a file holds
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # Of names that mean a file, whether or not it is there.
@@ -189,7 +189,8 @@ def read_pairs(
     Lines that cannot be a pair (invalid JSON, a missing language or column, an empty or non-string
     side, invalid UTF-8, a side of more than 64 KiB, a line or row of more than 1 MiB) are skipped,
     counted and reported with their number, or refused with `strict`. Text is not changed; only the
-    end of a line (LF or CRLF) and a byte order mark are removed.
+    end of a line (LF or CRLF) and a byte order mark are removed. No file takes more than 1 GB of
+    memory, parquet on Linux only; what `datasets` loads from the Hub may.
 
     Without `source_column` and `target_column`, the columns or keys are those named after the two
     languages (codes or names, also among other words), or else source and target; then the
@@ -203,7 +204,8 @@ def read_pairs(
               table, whose separator and quoting are told by its first rows; parquet; WMT's .xml of
               2021 or later; a translation memory (.tmx); OPUS' .zip in Moses format;
             - a tuple of two text files with one sentence per line, or two of WMT's .sgm files;
-            - the name of a data set on the Hub, or a folder that `datasets.load_dataset` reads;
+            - the name of a data set on the Hub, or a folder of such files, whose splits `datasets`
+              finds;
             - a `datasets` data set with a column `translation` or one column per side;
             - an iterable of pairs, whose first two entries are source and target.
         source_language: key of the source sentence; unused for text files and for pairs.
@@ -233,8 +235,14 @@ def read_pairs(
         if kind == "pairs":
             return _read_rows(known, lambda pair: checked_pair(*_two_sides(pair)), "pair", skip)
         dataset = known
+        if kind == "hub" and Path(known).is_dir():
+            paths = _files_of_split(Path(known), split, config)
+            return chain.from_iterable(_read_file(path, columns, skip) for path in paths)
         if kind == "hub":
-            dataset = _load(os.fspath(known), split, config, revision, streaming=streaming)
+            from datasets import load_dataset
+
+            options: dict[str, Any] = {"split": split, "revision": revision}
+            dataset = load_dataset(os.fspath(known), config, streaming=streaming, **options)
         return _read_rows(_dataset_rows(dataset, columns), lambda row: row[1](row[0]), "row", skip)
 
     kind = kind_of(source)
@@ -242,26 +250,18 @@ def read_pairs(
     return PairReader(read=read, strict=strict, name=_name_of(source, kind))
 
 
-def _load(
-    name: str, split: str, config: str | None, revision: str | None, *, streaming: bool
-) -> Dataset | IterableDataset:
-    """Load a data set of the Hub, or the files of a folder."""
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetGenerationError
+def _files_of_split(folder: Path, split: str, config: str | None) -> list[Path]:
+    """Return the files of a folder, or those that `datasets` finds for a split of it."""
+    if split == "all":  # otherwise names such as `test` or `dev` in the names of files decide
+        return [folder / path for path in files_below(folder) if _SUFFIX.search(path.name)]
+    from datasets import load_dataset_builder
 
-    options: dict[str, Any] = {"split": split, "revision": revision}
-    if split == "all" and Path(name).is_dir():
-        # Otherwise names such as `test` or `dev` in the names of files decide.
-        options["split"] = "train"
-        options["data_files"] = [path.as_posix() for path in files_below(name)]
-    try:
-        return load_dataset(name, config, streaming=streaming, **options)
-    except DatasetGenerationError as error:
-        reason = reason_of(error.__cause__ or error)
+    files = load_dataset_builder(str(folder), config).config.data_files or {}
+    if split not in files:
         raise RequestError(
-            f"{name} cannot be read as a data set ({reason}); all its files need the same "
-            "columns, with names, or give a file with pairs."
-        ) from error
+            f"Unknown split {split!r} of {folder}; there are {', '.join(map(str, files))}."
+        )
+    return [*map(Path, files[split])]
 
 
 def files_below(folder: str | os.PathLike[str]) -> list[Path]:
@@ -376,7 +376,7 @@ def _read_file(path: Path, columns: _Columns, skip: Skip) -> Iterator[tuple[str,
     head = _head(path)
     markup = markup_of(head)
     if head.startswith(_PARQUET):
-        rows = _parquet_rows(path, columns)
+        rows = chain.from_iterable(in_bounded_memory(_parquet_batches(path, columns)))
         yield from _read_rows(rows, lambda row: row[1](row[0]), f"{path}: row", skip)
     elif head.startswith(_ZIP):
         yield from _read_zip(path, columns.languages, skip)
@@ -510,39 +510,31 @@ def _paired(
         )
 
 
-def _parquet_rows(path: Path, columns: _Columns) -> Iterator[tuple[dict, _PairOf]]:
+def _parquet_batches(path: Path, columns: _Columns) -> Iterator[list[tuple[dict, _PairOf]]]:
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
     with path.open("rb") as file:
         try:
-            metadata = ParquetFile(file).metadata
-            wanted, columns = columns.among(metadata.schema.to_arrow_schema().names, str(path))
-            texts = [
-                place
-                for place, leaf in enumerate(metadata.schema)
+            table = ParquetFile(file, buffer_size=_BUFFER_BYTES)
+            wanted, columns = columns.among(table.schema_arrow.names, str(path))
+            names = [
+                leaf.path
+                for leaf in table.schema
                 if (leaf.path in wanted or leaf.path.split(".")[0] in wanted)
                 and (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
             ]
-            if not texts:
+            if not names:
                 raise RequestError(f"{path} holds no text in {' and '.join(wanted)}.")
-            names = [metadata.schema.column(place).path for place in texts]
-            # As dictionaries, so that a value that many rows share is in memory once.
-            table = ParquetFile(file, read_dictionary=names)
             pair_of = _pair_of_row(columns)
-            for group in range(metadata.num_row_groups):
-                parts = [metadata.row_group(group).column(place) for place in texts]
-                unpacked = sum(part.total_uncompressed_size for part in parts)
-                packed = sum(part.total_compressed_size for part in parts)
-                if unpacked > max(_UNPACKED_BYTES, _MOST_PACKED * packed):
-                    raise RequestError(
-                        f"{path} unpacks {packed:,} to {unpacked:,} bytes in a row group, which no "
-                        "text does; write its pairs as JSON Lines."
-                    )
-                for batch in table.iter_batches(_ROWS, row_groups=[group], columns=names):
-                    cut = [_cut(column) for column in batch.columns]
-                    for row in pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist():
-                        yield row, pair_of
+            for batch in table.iter_batches(_ROWS, columns=names):
+                cut = [_cut(column) for column in batch.columns]
+                rows = pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist()
+                yield [(row, pair_of) for row in rows]
+        except MemoryError as error:
+            raise RequestError(
+                f"{path} takes more than 1 GB of memory to read; write its pairs as JSON Lines."
+            ) from error
         except (pa.ArrowException, OSError) as error:
             raise RequestError(
                 f"{path} is not a whole parquet file ({reason_of(error)}); fetch it again."

@@ -166,6 +166,7 @@ def _hub_revision(dataset: str, revision: str | None) -> str | None:
 def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     """Load the pairs of a split: from its file or, without a training file, CLDR or the Hub."""
     from datasets import concatenate_datasets
+    from datasets.exceptions import DatasetGenerationError
 
     from ..data.dataset import load_pairs, mark_corpus
     from ..data.pair_files import kind_of
@@ -202,14 +203,15 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
             streaming=recipe.streaming,
             **options,
         )
-    except RequestError:  # it says what to do
-        raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, DatasetGenerationError) as error:
         # Downloaded and streamed data sets say this differently.
         if split != "train" and re.match("Unknown split|Bad split", str(error)):
             return None
+        if isinstance(error, RequestError):  # it says what to do
+            raise
+        told = error.__cause__ if isinstance(error, DatasetGenerationError) else error
         raise RequestError(
-            f"The data set {recipe.dataset} cannot be loaded ({error}); give files with "
+            f"The data set {recipe.dataset} cannot be loaded ({told}); give files with "
             "--train-file, --validation-file and --test-file."
         ) from error
 

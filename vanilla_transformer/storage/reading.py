@@ -13,6 +13,8 @@ import json
 import lzma
 import os
 import re
+import sys
+import threading
 import unicodedata
 import zlib
 from collections import Counter
@@ -49,6 +51,7 @@ _CHUNK = 2**16
 _XZ_BYTES = 2**28  # of the dictionary; `xz -9` needs a quarter
 IS_NO_TEXT = "is UTF-16 or binary; save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8."
 LINE_BYTES = 2**20  # of a text: a longer line is neither a sentence nor a pair
+_READING = threading.Lock()  # the limit on memory is the whole process's
 # First bytes of packed files, and what unpacks them.
 _UNPACKERS: dict[bytes, Any] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
@@ -296,6 +299,35 @@ def errors_naming(path: str | os.PathLike) -> Iterator[None]:
             raise
         reason = error.strerror or " ".join(str(error).split())
         raise OSError(error.errno, reason, os.fspath(path)) from error
+
+
+def in_bounded_memory(batches: Iterator[_Content]) -> Iterator[_Content]:
+    """Take each batch in at most 1 GB more memory than before; only Linux has such a limit.
+
+    Raises:
+        MemoryError: a batch takes more. Files of other programs can say much in few bytes, in more
+            ways than checks could list.
+    """
+    if sys.platform != "linux":
+        yield from batches
+        return
+    import resource
+
+    batch: _Content | None
+    while True:
+        with _READING:
+            soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            size, *_, data, _ = map(int, Path("/proc/self/statm").read_text().split())
+            most = (data or size) * resource.getpagesize() + 2**30  # gVisor does not say `data`
+            lower = most if soft == resource.RLIM_INFINITY else min(soft, most)
+            resource.setrlimit(resource.RLIMIT_DATA, (lower, hard))
+            try:
+                batch = next(batches, None)
+            finally:
+                resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        if batch is None:
+            return
+        yield batch
 
 
 def own_file(path: Path) -> Path:
