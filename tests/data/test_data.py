@@ -337,6 +337,21 @@ def test_batches_encoded_in_parallel_keep_their_order(load, tokenize, tokenizer,
     assert tokens["input_ids"][:] == tokenizer([source for source, _ in PAIRS])["input_ids"]
 
 
+def test_long_pairs_are_taken_in_smaller_blocks(load, tokenize, tokenizer, monkeypatch, tmp_path):
+    pairs = load([*PAIRS[:500], PAIRS[3]])
+    cleaned = pairs_of(clean_pairs(pairs, cache_dir=tmp_path / "whole"))
+    monkeypatch.setattr(data, "_BLOCK_BYTES", 10_000)
+    blocks = [table.to_pylist() for table in data.text_blocks(pairs)]
+    assert len(blocks) > 1
+    assert list(itertools.chain(*blocks)) == pairs.to_list()
+    for block in blocks:
+        assert sum(len(side) for row in block for side in row.values()) < 10_000
+    assert pairs_of(clean_pairs(pairs, cache_dir=tmp_path / "sliced")) == cleaned
+    assert tokenize(pairs)["input_ids"][:] == tokenizer(pairs["source"][:])["input_ids"]
+    monkeypatch.setattr(data, "_BLOCK_BYTES", 1)
+    assert all(len(table) == 1 for table in data.text_blocks(pairs))
+
+
 def test_a_stateful_tokenizer_is_called_by_one_thread_at_a_time(
     load, tokenize, tokenizer, monkeypatch
 ):

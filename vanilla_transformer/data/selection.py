@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import RequestError
 from ..ranges import COUNT
 from .cache import cached
-from .dataset import BLOCK, reading_report, text_blocks
+from .dataset import reading_report, text_blocks
 
 if TYPE_CHECKING:
     import pyarrow
@@ -209,9 +209,10 @@ def _chosen(dataset: Dataset, chosen: np.ndarray) -> Iterator[pyarrow.Table]:
     """Yield the pairs where `chosen` (N,) is true, in their order."""
     import pyarrow as pa
 
-    blocks = text_blocks(dataset, with_corpus=True)
-    for start, table in zip(range(0, len(dataset), BLOCK), blocks, strict=True):
-        yield table.filter(pa.array(chosen[start : start + BLOCK])).combine_chunks()
+    start = 0
+    for table in text_blocks(dataset, with_corpus=True):
+        yield table.filter(pa.array(chosen[start : start + len(table)])).combine_chunks()
+        start += len(table)
 
 
 def _hashes_and_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
