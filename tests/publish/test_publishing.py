@@ -198,6 +198,22 @@ def test_metrics_of_another_model_are_rejected(run, tmp_path, quick_publishing, 
     assert not [fact for fact in run_facts if fact in card]
 
 
+@pytest.mark.parametrize("name", ["curves.png", "history.tsv"])
+def test_curves_and_history_of_another_training_are_rejected(copied, tmp_path, capsys, name):
+    (copied / name).write_bytes(b"of the training")
+    metrics = json.loads((copied / "metrics.json").read_text())
+    metrics["report_files"] = {name: sha256(copied / name)}
+    (copied / "metrics.json").write_text(json.dumps(metrics))
+    (copied / name).write_bytes(b"of another")
+    assert f"{copied / name} changed after the training" in error_of(capsys, *request(copied))
+    stock = export_marian(copied, tmp_path / "stock")
+    line = error_of(capsys, *request(stock, "--run", copied))
+    assert f"{copied / name} changed after the training" in line
+    (copied / name).unlink()
+    publish(copied, "u/n", license="mit", card_dir=tmp_path / "card")
+    assert not (tmp_path / "card" / name).exists()
+
+
 def test_weights_that_changed_after_they_were_scored_are_rejected(copied, quick_publishing, capsys):
     path, weights = copied / "metrics.json", copied / "model.safetensors"
     metrics = json.loads(path.read_text())

@@ -831,6 +831,19 @@ def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplo
         run_recipe(recipe, run)
 
 
+def test_a_complete_run_says_which_of_its_other_files_changed(copied, caplog):
+    recipe, run, metrics = copied
+    assert run_recipe(recipe, run) == metrics
+    assert "changed" not in caplog.text
+    (run / "hypotheses.test.txt").write_text("cut")
+    (run / "history.tsv").unlink()
+    (run / "samples.md").write_text("cut")  # written again
+    assert run_recipe(recipe, run) == metrics
+    said = f"history.tsv, hypotheses.test.txt of {run} changed after that or is gone."
+    assert said in caplog.messages
+    assert "cut" not in (run / "samples.md").read_text()
+
+
 def test_model_changed_after_its_run_is_rejected_and_not_replaced(copied, monkeypatch):
     recipe, run, metrics = copied
     monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)

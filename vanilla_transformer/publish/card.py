@@ -108,6 +108,7 @@ def card_facts(
     # A card shows a few samples; the others, and the files, stay with the run.
     metrics.pop("samples", None)
     metrics.pop(MODEL_FILES, None)
+    metrics.pop("report_files", None)
     metrics.pop("hypotheses", None)
     metrics.pop("warnings", None)
     return metrics

@@ -133,9 +133,13 @@ def publish(
         folder = temporary / repo_id.rpartition("/")[2]
         _stage_model(source, folder, with_code=with_code)
         _try_out(model, tokenizer, folder, facts, run=metrics_run)
+        changed = changed_since_scored(metrics_run or source, "report_files")
         for name in (CURVES, HISTORY):  # the picture, and the figures to draw it from again
-            if ((metrics_run or source) / name).is_file():
-                shutil.copyfile(own_file((metrics_run or source) / name), folder / name)
+            path = (metrics_run or source) / name
+            if path.is_file() and name in changed:
+                raise RequestError(f"{path} changed after the training; restore or delete it.")
+            if path.is_file():
+                shutil.copyfile(own_file(path), folder / name)
         facts["published"]["curves"] = (folder / CURVES).is_file()
         if with_code and not push and output is None:
             facts["published"]["form"] = NATIVE  # the code is not in the directory that it names

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from ..errors import RequestError, quoted
 from .reading import read_json, sha256
@@ -28,9 +28,10 @@ _PROVENANCE = frozenset(
 
 
 class _Scored(TypedDict, total=False):
-    """The part of metrics.json that says which model was scored."""
+    """The part of metrics.json that says which model was scored, and what the run wrote of it."""
 
     model_files: dict[str, str]
+    report_files: dict[str, str]
 
 
 def differences(before: Identity, now: Identity) -> list[str]:
@@ -101,14 +102,16 @@ def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
     return [name for name, digest in recorded.items() if now.get(name) != digest]
 
 
-def changed_since_scored(directory: Path) -> list[str]:
-    """Return the model files of a run that are not those that its metrics were measured on.
+def changed_since_scored(
+    directory: Path, record: Literal["model_files", "report_files"] = MODEL_FILES
+) -> list[str]:
+    """Return the files of a run that are not those of which its metrics have a record.
 
     Without metrics of a run there is nothing to compare with.
     """
     path = directory / METRICS
     scored = read_json(path, _Scored) if path.is_file() else {}
-    return changed_files(directory, scored[MODEL_FILES]) if MODEL_FILES in scored else []
+    return changed_files(directory, scored[record]) if record in scored else []
 
 
 def warn_of_changed_model(directory: Path) -> None:

@@ -96,8 +96,8 @@ def without_texts(result: TestTexts) -> TestTexts:
     return scores
 
 
-def write_history(log_history: Sequence[Mapping[str, Any]], run: Path) -> None:
-    """Write a trainer's log as a table: a row for each update, a column for each name."""
+def write_history(log_history: Sequence[Mapping[str, Any]], run: Path) -> str:
+    """Write a trainer's log as a table, a row for each update; return the name of the file."""
     rows: dict[int, dict[str, float]] = {}
     for entry in log_history:
         rows.setdefault(int(entry["step"]), {}).update(entry)
@@ -107,6 +107,7 @@ def write_history(log_history: Sequence[Mapping[str, Any]], run: Path) -> None:
         [f"{row[name]:.10g}" if name in row else "" for name in names] for row in rows.values()
     ]
     write_text(run / HISTORY, "".join("\t".join(line) + "\n" for line in [names, *lines]))
+    return HISTORY
 
 
 def write_hypotheses(run: Path, results: Mapping[str, TestTexts]) -> dict[str, str]:

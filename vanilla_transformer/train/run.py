@@ -464,7 +464,7 @@ def _finish(
     log_history = state.log_history
     if chosen is None and len(averaged) > 1:
         _warn_of_poor_mean(recipe, _step(averaged[0]), log_history, results)
-    write_history(log_history, run)
+    history = write_history(log_history, run)
     with _picture(CURVES):
         save_figure(plot_training_curves(log_history), run / CURVES)
     samples = choose_samples(results, recipe.num_samples)
@@ -472,6 +472,7 @@ def _finish(
         write_samples(run, samples)
         with _picture(ATTENTION):
             _draw_attention(model, tokenizer, run, results)
+    hypotheses = write_hypotheses(run, results)
     metrics = {
         "scores": {name: without_texts(result) for name, result in results.items()},
         **training_facts(model, tokenizer, args, Progress.load(final)),
@@ -483,8 +484,9 @@ def _finish(
         "data": {**data.counts, **data.identity},
         "recipe": dataclasses.asdict(recipe),
         "samples": samples,
-        "hypotheses": write_hypotheses(run, results),
+        "hypotheses": hypotheses,
         MODEL_FILES: digests(run, MODEL),
+        "report_files": digests(run, (history, CURVES, ATTENTION, *hypotheses.values())),
         **({"warnings": warnings} if warnings else {}),
     }
     write_json(run / METRICS, metrics)

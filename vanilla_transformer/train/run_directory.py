@@ -20,7 +20,7 @@ from ..recipes.data import data_identity
 from ..recipes.options import CHANGEABLE
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
-from ..storage.identity import changed_files, differences
+from ..storage.identity import changed_files, changed_since_scored, differences
 from ..storage.metrics import Data, Metrics, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import CHECKPOINTS, DATA, HOLDER, LOCK, METRICS, MODEL_FILES, RECIPE
@@ -123,6 +123,8 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
         return None
     changed = changed_files(run, metrics.get(MODEL_FILES, {}))
     if not changed:
+        if reports := changed_since_scored(run, "report_files"):
+            logger.warning("%s of %s changed after that or is gone.", ", ".join(reports), run)
         return metrics
     there = [name for name in changed if (run / name).exists()]
     if there or last_whole_checkpoint(run / CHECKPOINTS) is None:
