@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from ..errors import RequestError
 from ..storage.reading import LINE_BYTES
 
+_Row = TypeVar("_Row")
 TEXT_BYTES = 2**16  # most for one side of a pair: some ten thousand words
 
 
@@ -41,6 +43,17 @@ def decoded(line: bytes) -> str:
     if "\0" in text:
         raise EncodingError("a NUL among the characters of the line")
     return text
+
+
+def read_rows(
+    rows: Iterable[_Row], pair_of: Callable[[_Row], tuple[str, str]], place: str, skip: Skip
+) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of rows; `place` and a row's number from 1 say where one that is none was."""
+    for number, row in enumerate(rows, start=1):
+        try:
+            yield pair_of(row)
+        except MalformedError as error:
+            skip(f"{place}{number}", error)
 
 
 def checked_pair(source: object, target: object) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from ..errors import RequestError
 from ..storage.reading import reason_of
-from .checked_pairs import MalformedError, Skip, checked_pair
+from .checked_pairs import MalformedError, Skip, checked_pair, read_rows
 from .language_names import language_of
 
 if TYPE_CHECKING:
@@ -93,11 +93,9 @@ def wmt_pairs(
     reference = next((name for name in sorted(fields) if name.startswith("ref")), None)
     if reference is None:
         raise RequestError(f"{path} has sources without references; pairs need both.")
-    for number, sides in enumerate(zip(fields["src"], fields[reference], strict=True), start=1):
-        try:
-            yield checked_pair(*(sides if told == wanted else sides[::-1]))
-        except MalformedError as error:
-            skip(f"{path}: segment {number}", error)
+    order = 1 if told == wanted else -1
+    rows = zip(fields["src"], fields[reference], strict=True)
+    yield from read_rows(rows, lambda row: checked_pair(*row[::order]), f"{path}: segment ", skip)
 
 
 def tmx_pairs(

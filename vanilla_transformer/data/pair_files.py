@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from ..errors import RequestError
@@ -37,6 +37,7 @@ from .checked_pairs import (
     Skip,
     checked_pair,
     decoded,
+    read_rows,
 )
 from .columns import named_by_word, named_sides
 from .language_names import language_of
@@ -69,7 +70,6 @@ _WRAPPED = (b"{}", b"[]", b'""')  # around each line of a file that holds no pla
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
-_Row = TypeVar("_Row")
 _PairOf: TypeAlias = Callable[[object], tuple[str, str]]  # finds the sides of a record
 
 
@@ -233,7 +233,7 @@ def read_pairs(
         if kind == "parallel":
             return _read_parallel(*map(Path, known), languages=columns.languages, skip=skip)
         if kind == "pairs":
-            return _read_rows(known, lambda pair: checked_pair(*_two_sides(pair)), "pair", skip)
+            return read_rows(known, lambda pair: checked_pair(*_two_sides(pair)), "pair ", skip)
         dataset = known
         if kind == "hub" and Path(known).is_dir():
             paths = _files_of_split(Path(known), split, config)
@@ -243,7 +243,7 @@ def read_pairs(
 
             options: dict[str, Any] = {"split": split, "revision": revision}
             dataset = load_dataset(os.fspath(known), config, streaming=streaming, **options)
-        return _read_rows(_dataset_rows(dataset, columns), lambda row: row[1](row[0]), "row", skip)
+        return read_rows(_dataset_rows(dataset, columns), lambda row: row[1](row[0]), "row ", skip)
 
     kind = kind_of(source)
     known: Any = source  # of that kind
@@ -377,7 +377,7 @@ def _read_file(path: Path, columns: _Columns, skip: Skip) -> Iterator[tuple[str,
     markup = markup_of(head)
     if head.startswith(_PARQUET):
         rows = chain.from_iterable(in_bounded_memory(_parquet_batches(path, columns)))
-        yield from _read_rows(rows, lambda row: row[1](row[0]), f"{path}: row", skip)
+        yield from read_rows(rows, lambda row: row[1](row[0]), f"{path}: row ", skip)
     elif head.startswith(_ZIP):
         yield from _read_zip(path, columns.languages, skip)
     elif markup in ("tmx", "wmt"):
@@ -389,7 +389,13 @@ def _read_file(path: Path, columns: _Columns, skip: Skip) -> Iterator[tuple[str,
     elif _is_table(path, head):
         yield from read_table(path, _lines(path), columns.languages, columns.given, skip)
     else:
-        yield from _read_json_lines(path, columns, skip)
+        if head.lstrip(_BLANKS).startswith(b"["):
+            raise RequestError(
+                f"{path} holds a JSON array; one object per line is needed: "
+                f"jq -c '.[]' {path} > pairs.jsonl."
+            )
+        pair_of = _pair_of_row(columns)
+        yield from read_rows(_lines(path), lambda line: pair_of(_parsed(line)), f"{path}:", skip)
 
 
 def first_rows(source: PairSource) -> str | None:
@@ -410,20 +416,6 @@ def _lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file without their ends, split at line feeds only."""
     with open_content(path) as file, errors_naming(path), damage_naming(path):
         yield from read_lines(file, str(path))
-
-
-def _read_json_lines(path: Path, columns: _Columns, skip: Skip) -> Iterator[tuple[str, str]]:
-    pair_of = _pair_of_row(columns)
-    for number, line in enumerate(_lines(path), start=1):
-        if number == 1 and line.lstrip().startswith(b"["):
-            raise RequestError(
-                f"{path} holds a JSON array; one object per line is needed: "
-                f"jq -c '.[]' {path} > pairs.jsonl."
-            )
-        try:
-            yield pair_of(_parsed(line))
-        except MalformedError as error:
-            skip(f"{path}:{number}", error)
 
 
 def _read_zip(path: Path, languages: tuple[str, str], skip: Skip) -> Iterator[tuple[str, str]]:
@@ -531,13 +523,10 @@ def _parquet_batches(path: Path, columns: _Columns) -> Iterator[list[tuple[dict,
                 cut = [_cut(column) for column in batch.columns]
                 rows = pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist()
                 yield [(row, pair_of) for row in rows]
-        except MemoryError as error:
+        except (pa.ArrowException, MemoryError, OSError) as error:
             raise RequestError(
-                f"{path} takes more than 1 GB of memory to read; write its pairs as JSON Lines."
-            ) from error
-        except (pa.ArrowException, OSError) as error:
-            raise RequestError(
-                f"{path} is not a whole parquet file ({reason_of(error)}); fetch it again."
+                f"{path} is not a whole parquet file, or needs more than 1 GB of memory "
+                f"({reason_of(error)}); fetch it again, or write its pairs as JSON Lines."
             ) from error
 
 
@@ -557,16 +546,6 @@ def _cut(column: pyarrow.Array) -> pyarrow.Array:
 
 
 # ---------------------------------------------------------------------------------- rows
-
-
-def _read_rows(
-    rows: Iterable[_Row], pair_of: Callable[[_Row], tuple[str, str]], unit: str, skip: Skip
-) -> Iterator[tuple[str, str]]:
-    for number, row in enumerate(rows, start=1):
-        try:
-            yield pair_of(row)
-        except MalformedError as error:
-            skip(f"{unit} {number}", error)
 
 
 def _dataset_rows(

@@ -308,26 +308,25 @@ def in_bounded_memory(batches: Iterator[_Content]) -> Iterator[_Content]:
         MemoryError: a batch takes more. Files of other programs can say much in few bytes, in more
             ways than checks could list.
     """
+    while (batch := _next_in_bounded_memory(batches)) is not None:
+        yield batch
+
+
+def _next_in_bounded_memory(batches: Iterator[_Content]) -> _Content | None:
     if sys.platform != "linux":
-        yield from batches
-        return
+        return next(batches, None)
     import resource
 
-    batch: _Content | None
-    while True:
-        with _READING:
-            soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            size, *_, data, _ = map(int, Path("/proc/self/statm").read_text().split())
-            most = (data or size) * resource.getpagesize() + 2**30  # gVisor does not say `data`
-            lower = most if soft == resource.RLIM_INFINITY else min(soft, most)
-            resource.setrlimit(resource.RLIMIT_DATA, (lower, hard))
-            try:
-                batch = next(batches, None)
-            finally:
-                resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-        if batch is None:
-            return
-        yield batch
+    with _READING:
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        size, *_, data, _ = map(int, Path("/proc/self/statm").read_text().split())
+        most = (data or size) * resource.getpagesize() + 2**30  # gVisor does not say `data`
+        lower = most if soft == resource.RLIM_INFINITY else min(soft, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (lower, hard))
+        try:
+            return next(batches, None)
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def own_file(path: Path) -> Path:
