@@ -403,7 +403,7 @@ def test_a_folder_without_data_or_without_a_split_gives_a_clear_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"No .*data files found in "):
         read(tmp_path)
     write(tmp_path / "train.jsonl", json_lines(PAIRS))
-    with pytest.raises(ValueError, match=r"Unknown split 'test' of .*; there are train\."):
+    with pytest.raises(ValueError, match=r"Unknown split 'test'; .* has train\."):
         read(tmp_path, split="test")
 
 

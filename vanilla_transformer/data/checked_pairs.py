@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any
 
 from ..errors import RequestError
 from ..storage.reading import LINE_BYTES
 
-_Row = TypeVar("_Row")
 TEXT_BYTES = 2**16  # most for one side of a pair: some ten thousand words
 
 
@@ -46,7 +45,7 @@ def decoded(line: bytes) -> str:
 
 
 def read_rows(
-    rows: Iterable[_Row], pair_of: Callable[[_Row], tuple[str, str]], place: str, skip: Skip
+    rows: Iterable[Any], pair_of: Callable[[Any], tuple[str, str]], place: str, skip: Skip
 ) -> Iterator[tuple[str, str]]:
     """Yield the pairs of rows; `place` and a row's number from 1 say where one that is none was."""
     for number, row in enumerate(rows, start=1):

@@ -90,10 +90,8 @@ def load_pairs(
         logger.warning("Skipped %d malformed lines: %s.", report["malformed"], examples)
     if kind_of(source) != "pairs":  # pairs in memory were named when they were read
         first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
-        languages = f"{source_language}-{target_language}"
-        read = (len(dataset), languages, reader.name)
+        read = (len(dataset), f"{source_language}-{target_language}", reader.name)
         logger.info("%d pairs (%s) from %s; the first: %s -> %s.", *read, *first)
-    logger.debug("They are cached in %s.", dataset.cache_files[0]["filename"])
     return dataset
 
 
@@ -241,7 +239,6 @@ def tokenize_pairs(
     logger.info("%d pairs tokenised; left out: %s.", report["rows"], _left_out(report))
     for unknown in report["unknown"]:
         logger.warning(unknown)
-    logger.debug("Their tokens are cached in %s.", tokens.cache_files[0]["filename"])
     return tokens
 
 

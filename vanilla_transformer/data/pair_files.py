@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     PairSource: TypeAlias = str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable
 
 _ROWS = 1000
-_BUFFER_BYTES = 2**20  # of a column of parquet, which is otherwise read whole
 _HEAD = 4096  # bytes that tell what a file holds
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # Of names that mean a file, whether or not it is there.
@@ -258,9 +257,7 @@ def _files_of_split(folder: Path, split: str, config: str | None) -> list[Path]:
 
     files = load_dataset_builder(str(folder), config).config.data_files or {}
     if split not in files:
-        raise RequestError(
-            f"Unknown split {split!r} of {folder}; there are {', '.join(map(str, files))}."
-        )
+        raise RequestError(f"Unknown split {split!r}; {folder} has {', '.join(map(str, files))}.")
     return [*map(Path, files[split])]
 
 
@@ -427,17 +424,15 @@ def _read_zip(path: Path, languages: tuple[str, str], skip: Skip) -> Iterator[tu
                 sides = [_member(path, names, language) for language in languages]
                 ways = {archive.getinfo(name).compress_type for name in sides}
                 if not ways <= {ZIP_STORED, ZIP_DEFLATED}:  # LZMA may ask for 4 GB
-                    raise RequestError(
-                        f"{path} is packed by a method that is not read; unpack it, and give two "
-                        "files, SOURCE,TARGET."
-                    )
+                    raise NotImplementedError("it is packed by another method than deflate")
                 with archive.open(sides[0]) as source, archive.open(sides[1]) as target:
                     names = [f"{path}/{name}" for name in sides]
                     lines = (read_lines(source, names[0]), read_lines(target, names[1]))
                     yield from _paired(*lines, names=names, skip=skip)
         except (BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
             raise RequestError(
-                f"{path} is not a whole zip file: {error}. Fetch it again."
+                f"{path} is not a whole zip file as it is read here: {error}. Fetch it again, or "
+                "unpack it, and give two files, SOURCE,TARGET."
             ) from error
 
 
@@ -508,7 +503,7 @@ def _parquet_batches(path: Path, columns: _Columns) -> Iterator[list[tuple[dict,
 
     with path.open("rb") as file:
         try:
-            table = ParquetFile(file, buffer_size=_BUFFER_BYTES)
+            table = ParquetFile(file, buffer_size=2**20)  # otherwise a column is read whole
             wanted, columns = columns.among(table.schema_arrow.names, str(path))
             names = [
                 leaf.path

@@ -209,10 +209,9 @@ def _chosen(dataset: Dataset, chosen: np.ndarray) -> Iterator[pyarrow.Table]:
     """Yield the pairs where `chosen` (N,) is true, in their order."""
     import pyarrow as pa
 
-    start = 0
     for table in text_blocks(dataset, with_corpus=True):
-        yield table.filter(pa.array(chosen[start : start + len(table)])).combine_chunks()
-        start += len(table)
+        yield table.filter(pa.array(chosen[: len(table)])).combine_chunks()
+        chosen = chosen[len(table) :]
 
 
 def _hashes_and_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 # Values or digests by name, in any depth.
 Identity: TypeAlias = Mapping[str, Any]
 
+_Record: TypeAlias = Literal["model_files", "report_files"]  # keys in metrics.json
 _DIGEST = re.compile("[0-9a-f]{16,64}")
 # Fields of config.json that say where a model comes from, or change no value that it computes.
 _PROVENANCE = frozenset(
@@ -102,9 +103,7 @@ def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
     return [name for name, digest in recorded.items() if now.get(name) != digest]
 
 
-def changed_since_scored(
-    directory: Path, record: Literal["model_files", "report_files"] = MODEL_FILES
-) -> list[str]:
+def changed_since_scored(directory: Path, record: _Record = MODEL_FILES) -> list[str]:
     """Return the files of a run that are not those of which its metrics have a record.
 
     Without metrics of a run there is nothing to compare with.

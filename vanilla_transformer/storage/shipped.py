@@ -35,11 +35,6 @@ def pretrained(name: str) -> str:
         name: `everyday-en-de` or `everyday-en-zh`.
 
     Raises:
-        ValueError: there is no such model.
+        KeyError: there is no such model.
     """
-    models = pretrained_models()
-    if name not in models:
-        raise RequestError(
-            f"No model {name!r} comes with the package; allowed: {', '.join(models)}."
-        )
-    return str(models[name])
+    return str(pretrained_models()[name])

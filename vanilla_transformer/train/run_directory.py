@@ -130,8 +130,7 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
     if there or last_whole_checkpoint(run / CHECKPOINTS) is None:
         raise RequestError(
             f"{run} is complete, but {' and '.join(there or changed)} in it changed after that or "
-            "is gone; put a copy back, or delete it to restore it from a whole checkpoint. Keep a "
-            "model of your own in another directory."
+            "is gone; put a copy back, or delete it to restore it from a whole checkpoint."
         )
     logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
     return None
