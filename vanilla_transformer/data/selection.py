@@ -68,9 +68,7 @@ def hold_out(
         raise RequestError(
             f"got {count} pairs to hold out for validation and as many for test, but only "
             f"{held_out} of {len(dataset)} pairs can be used for each: both texts of a pair must "
-            f"occur once and have at most {_LONGEST_HELD_OUT} bytes, and a pair must be left to "
-            "train on. Hold out fewer, remove duplicates, or give files of validation and test "
-            "pairs."
+            f"occur once and have at most {_LONGEST_HELD_OUT} bytes. Hold out fewer, or give files."
         )
     if held_out:
         logger.info("Held out %d pairs for validation and as many for test.", held_out)

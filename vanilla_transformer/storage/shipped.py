@@ -35,6 +35,11 @@ def pretrained(name: str) -> str:
         name: `everyday-en-de` or `everyday-en-zh`.
 
     Raises:
-        KeyError: there is no such model.
+        ValueError: there is no such model.
     """
-    return str(pretrained_models()[name])
+    models = pretrained_models()
+    if name not in models:
+        raise RequestError(
+            f"No model {name!r} comes with the package; allowed: {', '.join(models)}."
+        )
+    return str(models[name])
