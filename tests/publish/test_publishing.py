@@ -198,6 +198,7 @@ def test_metrics_of_another_model_are_rejected(run, tmp_path, quick_publishing, 
     assert not [fact for fact in run_facts if fact in card]
 
 
+@pytest.mark.usefixtures("quick_publishing")
 @pytest.mark.parametrize("name", ["curves.png", "history.tsv"])
 def test_curves_and_history_of_another_training_are_rejected(copied, tmp_path, capsys, name):
     (copied / name).write_bytes(b"of the training")
