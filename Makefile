@@ -15,13 +15,14 @@ unexport PYTHONPATH PYTHONHOME
 demo: $(STAMP)
 	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
 
-define SUITE
-$(1)/ruff check . && $(1)/ruff format --check . && $(1)/python -m mypy
-$(1)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu"
-endef
+LINT = $(1)/ruff check . && $(1)/ruff format --check . && $(1)/python -m mypy
+TESTS = $(1)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu"
 
 test: $(STAMP)
-	$(call SUITE,$(BIN))
+	$(call TESTS,$(BIN))
+
+lint: $(STAMP)
+	$(call LINT,$(BIN))
 
 # Tests with the newest release of every dependency, whatever pyproject.toml allows, in an environment
 # of its own. torch is that of constraints.txt, unless pip is told of PyTorch's index of CPU builds.
@@ -34,7 +35,8 @@ test-newest:
 	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager $(TORCH) \
 		$$($(NEWEST)/bin/python tests/dependencies.py)
 	$(NEWEST)/bin/python -m pip install --quiet --no-deps --editable .
-	$(call SUITE,$(NEWEST)/bin)
+	$(call LINT,$(NEWEST)/bin)
+	$(call TESTS,$(NEWEST)/bin)
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | sed "s/+cpu$$//" > $(NEWEST)/constraints.txt
 	@echo "Passed with the versions in $(NEWEST)/constraints.txt."
 
@@ -97,9 +99,6 @@ notebook: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[docs]"
 	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build
-
-lint: $(STAMP)
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
 
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is Python \
 	%d.%d; 3.11 or newer is needed: name one, such as PYTHON=python3.12." % sys.version_info[:2])'

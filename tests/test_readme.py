@@ -107,6 +107,7 @@ def test_every_block_is_run_by_a_test_or_its_named_runner():
         assert taken_from_here or all(option in text for option in options), name
 
 
+@pytest.mark.slow
 def test_commands_printed_after_training_can_be_pasted(reader):
     printed = (reader / "printed").read_text(encoding="utf-8")
     lines = printed.replace("\\\n", "").split("Next:\n")[1].splitlines()

@@ -236,7 +236,7 @@ def pieces(folder):
 
 
 @pytest.mark.usefixtures("own_cache", "quick_publishing")
-@pytest.mark.parametrize("make", [fsmt, pieces])
+@pytest.mark.parametrize("make", [pytest.param(fsmt, marks=pytest.mark.slow), pieces])
 def test_training_goes_on_from_a_model_with_two_vocabularies(make, tmp_path):
     make(tmp_path)
     first, run = tmp_path / "ours", tmp_path / "run"

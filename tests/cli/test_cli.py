@@ -289,6 +289,7 @@ def test_translate_uses_utf8_in_any_locale_and_answers_each_line(trained, tmp_pa
     assert errors == b""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_full_disk_behind_a_redirection_gives_one_line(trained, tmp_path):
     (tmp_path / "a.txt").write_text("ein Hund\n")

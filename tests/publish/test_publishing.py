@@ -91,6 +91,7 @@ def pictures(folder):
 # ---------------------------------------------------------------------------- what is pushed
 
 
+@pytest.mark.usefixtures("quick_publishing")
 def test_dry_run_lists_every_file_without_contacting_the_hub(run, tmp_path, monkeypatch, capsys):
     """The README's command, on another run."""
     readme = README

@@ -176,7 +176,9 @@ def test_a_folder_is_written_again_if_it_holds_only_what_was_written_there(tmp_p
             check_folder(taken, overwrite=True)
 
 
-@pytest.mark.parametrize("before", ["nothing", "an empty folder", "an older one"])
+@pytest.mark.parametrize(
+    "before", [pytest.param("nothing", marks=pytest.mark.slow), "an empty folder", "an older one"]
+)
 def test_a_write_that_is_killed_at_any_change_can_be_repeated(tmp_path, before):
     def write(output, text):
         with folder_written_aside(output) as aside:

@@ -236,6 +236,7 @@ def test_block_change_one_formula():
     assert torch.allclose(model(**inputs).logits, logits, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_attention_experiment_trains_other_formulas(tmp_path):
     rows, page = run_tiny(attention.AttentionKinds(), tmp_path, "--rows", "trained additive d_k=4")
     assert rows["trained additive d_k=4"]["perplexity"] > 1

@@ -233,6 +233,7 @@ def test_parser_fits_its_training_trees():
     assert counts["well_formed"] > 8
 
 
+@pytest.mark.slow
 def test_tiny_size_writes_all_rows(tmp_path):
     Parsing().main(["--size", "tiny", "--results", str(tmp_path)])
     rows = json.loads((tmp_path / "table_4.tiny.json").read_text(encoding="utf-8"))["rows"]
