@@ -552,7 +552,7 @@ REFUSED_FILES = [
     ("a.jsonl", b"a\tb\rc\td\r", "ends its lines with CR alone"),
     ("a.tsv", b"a\tb\n" * 9 + b"one\n" * 10, "10 lines of .*are malformed, and only 9 are pairs"),
     ("a.zst", b"\x28\xb5\x2f\xfd" + bytes(range(256)) * 9, "is UTF-16 or binary; .*Allowed are"),
-    ("a.parquet", b"PAR1 and no more", r"a\.parquet is not a whole parquet file, or .*fetch it"),
+    ("a.parquet", b"PAR1 and no more", r"a\.parquet is not a whole parquet file \(.*\); fetch it"),
 ]
 
 

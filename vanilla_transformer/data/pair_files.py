@@ -424,15 +424,17 @@ def _read_zip(path: Path, languages: tuple[str, str], skip: Skip) -> Iterator[tu
                 sides = [_member(path, names, language) for language in languages]
                 ways = {archive.getinfo(name).compress_type for name in sides}
                 if not ways <= {ZIP_STORED, ZIP_DEFLATED}:  # LZMA may ask for 4 GB
-                    raise NotImplementedError("it is packed by another method than deflate")
+                    raise RequestError(
+                        f"{path} is packed by another method than deflate; unpack it, and give two "
+                        "files, SOURCE,TARGET."
+                    )
                 with archive.open(sides[0]) as source, archive.open(sides[1]) as target:
                     names = [f"{path}/{name}" for name in sides]
                     lines = (read_lines(source, names[0]), read_lines(target, names[1]))
                     yield from _paired(*lines, names=names, skip=skip)
         except (BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
             raise RequestError(
-                f"{path} is not a whole zip file as it is read here: {error}. Fetch it again, or "
-                "unpack it, and give two files, SOURCE,TARGET."
+                f"{path} is not a whole zip file: {error}. Fetch it again."
             ) from error
 
 
@@ -518,10 +520,13 @@ def _parquet_batches(path: Path, columns: _Columns) -> Iterator[list[tuple[dict,
                 cut = [_cut(column) for column in batch.columns]
                 rows = pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist()
                 yield [(row, pair_of) for row in rows]
-        except (pa.ArrowException, MemoryError, OSError) as error:
+        except MemoryError as error:
             raise RequestError(
-                f"{path} is not a whole parquet file, or needs more than 1 GB of memory "
-                f"({reason_of(error)}); fetch it again, or write its pairs as JSON Lines."
+                f"{path} needs more than 1 GB of memory; write its pairs as JSON Lines."
+            ) from error
+        except (pa.ArrowException, OSError) as error:
+            raise RequestError(
+                f"{path} is not a whole parquet file ({reason_of(error)}); fetch it again."
             ) from error
 
 
