@@ -111,6 +111,15 @@ def test_flex_attention_equals_eager(variant):
         assert_close(model(**batch()).logits, eager)
 
 
+def test_flash_attention_is_refused():
+    """transformers leaves out queries of cross-attention where the source's mask has padding.
+
+    Its `_upad_input` has one mask for queries and keys, so a padded source changed the logits.
+    """
+    with pytest.raises(ValueError, match="does not support Flash Attention 2"):
+        tiny_model().set_attn_implementation("flash_attention_2")
+
+
 def test_a_tuple_in_training_holds_the_logits_in_their_place():
     model = tiny_model(dropout=0.0)
     inputs = batch() | {"labels": batch()["decoder_input_ids"]}

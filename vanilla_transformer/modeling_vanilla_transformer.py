@@ -301,7 +301,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _skip_keys_device_placement = ["cache", "past_key_values"]
-    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = True
+    _supports_sdpa = _supports_flex_attn = True  # flash attention misreads padded sources
     supports_gradient_checkpointing = _supports_attention_backend = _can_compile_fullgraph = True
 
     def _init_weights(self, module: nn.Module) -> None:
