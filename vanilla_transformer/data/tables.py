@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from ..errors import RequestError
 from ..storage.reading import LINE_BYTES
@@ -186,48 +186,32 @@ def _rows(
             except MalformedError as error:
                 skip(f"{name}:{number}", error)
         return
-    source = _RowLines(lines)
-    rows = csv.reader(source, delimiter=dialect.separator, strict=True)
+    ahead: deque[bytes] = deque()  # lines that a malformed row gave back
+    row: list[bytes] = []  # lines that csv.reader took for it
+
+    def reader() -> Iterator[list[str]]:
+        return csv.reader(texts(), delimiter=dialect.separator, strict=True)
+
+    def texts() -> Iterator[str]:
+        size = 0
+        while (line := ahead.popleft() if ahead else next(lines, None)) is not None:
+            size = size + len(line) if row else len(line)
+            row.append(line)
+            if size > LINE_BYTES:
+                raise MalformedError(f"the row is longer than {LINE_BYTES // 2**20} MiB")
+            yield decoded(line) + "\n"
+
+    rows = reader()
     while True:
-        source.begin_row()
+        row.clear()
         try:
-            row = next(rows)
-        except StopIteration:
-            return
+            cells = next(rows, None)
         except (MalformedError, csv.Error) as error:
             skip(f"{name}:{first}", error)
-            source.give_back()
-            first += 1
+            ahead.extendleft(reversed(row[1:]))
+            first, rows = first + 1, reader()  # a new one: its text may have ended within a row
             continue
-        yield Row(first, b"\n".join(source.row).decode(), row)
-        first += len(source.row)
-
-
-class _RowLines:
-    """Lines of text for `csv.reader`; those of a row, but its first, can be given back.
-
-    Unlike a generator, it goes on after its end, which may come within a row.
-    """
-
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        self.lines = lines
-        self.ahead: deque[bytes] = deque()  # lines that were given back
-        self.begin_row()
-
-    def begin_row(self) -> None:
-        self.row: list[bytes] = []
-        self.size = 0
-
-    def give_back(self) -> None:
-        self.ahead.extendleft(reversed(self.row[1:]))
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> str:
-        line = self.ahead.popleft() if self.ahead else next(self.lines)
-        self.row.append(line)
-        self.size += len(line)
-        if self.size > LINE_BYTES:
-            raise MalformedError(f"the row is longer than {LINE_BYTES // 2**20} MiB")
-        return decoded(line) + "\n"
+        if cells is None:
+            return
+        yield Row(first, b"\n".join(row).decode(), cells)
+        first += len(row)
