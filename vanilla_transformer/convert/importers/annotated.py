@@ -111,6 +111,3 @@ def _norm(piece: Piece) -> Piece:
 
 def _biased(scale: Tensor) -> Tensor:
     return scale * math.sqrt((scale.numel() - 1) / scale.numel())
-
-
-__all__ = ["EPSILON", "import_annotated"]

@@ -281,6 +281,3 @@ def _merges(path: Path) -> list[str]:
             )
         merges.append(" ".join(parts[:2]))
     return merges
-
-
-__all__ = ["import_fairseq", "read_dictionary"]

@@ -201,6 +201,3 @@ def _special_ids(settings: Mapping[str, Any], origin: Path) -> dict[str, int]:
 def _vocabularies(folder: Path) -> tuple[Path | None, Path | None]:
     source, target = (folder / f"{side}_vocab.txt" for side in ("src", "trg"))
     return (source, target) if source.is_file() or target.is_file() else (None, None)
-
-
-__all__ = ["import_joeynmt"]

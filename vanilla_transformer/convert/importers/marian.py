@@ -115,6 +115,3 @@ def _pieces(marian: MarianConfig, config: VanillaTransformerConfig) -> dict[str,
         pieces[_SOFTMAX] = Piece(softmax, reordered(1))
     scale = 1.0 if marian.scale_embedding else 1 / math.sqrt(config.d_model)
     return pieces | {key: Piece(names, reordered(1, scale)) for key, names in tables.items()}
-
-
-__all__ = ["import_marian"]

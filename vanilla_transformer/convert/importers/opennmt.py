@@ -158,6 +158,3 @@ def _special_ids(target: list[str], file: Path) -> dict[str, int]:
         )
     ids = {f"{role}_token_id": target.index(token) for role, token in _SPECIAL.items()}
     return {**ids, "decoder_start_token_id": ids["bos_token_id"]}
-
-
-__all__ = ["import_opennmt"]

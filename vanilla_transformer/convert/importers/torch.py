@@ -209,6 +209,3 @@ def _layer_pieces(
 def _third(number: int) -> Callable[[Tensor], Tensor]:
     """Return a function that takes Q, K or V from a matrix with the rows of all three."""
     return lambda rows: rows.chunk(3)[number]
-
-
-__all__ = ["import_torch"]
