@@ -16,7 +16,6 @@ from ..storage.extras import require
 from ..storage.metrics import TRANSLATION_MEASURES, KindScores, Scores, check_measures
 
 if TYPE_CHECKING:
-    from sacrebleu.metrics import BLEU
     from sacrebleu.metrics.base import Metric
 
 # One reference for each output, or several for each.
@@ -43,31 +42,19 @@ def bleu_tokenizer(language: str) -> str:
 @functools.cache
 def installed_bleu_tokenizer(language: str) -> str:
     """Return `bleu_tokenizer(language)`; if it is not installed, warn once and return "char"."""
-    name = bleu_tokenizer(language)
-    try:
-        bleu_metric(language, tokenize=name)
-    except ValueError as error:
-        logger.warning("%s Until then, BLEU is computed on characters.", error)
-        return "char"
-    return name
-
-
-def bleu_metric(target_language: str, *, tokenize: str | None = None) -> BLEU:
-    """Make sacreBLEU's BLEU for a target language.
-
-    Raises:
-        ValueError: The tokenizer is not installed.
-    """
-    require("Evaluation", "sacrebleu")
     from sacrebleu.metrics import BLEU
 
-    name = tokenize or installed_bleu_tokenizer(target_language)
+    name = bleu_tokenizer(language)
     try:
-        return BLEU(tokenize=name)
-    except RuntimeError as error:  # MeCab and its dictionaries are extras of sacreBLEU
-        raise RequestError(
-            f"BLEU's tokenizer {name!r} is not installed: pip install 'sacrebleu[{name[:2]}]'."
-        ) from error
+        BLEU(tokenize=name)
+    except RuntimeError:  # MeCab and its dictionaries are extras of sacreBLEU
+        logger.warning(
+            "BLEU's tokenizer %r is not installed: pip install 'sacrebleu[%s]'. Until then, BLEU "
+            "is computed on characters.",
+            *(name, name[:2]),
+        )
+        return "char"
+    return name
 
 
 def measure_metric(name: str, target_language: str) -> Metric:
@@ -78,11 +65,12 @@ def measure_metric(name: str, target_language: str) -> Metric:
     """
     check_measures([name])
     require("Evaluation", "sacrebleu")
-    if name == "bleu":
-        return bleu_metric(target_language)
-    from sacrebleu.metrics import CHRF
+    from sacrebleu.metrics import BLEU, CHRF
 
     from . import metrics
+
+    if name == "bleu":
+        return BLEU(tokenize=installed_bleu_tokenizer(target_language))
 
     derived = {
         "exact_match": metrics.ExactMatch,
