@@ -1,6 +1,5 @@
 """Collect the facts of a training for metrics.json, and write a run's files for readers."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..recipes.options import OPTIONS
 from ..recipes.recipe import Recipe
 from ..storage.atomic import keep_text, write_text
 from ..storage.environment import git_commit, hardware, versions
+from ..storage.identity import config_identity
 from ..storage.metrics import Sample, TestTexts, TrainingFacts
 from ..storage.reading import printable
 from ..storage.run_files import HISTORY, HYPOTHESES, SAMPLES
@@ -22,20 +23,6 @@ if TYPE_CHECKING:
 
     from .arguments import VanillaTransformerTrainingArguments
 
-# Model config fields that a recipe does not have.
-_MODEL = (
-    "vocab_size",
-    "decoder_vocab_size",
-    "d_k",
-    "d_v",
-    "activation_function",
-    "position_offset",
-    "final_norm",
-    "layer_norm_eps",
-    "tie_word_embeddings",
-    "share_encoder_decoder_embeddings",
-    "lm_head_bias",
-)
 _SAMPLE = ("source", "reference", "translation")
 _FEWEST_SAMPLES = 3  # as many as a model card shows
 
@@ -79,11 +66,15 @@ def config_beyond_recipe(config: "PreTrainedConfig", recipe: Recipe) -> dict[str
         config: the model's config.
         recipe: a recipe with `init_from`, which does not record the shape.
     """
-    paper, names = VanillaTransformerConfig(), [*_MODEL]
-    for field in dataclasses.fields(Recipe):
-        if getattr(recipe, field.name) is None:
-            names += field.metadata["config"]
-    values = {name: getattr(config, name) for name in names}
+    recorded = {
+        name
+        for option, field in OPTIONS.items()
+        if getattr(recipe, option) is not None
+        for name in field.metadata["config"]
+    }
+    paper, own = VanillaTransformerConfig(), VanillaTransformerConfig.__annotations__
+    names = [name for name in config_identity(own) if not name.endswith("_id")]
+    values = {name: getattr(config, name) for name in names if name not in recorded}
     return {name: value for name, value in values.items() if value != getattr(paper, name)}
 
 
