@@ -388,7 +388,7 @@ def test_failure_to_draw_a_picture_does_not_fail_the_run(unfinished, monkeypatch
     def crash(*args, **kwargs):
         raise MemoryError("a picture of 36,450 x 36,450 pixels")
 
-    for name in ("visualization.plot_attention", "train.run.plot_training_curves"):
+    for name in ("train.run.plot_attention", "train.run.plot_training_curves"):
         monkeypatch.setattr(f"vanilla_transformer.{name}", crash)
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
     for name in ("curves.png", "attention.png"):

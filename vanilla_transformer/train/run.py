@@ -24,13 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import (
-    GenerationConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainerState,
-    set_seed,
-)
+from transformers import GenerationConfig, PreTrainedTokenizerBase, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
@@ -60,7 +54,7 @@ from ..storage.saved_model import (
     load_saved_tokenizer,
 )
 from ..target_tokenizer import hold_target_tokenizer, target_ids
-from ..visualization import save_figure
+from ..visualization import attention_weights, plot_attention, save_figure
 from .arguments import share_of_update
 from .averaging import average_checkpoints
 from .back_translation import back_translated
@@ -471,7 +465,10 @@ def _finish(
     if results:
         write_samples(run, samples)
         with _picture(ATTENTION):
-            _draw_attention(model, tokenizer, run, results)
+            last = list(results.values())[-1]
+            target = last["hypotheses"][0] or last["references"][0]
+            attention = attention_weights(model, tokenizer, last["sources"][0], target)
+            save_figure(plot_attention(attention), run / ATTENTION)
     hypotheses = write_hypotheses(run, results)
     metrics = {
         "scores": {name: without_texts(result) for name, result in results.items()},
@@ -575,19 +572,3 @@ def _picture(name: str) -> Iterator[None]:
         unforeseen = not isinstance(error, RequestError)
         message = "%s could not be drawn (%s); the run continues without it."
         logger.warning(message, name, error, exc_info=unforeseen)
-
-
-def _draw_attention(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    run: Path,
-    results: Mapping[str, TestTexts],
-) -> None:
-    """Draw the decoder's attention to the source in the first sample."""
-    from ..visualization import attention_weights, plot_attention
-
-    result = list(results.values())[-1]
-    attention = attention_weights(
-        model, tokenizer, result["sources"][0], result["hypotheses"][0] or result["references"][0]
-    )
-    save_figure(plot_attention(attention, kind="cross"), run / ATTENTION)
