@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import RequestError
-from ..storage.atomic import write_json
+from ..storage.atomic import temporary_folder, write_json
 from ..storage.reading import errors_naming, read_json, sha256
 
 if TYPE_CHECKING:
@@ -49,14 +49,10 @@ def cached(
     root = Path(cache_dir or Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer"))
     root.mkdir(parents=True, exist_ok=True)
     folder = _folder(root, name, [_CACHE_VERSION, key])
-    # Only one process writes; the next one removes what a killed one left behind.
     with FileLock(f"{folder}.lock"):
         opened = None if key is None else _opened(folder)
         if opened is None:
-            aside = folder.with_suffix(".incomplete")
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir()
-            try:
+            with temporary_folder(root) as aside:
                 report = _write(aside / "data.arrow", tables)
                 write_json(aside / "report.json", report)
                 if key is None:
@@ -66,8 +62,6 @@ def cached(
                     shutil.rmtree(folder, ignore_errors=True)
                     aside.rename(folder)
                     opened = _opened(folder)
-            finally:
-                shutil.rmtree(aside, ignore_errors=True)
     assert opened is not None  # a damaged cache has just been made again
     return opened
 
