@@ -17,87 +17,73 @@ _IMPORT_EXAMPLE = """example:
 `vanilla-transformer import SYSTEM --help` shows the options of a system. A checkpoint is imported
 exactly or not at all: if this package cannot represent a part of it, an error says which part.
 """
+_NUMBER, _FILE, _NAME = {"type": int, "metavar": "N"}, {"metavar": "FILE"}, {"metavar": "NAME"}
+_MISSING = {**_NUMBER, "required": True}  # a state dict does not hold it
+_VOCABULARIES: dict[str, dict[str, Any]] = {
+    "source_vocab": {**_FILE, "help": "source tokens, one per line"},
+    "target_vocab": {**_FILE, "help": "target tokens, one per line"},
+}
 # For each system: what PATH is, the options of its importer, and an example.
-SYSTEMS: dict[str, tuple[str, tuple[str, ...], str]] = {
+SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
     "marian": (
         "transformers directory with a MarianMTModel, such as OPUS-MT's",
-        (),
+        {},
         "opus-mt-en-de runs/opus-mt-en-de",
     ),
     "fsmt": (
         "transformers directory with an FSMTForConditionalGeneration",
-        (),
+        {},
         "wmt19-en-ru runs/wmt19-en-ru",
     ),
     "fairseq": (
         "fairseq checkpoint (.pt) of an architecture transformer*",
-        ("dictionaries", "bpe_codes"),
+        {
+            "dictionaries": {"metavar": "DIR", "help": "holds dict.SOURCE.txt and dict.TARGET.txt"},
+            "bpe_codes": {
+                **_FILE,
+                "help": "BPE codes; adds a tokenizer for text (Moses, then BPE)",
+            },
+        },
         "wmt16/checkpoint_best.pt runs/wmt16 --dictionaries wmt16 --bpe-codes wmt16/bpecodes",
     ),
     "torch": (
         "state dict (.pt) that contains a torch.nn.Transformer",
-        (
-            "heads",
-            "pad_token_id",
-            "bos_token_id",
-            "eos_token_id",
-            "unk_token_id",
-            "source_embedding",
-            "target_embedding",
-            "generator",
-            "norm_first",
-            "activation",
-            "layer_norm_eps",
-            "unscaled",
-            "source_vocab",
-            "target_vocab",
-        ),
+        {
+            "heads": {**_MISSING, "help": "attention heads"},
+            "pad_token_id": {**_MISSING, "help": "padding id"},
+            "bos_token_id": {**_MISSING, "help": "id that the decoder starts from"},
+            "eos_token_id": {**_MISSING, "help": "id that ends a target"},
+            "unk_token_id": {**_NUMBER, "help": "id of unknown words, if there is one"},
+            "source_embedding": {**_NAME, "help": "name of the encoder embedding tensor"},
+            "target_embedding": {**_NAME, "help": "name of the decoder embedding tensor"},
+            "generator": {**_NAME, "help": "name of the pre-softmax weight tensor"},
+            "norm_first": {
+                "action": "store_true",
+                "help": "norm_first=True in torch.nn.Transformer",
+            },
+            "activation": {"choices": ("relu", "gelu"), "help": "default: relu"},
+            "layer_norm_eps": {"type": float, "metavar": "X", "help": "default: 1e-5"},
+            "unscaled": {
+                "action": "store_true",
+                "help": "embeddings were not multiplied by sqrt(d_model)",
+            },
+            **_VOCABULARIES,
+        },
         "model.pt runs/mine --heads 8 --pad-token-id 1 --bos-token-id 2 --eos-token-id 3",
     ),
     "annotated": (
         "state dict (.pt) of The Annotated Transformer",
-        ("heads", "source_vocab", "target_vocab"),
+        {"heads": {**_NUMBER, "help": "attention heads"}, **_VOCABULARIES},
         "multi30k_model_final.pt runs/annotated --source-vocab de.txt --target-vocab en.txt",
     ),
     "joeynmt": (
         "Joey NMT model directory with config.yaml",
-        ("checkpoint",),
+        {"checkpoint": {**_NAME, "help": "checkpoint file in the directory (default: the best)"}},
         "models/iwslt14 runs/iwslt14 --checkpoint best.ckpt",
     ),
-    "opennmt": ("OpenNMT-py 3 checkpoint (.pt)", (), "model_step_100000.pt runs/opennmt"),
+    "opennmt": ("OpenNMT-py 3 checkpoint (.pt)", {}, "model_step_100000.pt runs/opennmt"),
 }
-_NUMBER, _FILE = {"type": int, "metavar": "N"}, {"metavar": "FILE"}
-_NAME = {"metavar": "NAME"}
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "dictionaries": {"metavar": "DIR", "help": "holds dict.SOURCE.txt and dict.TARGET.txt"},
-    "bpe_codes": {**_FILE, "help": "BPE codes; adds a tokenizer for text (Moses, then BPE)"},
-    "checkpoint": {**_NAME, "help": "checkpoint file in the directory (default: the best)"},
-    "heads": {**_NUMBER, "help": "attention heads"},
-    "pad_token_id": {**_NUMBER, "help": "padding id"},
-    "bos_token_id": {**_NUMBER, "help": "id that the decoder starts from"},
-    "eos_token_id": {**_NUMBER, "help": "id that ends a target"},
-    "unk_token_id": {**_NUMBER, "help": "id of unknown words, if there is one"},
-    "source_embedding": {**_NAME, "help": "name of the encoder embedding tensor"},
-    "target_embedding": {**_NAME, "help": "name of the decoder embedding tensor"},
-    "generator": {**_NAME, "help": "name of the pre-softmax weight tensor"},
-    "norm_first": {"action": "store_true", "help": "norm_first=True in torch.nn.Transformer"},
-    "activation": {"choices": ("relu", "gelu"), "help": "default: relu"},
-    "layer_norm_eps": {"type": float, "metavar": "X", "help": "default: 1e-5"},
-    "unscaled": {"action": "store_true", "help": "embeddings were not multiplied by sqrt(d_model)"},
-    "source_vocab": {**_FILE, "help": "source tokens, one per line"},
-    "target_vocab": {**_FILE, "help": "target tokens, one per line"},
-}
-# A state dict does not hold these values.
-_REQUIRED = {"torch": ("heads", "pad_token_id", "bos_token_id", "eos_token_id")}
-
-
-# For each format: the options of its exporter.
-FORMATS: dict[str, tuple[str, ...]] = {
-    "marian": (),
-    "ctranslate2": ("quantization",),
-    "onnx": (),
-    "web": (),
-}
+FORMATS = ("marian", "ctranslate2", "onnx", "web")
 QUANTIZATIONS = ("float32", "bfloat16", "int8", "int8_float32")
 _EXPORT_EXAMPLE = """example:
   vanilla-transformer export marian everyday-en-de exports/marian
@@ -129,9 +115,8 @@ def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
         )
         parser.add_argument("path", metavar="PATH", help=path_help)
         parser.add_argument("output", metavar="OUT", help="new directory, or an earlier import")
-        for name in options:
-            flag, required = f"--{name.replace('_', '-')}", name in _REQUIRED.get(system, ())
-            parser.add_argument(flag, **_OPTIONS[name], required=required)
+        for name, option in options.items():
+            parser.add_argument(f"--{name.replace('_', '-')}", **option)
         add_overwrite(parser, reads=("path", *options), folders=("output",))
         parser.set_defaults(run=_import, command=parser, system=system, names=options)
 
@@ -139,7 +124,9 @@ def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 def _import(options: argparse.Namespace) -> int:
     module = importlib.import_module(f"..convert.importers.{options.system}", __package__)
     convert = getattr(module, f"import_{options.system}")
-    imported = convert(options.path, options.output, **_given(options, options.names))
+    values = {name: getattr(options, name) for name in options.names}
+    given = {name: value for name, value in values.items() if value is not None}
+    imported = convert(options.path, options.output, **given)
     for note in imported.notes:
         print(note)
     print(options.output)
@@ -150,9 +137,7 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `export`."""
     help = "write a trained model in another format"
     command = add_command("export", help=help, epilog=_EXPORT_EXAMPLE)
-    command.add_argument(
-        "format", metavar="FORMAT", choices=tuple(FORMATS), help=", ".join(FORMATS)
-    )
+    command.add_argument("format", metavar="FORMAT", choices=FORMATS, help=", ".join(FORMATS))
     command.add_argument("directory", metavar="DIR", help="run directory, or any model")
     command.add_argument("output", metavar="OUT", help="new directory, or an earlier export")
     command.add_argument(
@@ -165,7 +150,8 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    if options.quantization and "quantization" not in FORMATS[options.format]:
+    given = {"quantization": options.quantization} if options.quantization else {}
+    if given and options.format != "ctranslate2":
         raise RequestError(f"--quantization is for ctranslate2; {options.format} has none.")
     from ..storage.hub_model import model_folder
     from ..storage.identity import warn_of_changed_model
@@ -174,10 +160,5 @@ def _export(options: argparse.Namespace) -> int:
     convert = getattr(module, f"export_{options.format}")
     directory = model_folder(options.directory)
     warn_of_changed_model(directory)
-    print(convert(directory, options.output, **_given(options, FORMATS[options.format])))
+    print(convert(directory, options.output, **given))
     return 0
-
-
-def _given(options: argparse.Namespace, names: tuple[str, ...]) -> dict[str, object]:
-    values = {name: getattr(options, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
