@@ -4,14 +4,11 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..storage.metrics import MEASURES
+from ..storage.metrics import MEASURES, TestScores, TestTexts
 from .outputs import add_overwrite
 from .translate import count
-
-if TYPE_CHECKING:
-    from ..storage.metrics import TestScores, TestTexts
 
 _TEXTS = ("source", "hypothesis", "reference", "test_set")
 _EVALUATE_EXAMPLE = """example:
@@ -97,7 +94,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(scores: Mapping[str, "TestTexts"]) -> Iterator[dict[str, str]]:
+def _rows(scores: Mapping[str, TestTexts]) -> Iterator[dict[str, str]]:
     """Yield the texts of all test sets, for metrics that this package does not compute."""
     for name, found in scores.items():
         texts = (found["sources"], found["hypotheses"], found["references"])
@@ -105,14 +102,14 @@ def _rows(scores: Mapping[str, "TestTexts"]) -> Iterator[dict[str, str]]:
             yield dict(zip(_TEXTS, (*row, name), strict=True))
 
 
-def _table(scores: Mapping[str, "TestTexts"]) -> Iterator[str]:
+def _table(scores: Mapping[str, TestTexts]) -> Iterator[str]:
     yield "\t".join(_TEXTS) + "\n"
     escapes = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
     for row in _rows(scores):
         yield "\t".join(text.translate(escapes) for text in row.values()) + "\n"
 
 
-def print_scores(scores: Mapping[str, "TestScores"]) -> None:
+def print_scores(scores: Mapping[str, TestScores]) -> None:
     """Print one line for each test set."""
     if not scores:
         print("There is no test set, so there are no scores.")

@@ -4,13 +4,10 @@ import argparse
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import RequestError
+from ..recipes.recipe import Recipe
 from .outputs import add_overwrite
-
-if TYPE_CHECKING:
-    from ..recipes.recipe import Recipe
 
 _PUBLISH_EXAMPLE = """example:
   vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --license apache-2.0
@@ -65,7 +62,7 @@ def add_push_to_hub(command: argparse.ArgumentParser) -> None:
     command.set_defaults(belonging=belonging)
 
 
-def check_push_to_hub(options: argparse.Namespace, recipe: "Recipe") -> None:
+def check_push_to_hub(options: argparse.Namespace, recipe: Recipe) -> None:
     """Raise ValueError before the training if the model could not be published after it."""
     if options.push_to_hub is None:
         return

@@ -7,17 +7,14 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..recipes.data import recipe_by_size
 from ..recipes.options import OPTIONS, SECTIONS, option_type, takes_several
 from ..recipes.recipe import load_recipe, shipped_recipes
 from ..storage.extras import TRAIN, require
+from ..storage.metrics import Sample
 from .evaluate import print_scores
 from .publish import add_push_to_hub, check_push_to_hub, push_trained
-
-if TYPE_CHECKING:
-    from ..storage.metrics import Sample
 
 _TRAIN_EXAMPLE = """example:
   vanilla-transformer train demo
@@ -115,7 +112,7 @@ def _program() -> str:
     return str(called) if called.name == name and shutil.which(name) != str(called) else name
 
 
-def _print_samples(samples: Mapping[str, Sequence["Sample"]]) -> None:
+def _print_samples(samples: Mapping[str, Sequence[Sample]]) -> None:
     """Print the first samples."""
     from ..train.report import sample_text
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
+from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import decode, encode, generation_option
 from ..beam_search import evaluation_mode
@@ -22,9 +23,6 @@ from ..storage.metrics import TRANSLATION_MEASURES, Perplexity, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
 from .scores import References, check_pairs, corpus_scores, measure_metric, scores_by_kind
-
-if TYPE_CHECKING:
-    from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 
 IGNORED = -100  # label of padding
 

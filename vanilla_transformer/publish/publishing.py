@@ -16,11 +16,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from huggingface_hub import CommitInfo
 from safetensors.torch import load_file
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import RequestError
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
@@ -45,9 +46,6 @@ from ..target_tokenizer import TARGET_TOKENIZER
 from .card import NATIVE, STOCK, WITH_CODE, card_facts, render_card
 from .hub import check_repo_id, plan_files, push_folder
 from .remote_code import code_files, embed_code
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -225,8 +223,8 @@ def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
 
 
 def _try_out(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     folder: Path,
     facts: Metrics,
     *,
@@ -325,9 +323,7 @@ def run_apart(
     )
 
 
-def _logits(
-    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str
-) -> torch.Tensor:
+def _logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> torch.Tensor:
     """Return logits (1, T, V) as clean_process.py does: for any ids of the target's vocabulary."""
     config = model.config
     inputs = tokenizer(text, return_tensors="pt")
@@ -343,7 +339,7 @@ def _close(logits: torch.Tensor, others: torch.Tensor) -> bool:
 
 
 def _draw(
-    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path, facts: Metrics
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, facts: Metrics
 ) -> None:
     """Draw the cross-attention of each sample."""
     from ..visualization import attention_weights, plot_attention, save_figure

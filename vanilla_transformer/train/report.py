@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..recipes.options import OPTIONS
@@ -16,21 +17,17 @@ from ..storage.metrics import Sample, TestTexts, TrainingFacts
 from ..storage.reading import printable
 from ..storage.run_files import HISTORY, HYPOTHESES, SAMPLES
 from ..target_tokenizer import target_tokenizer
+from .arguments import VanillaTransformerTrainingArguments
 from .checkpoints import Progress
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-
-    from .arguments import VanillaTransformerTrainingArguments
 
 _SAMPLE = ("source", "reference", "translation")
 _FEWEST_SAMPLES = 3  # as many as a model card shows
 
 
 def training_facts(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    args: "VanillaTransformerTrainingArguments",
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    args: VanillaTransformerTrainingArguments,
     progress: Progress,
 ) -> TrainingFacts:
     """Return sizes, time, speed, machine and software of a training.
@@ -59,7 +56,7 @@ def training_facts(
     return facts
 
 
-def config_beyond_recipe(config: "PreTrainedConfig", recipe: Recipe) -> dict[str, Any]:
+def config_beyond_recipe(config: PreTrainedConfig, recipe: Recipe) -> dict[str, Any]:
     """Return the config's values that the recipe does not record and that are not the paper's.
 
     Args:

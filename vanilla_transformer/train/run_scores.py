@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 from ..data.dataset import load_pairs
 from ..data.selection import shared_pairs
 from ..errors import RequestError
@@ -33,7 +35,6 @@ from .run_directory import pinned, recorded_data
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +76,8 @@ def score_run(
 
 
 def score_set(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     recipe: Recipe,
     pairs: TextPairs,
     **options: Any,
