@@ -23,7 +23,7 @@ from .. import __version__, register
 from ..errors import RequestError
 from ..storage.atomic import failed_path
 from ..storage.extras import how_to_install
-from ..storage.reading import printable
+from ..storage.reading import printable, shortened
 from .average import add_average
 from .compare import add_compare, add_score
 from .convert import add_export, add_import
@@ -36,6 +36,7 @@ from .translate import add_translate, count
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk behind a redirected output
 _PACKAGE = Path(__file__).parents[1]
+_LONGEST = 300  # characters of what an error repeats
 
 _EXAMPLE = """example:
   echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
@@ -158,7 +159,7 @@ class _Parser(argparse.ArgumentParser):
             near = difflib.get_close_matches(word, known, n=1)
             if word.startswith("--") and word not in known and near:
                 message += f" (did you mean {near[0]}?)"
-        self.exit(2, f"{self.prog}: {_short(message)}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {shortened(message, _LONGEST)}; see {self.prog} --help\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -214,18 +215,13 @@ def _configure_logging() -> None:
     package.setLevel(logging.INFO if is_first_process() else logging.WARNING)
 
 
-def _short(text: str) -> str:
-    """Return the text, shortened to what fits an error message."""
-    return text if len(text) <= 300 else f"{text[:300]} ..."
-
-
 def _line_for(error: Exception) -> str | None:
     """Return the line for a mistake of the user; None if the error is not one."""
     is_ours = isinstance(error, FileNotFoundError) and error.filename is None
     if isinstance(error, RequestError) or is_ours:
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{_short(str(failed_path(error)))}: {error.strerror}"
+        return f"{shortened(str(failed_path(error)), _LONGEST)}: {error.strerror}"
     if isinstance(error, OSError) and error.errno in _FULL:
         return f"the output could not be written: {error.strerror}; make room, and run it again."
     if isinstance(error, ImportError) and error.name is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..storage.reading import printable
+from ..storage.reading import printable, shortened
 from .dataset import text_blocks
 from .selection import describe_report, pair_report
 
@@ -52,7 +52,7 @@ def _examine_side(pairs: Dataset, side: str) -> Iterator[str]:
             found = texts.filter(pc.match_substring_regex(texts, pattern))
             counts[sign] += len(found)
             if len(found) and sign not in examples:
-                examples[sign] = _short(found[0].as_py())
+                examples[sign] = printable(shortened(found[0].as_py(), _SHOWN))
         sizes = pc.utf8_length(texts)
         lengths.append(sizes)
         if pc.max(sizes).as_py() > len(longest):
@@ -61,12 +61,9 @@ def _examine_side(pairs: Dataset, side: str) -> Iterator[str]:
     middle = pc.quantile(sizes, q=[0.5, 0.99], interpolation="higher").to_pylist()
     yield (
         f"{side}: half of the texts have at most {middle[0]} characters, 99 of 100 at most "
-        f"{middle[1]}; the longest has {len(longest)}: {_short(longest)}"
+        f"{middle[1]}; the longest has {len(longest)}: "
+        f"{printable(shortened(longest, _SHOWN))}"
     )
     for sign, count in counts.items():
         if count:
             yield f"{side}: {count} with {sign}, such as: {examples[sign]}"
-
-
-def _short(text: str) -> str:
-    return printable(text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ...")

@@ -113,7 +113,7 @@ def checked(
             f"{path} holds a {type(content).__name__} instead of a {kind}; {remedy}."
         )
     if places:
-        place = _shortened(", ".join(places))
+        place = shortened(", ".join(places))
         raise RequestError(f"{place} in {path} is missing or of a wrong type; {remedy}.")
     return content  # type: ignore[return-value]  # as has just been checked
 
@@ -424,8 +424,9 @@ def _add_numbers(resolver: type[Any]) -> None:
 
 def reason_of(error: BaseException | str) -> str:
     """Return a library's message about a file, shortened to one line."""
-    return _shortened(" ".join(str(error).split()) or type(error).__name__)
+    return shortened(" ".join(str(error).split()) or type(error).__name__)
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _REASON else f"{text[:_REASON]} ..."
+def shortened(text: str, most: int = _REASON) -> str:
+    """Return a text, or its beginning if it has more characters."""
+    return text if len(text) <= most else f"{text[:most]} ..."
