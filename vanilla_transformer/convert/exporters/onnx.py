@@ -219,63 +219,51 @@ def write_graphs(
     sizes = ((5, d_k), (5, d_v), (3, d_k), (3, d_v)) * layers
     earlier = [torch.randn(2, heads, *size) for size in sizes]
     grown = ({0: batch, 2: past}, {0: batch, 2: past}, {0: batch, 2: kept}, {0: batch, 2: kept})
-    mask = torch.ones(2, 7, dtype=torch.long)
+    ids, mask = torch.zeros(2, 7, dtype=torch.long), torch.ones(2, 7, dtype=torch.long)
+    rows = {0: batch, 1: length}
     _write_graph(
         EncoderGraph(model),
-        {"input_ids": torch.zeros(2, 7, dtype=torch.long), "attention_mask": mask},
+        {"input_ids": (ids, rows), "attention_mask": (mask, rows)},
         folder / ENCODER,
         half=half,
-        shapes={"input_ids": {0: batch, 1: length}, "attention_mask": {0: batch, 1: length}},
-        input_names=["input_ids", "attention_mask"],
-        output_names=["last_hidden_state"],
+        outputs=["last_hidden_state"],
     )
     _write_graph(
         DecoderGraph(model),
         {
-            "input_ids": torch.zeros(2, 4, dtype=torch.long),
-            "encoder_attention_mask": mask,
-            "encoder_hidden_states": torch.randn(2, 7, model.config.d_model),
-            "past": earlier,
+            "input_ids": (torch.zeros(2, 4, dtype=torch.long), {0: batch, 1: new}),
+            "encoder_attention_mask": (mask, rows),
+            "encoder_hidden_states": (torch.randn(2, 7, model.config.d_model), rows),
+            "past": (earlier, [*grown * layers]),
         },
         folder / DECODER,
         half=half,
-        shapes={
-            "input_ids": {0: batch, 1: new},
-            "encoder_attention_mask": {0: batch, 1: length},
-            "encoder_hidden_states": {0: batch, 1: length},
-            "past": [*grown * layers],
-        },
-        input_names=[
-            "input_ids",
-            "encoder_attention_mask",
-            "encoder_hidden_states",
-            *tensor_names(layers, "past_key_values"),
-        ],
-        output_names=["logits", *tensor_names(layers, "present")],
+        past=tensor_names(layers, "past_key_values"),
+        outputs=["logits", *tensor_names(layers, "present")],
     )
 
 
 def _write_graph(
     graph: nn.Module,
-    example: dict[str, object],
+    inputs: dict[str, tuple[object, object]],
     path: Path,
     *,
     half: bool,
-    shapes: dict[str, object],
-    input_names: list[str],
-    output_names: list[str],
+    past: Sequence[str] = (),
+    outputs: list[str],
 ) -> None:
+    """Trace and write a graph; `inputs` are examples and which of their sizes are dynamic."""
     size = sum(weight.numel() * weight.element_size() for weight in graph.parameters())
     with torch.inference_mode(), _quiet():
         program = torch.onnx.export(
             graph.eval(),
-            kwargs=example,
+            kwargs={name: example for name, (example, _) in inputs.items()},
             dynamo=True,
             verbose=False,
             opset_version=OPSET,
-            dynamic_shapes=shapes,
-            input_names=input_names,
-            output_names=output_names,
+            dynamic_shapes={name: sizes for name, (_, sizes) in inputs.items()},
+            input_names=[*(name for name in inputs if name != "past"), *past],
+            output_names=outputs,
         )
     assert program is not None  # None only without `dynamo`
     _read_batch_from_ids(program.model)
@@ -345,17 +333,13 @@ def _verify(model: VanillaTransformerForConditionalGeneration, written: Path) ->
         check_equal(got - expected, tolerance=TOLERANCE, name="ONNX")
         for got in (whole, torch.cat(pieces, dim=1))
     )
-    engine.generation_config = _bare(model.generation_config)
+    # The special ids alone: penalties and sampling choose other tokens than the best.
+    search, kept = model.generation_config, ("bos", "eos", "pad", "decoder_start")
+    ids = {f"{role}_token_id": getattr(search, f"{role}_token_id") for role in kept}
+    single = [never[0] for never in never_produced(search) if len(never) == 1]
+    engine.generation_config = GenerationConfig(**ids, suppress_tokens=single or None)
     found: Tensor = cast("Any", engine).generate(  # typed since transformers 5.24 only
         sentences.source, attention_mask=sentences.mask, num_beams=1, max_new_tokens=cut
     )
     check_equal(lost_by_choices(model, sentences, found), tolerance=TOLERANCE, name="ONNX")
     return difference
-
-
-def _bare(search: GenerationConfig) -> GenerationConfig:
-    """Return the special ids alone: penalties and sampling choose other tokens than the best."""
-    kept = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-    single = [ids[0] for ids in never_produced(search) if len(ids) == 1]
-    ids = {name: getattr(search, name) for name in kept}
-    return GenerationConfig(**ids, suppress_tokens=single or None)
