@@ -275,6 +275,8 @@ def tensor_names(num_layers: int, prefix: str) -> list[str]:
 class OnnxEngine(VanillaTransformerPreTrainedModel, LimitedGenerationMixin):
     """A model that ONNX Runtime computes; `generate` can use all of its search methods on it."""
 
+    device, dtype = torch.device("cpu"), torch.float32  # of the ids and logits
+
     def __init__(self, directory: str | Path) -> None:
         """Load an ONNX export. It runs on the CPU with as many threads as torch uses."""
         import onnxruntime
@@ -298,16 +300,6 @@ class OnnxEngine(VanillaTransformerPreTrainedModel, LimitedGenerationMixin):
             except Exception as error:  # its errors share no narrower class
                 raise RequestError(f"ONNX Runtime does not load {directory}: {error}") from error
         self.encoder = _OnnxEncoder(self)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the ids and logits."""
-        return torch.device("cpu")
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the logits."""
-        return torch.float32
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Map source ids and their mask, (B, S), to states, (B, S, d)."""

@@ -58,10 +58,7 @@ ACTIVATIONS = {
 class VanillaTransformerLoader(ModelLoader):
     """The converter from our model to CTranslate2's specification."""
 
-    @property
-    def architecture_name(self) -> str:
-        """The transformers class that loads the model."""
-        return "AutoModelForSeq2SeqLM"
+    architecture_name = "AutoModelForSeq2SeqLM"  # transformers' class that loads the model
 
     def get_model_spec(
         self, model: VanillaTransformerForConditionalGeneration
