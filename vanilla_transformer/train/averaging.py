@@ -21,6 +21,7 @@ from ..storage.reading import own_file, read_json
 from ..storage.run_files import CHECKPOINTS, RECIPE
 from ..storage.saved_model import (
     CONFIG,
+    GENERATION_CONFIG,
     TOKENIZER_FILES,
     VOCABULARY_FILES,
     WEIGHTS,
@@ -31,7 +32,6 @@ from ..storage.saved_model import (
 
 logger = logging.getLogger(__name__)
 
-GENERATION_CONFIG = "generation_config.json"
 _LEAST_ALIKE = 1.2  # square of a sum over the sum of squares; 1 for weights with nothing in common
 # Files that lie beside the weights of some models; no optimizer or trainer state.
 _COMPANIONS = (
@@ -71,15 +71,25 @@ def average_checkpoints(
     if not checkpoints:
         raise RequestError("got no checkpoints to average; name at least one directory.")
     mean = mean_of_weights(checkpoints)
-    output = Path(output_dir)
-    _replace_model_files(output, mean, companions_from=checkpoints[-1])
+    output, last = Path(output_dir), checkpoints[-1]
+    output.mkdir(parents=True, exist_ok=True)
+    with files_written_aside(output, last=WEIGHTS) as aside:
+        for pattern in _COMPANIONS:
+            for path in last.glob(pattern):
+                shutil.copyfile(own_file(path), aside / path.name)
+        # A run's search settings lie beside its final model, not in its checkpoints.
+        folder = last.absolute().parent  # the last may be named from within `checkpoints`
+        if folder.name == CHECKPOINTS and (folder.parent / RECIPE).is_file():
+            for path in folder.parent.glob(GENERATION_CONFIG):
+                shutil.copyfile(own_file(path), aside / path.name)
+        save_file(mean, aside / WEIGHTS, metadata={"format": "pt"})
     names = ", ".join(directory.name for directory in checkpoints)
     logger.info("The mean of %d checkpoint(s), %s.", len(checkpoints), names)
     if not (output / "tokenizer_config.json").is_file():
         logger.warning(
             "%s holds no tokenizer, so neither does the mean; save one there with "
             "tokenizer.save_pretrained.",
-            checkpoints[-1],
+            last,
         )
     return output
 
@@ -133,20 +143,3 @@ def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
             name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in weights.items()
         },
     }
-
-
-def _replace_model_files(
-    output: Path, mean: dict[str, torch.Tensor], *, companions_from: Path
-) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    with files_written_aside(output, last=WEIGHTS) as aside:
-        for pattern in _COMPANIONS:
-            for path in companions_from.glob(pattern):
-                shutil.copyfile(own_file(path), aside / path.name)
-        # A run's search settings lie beside its final model, not in its checkpoints.
-        companions_from = companions_from.absolute()  # it may be named from within `checkpoints`
-        run = companions_from.parent.parent
-        if companions_from.parent.name == CHECKPOINTS and (run / RECIPE).is_file():
-            for path in run.glob(GENERATION_CONFIG):
-                shutil.copyfile(own_file(path), aside / path.name)
-        save_file(mean, aside / WEIGHTS, metadata={"format": "pt"})
