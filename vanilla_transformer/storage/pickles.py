@@ -22,15 +22,12 @@ NUMPY_NUMBERS = (
 )
 
 
-def read_pickle(
-    path: Path, allowed: Iterable[tuple[type, str]] = (), *, remedy: str | None = None
-) -> object:
+def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
     """Return the content of a `torch.save` file: tensors, plain values and allowed classes.
 
     Args:
         path: file to read.
         allowed: classes that the format needs, each with its full name in the file.
-        remedy: what the error tells the user to do. None says to save or copy the file again.
 
     Raises:
         ValueError: the file names another class or function, it is damaged, or it would take more
@@ -51,7 +48,7 @@ def read_pickle(
         found = str(error).rpartition("WeightsUnpickler error: ")[2]
         raise RequestError(
             f"{path} is no torch.save file of tensors and plain values, and nothing in it was run "
-            f"({reason_of(found)}); {remedy or 'save only the state_dict, or copy it again'}."
+            f"({reason_of(found)}); save only the state_dict, or copy it again."
         ) from error
 
 
