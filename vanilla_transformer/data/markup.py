@@ -105,25 +105,24 @@ def tmx_pairs(
     from lxml import etree
 
     codes = [language_of(language) or language.lower() for language in languages]
-    number = 0
+
+    def pair_of(unit: etree._Element) -> tuple[str, str]:
+        texts: dict[str, str] = {}
+        for variant in unit.iterfind("{*}tuv"):
+            name = variant.get("{http://www.w3.org/XML/1998/namespace}lang")
+            name = name or variant.get("lang") or ""
+            segment = variant.find("{*}seg")
+            text = "" if segment is None else "".join(segment.itertext())
+            texts[language_of(name) or name.lower()] = text
+        missing = [code for code in codes if code not in texts]
+        if missing:
+            raise MalformedError(f"no text in {missing[0]!r}, only {', '.join(texts)}")
+        return checked_pair(*(texts[code] for code in codes))
+
     try:
-        for number, unit in enumerate(_units(path, file), start=1):
-            texts: dict[str, str] = {}
-            for variant in unit.iterfind("{*}tuv"):
-                name = variant.get("{http://www.w3.org/XML/1998/namespace}lang")
-                name = name or variant.get("lang") or ""
-                segment = variant.find("{*}seg")
-                text = "" if segment is None else "".join(segment.itertext())
-                texts[language_of(name) or name.lower()] = text
-            try:
-                missing = [code for code in codes if code not in texts]
-                if missing:
-                    raise MalformedError(f"no text in {missing[0]!r}, only {', '.join(texts)}")
-                yield checked_pair(*(texts[code] for code in codes))
-            except MalformedError as error:
-                skip(f"{path}: unit {number}", error)
+        yield from read_rows(_units(path, file), pair_of, f"{path}: unit ", skip)
     except etree.XMLSyntaxError as error:
-        raise RequestError(f"{path} is not XML after unit {number}: {reason_of(error)}.") from error
+        raise RequestError(f"{path} is not XML: {reason_of(error)}.") from error
 
 
 def _units(path: Path, file: BinaryIO) -> Iterator[etree._Element]:

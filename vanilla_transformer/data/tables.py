@@ -15,7 +15,6 @@ from ..storage.reading import LINE_BYTES
 from .checked_pairs import EmptyError, MalformedError, Skip, checked_pair, decoded
 from .columns import ROWS, drawn, find_sides
 
-SEPARATORS = "\t;,|"
 _HEAD_BYTES = 10_000  # of each line that tells how a table is written
 _NAMED = re.compile(rb"sep=([,;\t|])\s*")  # the first line that Excel writes
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')  # a cell as spreadsheets quote it
@@ -104,18 +103,12 @@ def _is_csv(path: Path) -> bool:
     return path.name.split(".")[-1] == "csv" or ".csv." in path.name
 
 
-def find_dialect(lines: Sequence[str], separators: str = SEPARATORS) -> Dialect:
-    """Return the separator and the quoting on which the first lines agree.
+def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int]:
+    """Return how well a dialect explains some lines: higher is better.
 
     Separators within a text are followed by a space, and divide each row into other numbers of
-    cells. Of separators that explain the lines equally well, it is the first of `separators`.
+    cells.
     """
-    dialects = [Dialect(separator, quoted) for separator in separators for quoted in (False, True)]
-    return max(dialects, key=lambda dialect: _agreement(lines, dialect))
-
-
-def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int]:
-    """Return how well a dialect explains some lines: higher is better."""
     raw = [line.split(dialect.separator) for line in lines]
     rows = raw
     if dialect.is_quoted:
@@ -145,7 +138,7 @@ def split_table(
     *,
     is_csv: bool,
     most_read: int = ROWS,
-    separators: str = SEPARATORS,
+    separators: str = "\t;,|",
 ) -> tuple[Dialect, Iterator[Row]]:
     """Return how a table is written, as its first lines tell, and its rows.
 
@@ -169,8 +162,9 @@ def split_table(
         dialect = Dialect(named[1].decode(), is_quoted=True)
     else:
         texts = [head[place][:_HEAD_BYTES].decode("utf-8", "replace") for place in filled]
-        found = find_dialect(texts, separators)
-        dialect = Dialect(found.separator, found.is_quoted or is_csv)
+        dialects = [Dialect(sign, quoted) for sign in separators for quoted in (False, True)]
+        dialect = max(dialects, key=lambda dialect: _agreement(texts, dialect))
+        dialect = dialect._replace(is_quoted=dialect.is_quoted or is_csv)
     return dialect, _rows(name, chain(head[first - 1 :], lines), dialect, first, skip)
 
 
