@@ -83,7 +83,8 @@ def _train(options: argparse.Namespace) -> int:
     given = {name: value for name, value in vars(options).items() if value is not None}
     typed = {name: given[name] for name in ("pair", *OPTIONS) if name in given}
     recipe = load_recipe(options.recipe or recipe_by_size(typed), typed)
-    output_dir = options.output_dir or _default_output_dir(options.recipe, options.pair)
+    names = (Path(options.recipe or "own").stem, options.pair)
+    output_dir = options.output_dir or str(Path("runs", "-".join(filter(None, names))))
     check_push_to_hub(options, recipe)
     from ..train.run import run_recipe
     from ..train.trainer import TrainingInterrupted
@@ -119,11 +120,6 @@ def _print_samples(samples: Mapping[str, Sequence[Sample]]) -> None:
     chosen = [sample for of_one_set in samples.values() for sample in of_one_set][:3]
     if chosen:
         print("\n\n".join(["", *map(sample_text, chosen), ""]))
-
-
-def _default_output_dir(recipe: str | None, pair: str | None) -> str:
-    name = Path(recipe or "own").stem
-    return str(Path("runs") / (f"{name}-{pair}" if pair else name))
 
 
 def is_first_process() -> bool:

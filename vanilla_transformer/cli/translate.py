@@ -170,13 +170,11 @@ def _translate(options: argparse.Namespace) -> int:
             alignments = stack.enter_context(_output(options.alignments))
         waiting: collections.deque[_Row] = collections.deque()  # for their translations
         sources = _texts(_rows(source, name, table, languages), waiting)
-        num_beams = options.num_beams
-        if num_beams is None:
-            num_beams = max(generation_option(model, {}, "num_beams"), options.nbest or 1)
+        nbest = options.nbest or 1
         search: dict[str, Any] = {
             "batch_tokens": options.batch_tokens,
-            "num_beams": num_beams,
-            "num_return_sequences": options.nbest or 1,
+            "num_beams": options.num_beams or max(generation_option(model, {}, "num_beams"), nbest),
+            "num_return_sequences": nbest,
             "prefix": options.prefix,
             "return_alignments": bool(options.alignments) or None,
         }
@@ -192,8 +190,7 @@ def _translate(options: argparse.Namespace) -> int:
             for text, best in zip(row.texts, answers, strict=True):
                 warnings.look_at(number + 1, text)
                 if awaited and text.strip():
-                    pair = (text, best[0].text)
-                    _draw_attention(model, tokenizer, pair, Path(awaited), options)
+                    _draw_attention(model, tokenizer, options, text, best[0].text)
                     awaited = None
             translations = _joined(answers, languages)
             if row.dialect is not None:
@@ -251,19 +248,14 @@ def _translator(directory: Path, engine: str | None) -> Any:
     return load_saved_model(directory, device="auto")
 
 
-def _draw_attention(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    pair: tuple[str, str],
-    path: Path,
-    options: argparse.Namespace,
-) -> None:
+def _draw_attention(model: Any, tokenizer: Any, options: argparse.Namespace, *pair: str) -> None:
     """Draw the attention that the options choose."""
     from ..visualization import attention_weights, plot_attention, save_figure
 
     values = {name: getattr(options, f"attention_{name}") for name in ("kind", "layer", "heads")}
     drawn = {name: value for name, value in values.items() if value is not None}
-    save_figure(plot_attention(attention_weights(model, tokenizer, *pair), **drawn), path)
+    figure = plot_attention(attention_weights(model, tokenizer, *pair), **drawn)
+    save_figure(figure, options.attention)
 
 
 class _Table(NamedTuple):

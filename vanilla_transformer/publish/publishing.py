@@ -43,6 +43,7 @@ from ..storage.saved_model import (
     weight_files,
 )
 from ..target_tokenizer import TARGET_TOKENIZER
+from ..visualization import attention_weights, plot_attention, save_figure
 from .card import NATIVE, STOCK, WITH_CODE, card_facts, render_card
 from .hub import check_repo_id, plan_files, push_folder
 from .remote_code import code_files, embed_code
@@ -342,10 +343,7 @@ def _draw(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, facts: Metrics
 ) -> None:
     """Draw the cross-attention of each sample."""
-    from ..visualization import attention_weights, plot_attention, save_figure
-
     for number, sample in enumerate(facts["published"]["samples"], start=1):
         target = sample["translation"] or sample["reference"]
         attention = attention_weights(model, tokenizer, sample["source"], target)
-        figure = plot_attention(attention, kind="cross")
-        save_figure(figure, folder / f"attention-{number}.png", dpi=80)
+        save_figure(plot_attention(attention), folder / f"attention-{number}.png", dpi=80)
