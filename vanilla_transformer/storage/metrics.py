@@ -231,8 +231,8 @@ class Metrics(TrainingFacts, total=False):
 
 
 def read_metrics(path: Path) -> Metrics | None:
-    """Return the metrics of a run; None if the file holds only the scores of `evaluate`."""
-    metrics = read_json(path, remedy=_REMEDY)
+    """Return the metrics of a run; None without a file, or if it has only scores of `evaluate`."""
+    metrics = read_json(path, remedy=_REMEDY) if path.is_file() else {}
     return check_metrics(metrics, path) if "recipe" in metrics else None
 
 

@@ -116,8 +116,6 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
     Raises:
         ValueError: if a file has changed, or is missing and cannot be restored.
     """
-    if not (run / METRICS).is_file():
-        return None
     metrics = read_metrics(run / METRICS)
     if metrics is None or make_recipe(metrics["recipe"]) != recipe:
         return None
@@ -193,7 +191,7 @@ def recorded_data(run: Path) -> Data:
     """Return the result of `identify` at the first start; empty before it or if it is lost."""
     if (run / DATA).is_file():
         return read_json(run / DATA, Data)
-    metrics = read_metrics(run / METRICS) if (run / METRICS).is_file() else None
+    metrics = read_metrics(run / METRICS)
     return cast(Data, metrics["data"]) if metrics else Data()
 
 

@@ -53,11 +53,10 @@ def _write(source: Path, folder: Path) -> str:
     difference = write_onnx(model, source, folder / "model", half=True)
     copy_files(Path(__file__).with_name("page"), folder)
     sides = recipe_values(source)
-    metrics = read_metrics(source / METRICS) if (source / METRICS).is_file() else None
     task = {
         "source": sides.get("source_language"),
         "target": sides.get("target_language"),
-        "examples": example_sources(metrics),
+        "examples": example_sources(read_metrics(source / METRICS)),
     }
     write_json(folder / "task.json", task)
     return (
