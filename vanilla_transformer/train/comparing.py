@@ -31,7 +31,7 @@ from ..storage.identity import differences
 from ..storage.metrics import MEASURES, read_metrics
 from ..storage.reading import printable
 from ..storage.run_files import METRICS, RECIPE
-from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+from ..storage.saved_model import load_saved_model, load_saved_tokenizer, weight_files
 from ..translation.many_texts import translate
 from .report import table_lines
 from .run_scores import overridden, recipe_and_test_sets
@@ -166,7 +166,7 @@ def compare_runs(
             {
                 "name": run.name,
                 "parameters": run.model.num_parameters(),
-                "megabytes": _megabytes(run.folder),
+                "megabytes": sum(each.stat().st_size for each in weight_files(run.folder)) / 1e6,
                 "search": _search(run),
                 **_training(run.folder),
                 "differences": first.recipe.differences(run.recipe),
@@ -190,7 +190,7 @@ def _is_initial(model: str, recipe: Recipe) -> bool:
 
 def _training(run: Path) -> _Training:
     """Return what a run's metrics say of its training, if it has any."""
-    metrics = read_metrics(run / METRICS) if (run / METRICS).is_file() else None
+    metrics = read_metrics(run / METRICS)
     if metrics is None:
         return {"training": {}, "warnings": []}
     names = {"updates": "updates", "epochs": "epochs", "minutes": "training_minutes"}
@@ -267,10 +267,6 @@ def _translate_by_turns(
                 run.translations += run.translate(part, batch_tokens)
                 run.seconds += time.perf_counter() - begun
                 bar.update(len(part))
-
-
-def _megabytes(directory: Path) -> float:
-    return sum(path.stat().st_size for path in directory.glob("*.safetensors")) / 1e6
 
 
 def run_notes(comparison: Comparison) -> list[str]:
