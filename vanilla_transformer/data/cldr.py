@@ -186,7 +186,44 @@ def generate_pairs(
             f"got {source_language!r} and {target_language!r}, which have no words in common in "
             "CLDR; allowed are languages whose locales hold names and units; choose another."
         )
-    return _generate(source, target, styles, split, count, random.Random(f"{seed} {split}"))
+
+    def pairs() -> Iterator[Pair]:
+        rng = random.Random(f"{seed} {split}")
+        values = _Values(split, rng)
+        weighted_kinds = [kind for kind in _WEIGHTED_KINDS if kind in styles]
+        held_out = [pair for pair in _HELD_OUT_PAIRS if styles.keys() >= set(pair)]
+        joins: list[_Join] = ["standard"]
+        if _has_or(source) and _has_or(target):
+            joins.append("or")
+        seen: set[str] = set()
+        idle = 0
+        while len(seen) < count:
+            if idle == _MAX_DRAWS:
+                raise RequestError(
+                    f"got count={count}; allowed are about {len(seen)}, which is all that these "
+                    f"two languages have in {split!r}; lower count."
+                )
+            idle += 1
+            shape = rng.choice(_SHAPES)
+            kinds = rng.choices(weighted_kinds, k=sum(shape))
+            if split == "test_combinations" and held_out:
+                kinds[:2] = rng.choice(held_out)[: len(kinds)]
+                rng.shuffle(kinds)
+            if not _is_allowed(kinds, split):
+                continue
+            names = [rng.choice(styles[kind]) for kind in kinds]
+            phrases = [(name, values.draw(name)) for name in names]
+            if len(set(phrases)) < len(phrases):
+                continue  # "Chad and Chad"
+            join = rng.choice(joins)
+            text = _write_text(source, phrases, shape, join)
+            if text in seen or len(text) > _MAX_CHARACTERS or _split_of_source(text) != split:
+                continue
+            seen.add(text)
+            idle = 0
+            yield Pair(text, _write_text(target, phrases, shape, join), tuple(kinds))
+
+    return pairs()
 
 
 def _parse_language(code: str) -> Locale:
@@ -199,49 +236,6 @@ def _parse_language(code: str) -> Locale:
             f"got language {code!r}; allowed are CLDR's locales, such as en, de, zh, ja, ar or "
             "pt_BR; `pybabel --list-locales` names them all."
         ) from error
-
-
-def _generate(
-    source: Locale,
-    target: Locale,
-    styles: dict[str, list[str]],
-    split: str,
-    count: int,
-    rng: random.Random,
-) -> Iterator[Pair]:
-    values = _Values(split, rng)
-    weighted_kinds = [kind for kind in _WEIGHTED_KINDS if kind in styles]
-    held_out = [pair for pair in _HELD_OUT_PAIRS if styles.keys() >= set(pair)]
-    joins: list[_Join] = ["standard"]
-    if _has_or(source) and _has_or(target):
-        joins.append("or")
-    seen: set[str] = set()
-    idle = 0
-    while len(seen) < count:
-        if idle == _MAX_DRAWS:
-            raise RequestError(
-                f"got count={count}; allowed are about {len(seen)}, which is all that these two "
-                f"languages have in {split!r}; lower count."
-            )
-        idle += 1
-        shape = rng.choice(_SHAPES)
-        kinds = rng.choices(weighted_kinds, k=sum(shape))
-        if split == "test_combinations" and held_out:
-            kinds[:2] = rng.choice(held_out)[: len(kinds)]
-            rng.shuffle(kinds)
-        if not _is_allowed(kinds, split):
-            continue
-        names = [rng.choice(styles[kind]) for kind in kinds]
-        phrases = [(name, values.draw(name)) for name in names]
-        if len(set(phrases)) < len(phrases):
-            continue  # "Chad and Chad"
-        join = rng.choice(joins)
-        text = _write_text(source, phrases, shape, join)
-        if text in seen or len(text) > _MAX_CHARACTERS or _split_of_source(text) != split:
-            continue
-        seen.add(text)
-        idle = 0
-        yield Pair(text, _write_text(target, phrases, shape, join), tuple(kinds))
 
 
 def _is_allowed(kinds: list[str], split: str) -> bool:
