@@ -112,9 +112,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     model: VanillaTransformerForConditionalGeneration
     args: VanillaTransformerTrainingArguments
     train_dataset: "Dataset"
-    eval_dataset: "Dataset"
     processing_class: PreTrainedTokenizerBase
-    data_collator: Callable[[Any], dict[str, torch.Tensor]]
     # Set when a training starts.
     optimizer: torch.optim.Optimizer
 
@@ -334,8 +332,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def train(
         self,
         resume_from_checkpoint: str | os.PathLike[str] | bool | None = None,
-        trial: Any = None,
-        ignore_keys_for_eval: list[str] | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> TrainOutput:
         """Train, from the start or from a checkpoint; True means the last whole one.
 
@@ -384,7 +382,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         ):
             start = str(resume_from_checkpoint or "") or None
             try:
-                output = super().train(start, trial, ignore_keys_for_eval)
+                output = super().train(start, *args, **kwargs)
             except UnpicklingError as error:  # torch reads with weights_only=True
                 raise RequestError(
                     f"{start} holds a file that torch refuses to unpickle, as it would run code; "
@@ -408,7 +406,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return {
             "training pairs": None if self._token_budget is None else _digest(self.train_dataset),
             "tokenizer": None if tokenizer is None else tokenizer_digest(tokenizer),
-            "batches_per_update": self._batches_per_update,
+            # The argument counts the batches of one process.
+            "batches_per_update": self.args.gradient_accumulation_steps * self.args.world_size,
             "seed of the order": self._order_seed,
             "precision": self.args.precision,
             # As JSON gives them back: lists and enumerations would not be equal.
@@ -419,11 +418,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 if isinstance(value, str | int | float)
             },
         }
-
-    @property
-    def _batches_per_update(self) -> int:
-        """Batches of all processes in an update; the argument counts those of one process."""
-        return self.args.gradient_accumulation_steps * self.args.world_size
 
     @contextmanager
     def _stopped_by_signals(self) -> Iterator[None]:
@@ -496,24 +490,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
         """Compute the norm only to clip or log it, because it takes a pass over all gradients."""
         by_steps = self.args.logging_strategy == "steps"
-        if (
-            grad_norm is None
-            and by_steps
-            and (self.state.global_step + 1) % self.state.logging_steps
-        ):
+        is_logged = not by_steps or (self.state.global_step + 1) % self.state.logging_steps == 0
+        if grad_norm is None and not is_logged:
             return None
         return super()._get_grad_norm(model, grad_norm)
 
-    def evaluate(
-        self,
-        eval_dataset: Any = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-        **gen_kwargs: Any,
-    ) -> dict[str, float]:
+    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate as Seq2SeqTrainer does; of another set there are no BLEU and training loss."""
         self._evaluates_own_set = eval_dataset is None or eval_dataset is self.eval_dataset
-        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **gen_kwargs)
+        return super().evaluate(eval_dataset, *args, **kwargs)
 
     def evaluation_loop(
         self,
