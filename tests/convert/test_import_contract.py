@@ -415,7 +415,7 @@ def test_tensors_that_contradict_the_settings_are_named(system, source, changed,
         ("marian", {"source.spm": "s"}, "no target.spm, vocab.json"),
         ("marian", {"tokenizer_config.json": '{"source_lang": "e'}, "is not JSON"),
         ("marian", {"generation_config.json": "{"}, "generation_config.json is not JSON"),
-        ("marian", {"config.json": "[]"}, "holds a list instead of a dict"),
+        ("marian", {"config.json": "[]"}, "the content in"),
         ("fsmt", {"vocab-src.json": "{}", "vocab-tgt.json": "{}"}, "no merges.txt"),
     ],
 )

@@ -23,12 +23,12 @@ class Known(TypedDict):
             (read_json, content, {}, "is not JSON")
             for content in ("", "{", b"\xff\xfe", "[" * 100_000, f'{{"a": {DIGITS}}}')
         ),
-        (read_json, "[]", {"remedy": "look"}, "holds a list instead of a dict"),
+        (read_json, "[]", {"remedy": "look"}, "the content in"),
         (read_json, '{"files": null}', {"schema": Known}, "files in"),
         (read_json, '{"files": {"x": true}}', {"schema": Known}, "files.x in"),
         (read_json, '{"files": {}, "names": [1, "a"]}', {"schema": Known}, "names[] in"),
         (read_json, '["a", 1]', {"schema": list[str]}, "[] in"),
-        (read_json, '{"files":{}}', {"schema": list[str]}, "a dict instead of a list"),
+        (read_json, '{"files":{}}', {"schema": list[str]}, "the content in"),
         *((read, "[" * 60 + "]" * 60, {}, "50 of them within") for read in (read_json, read_yaml)),
         *(
             (read_yaml, content, {}, "is not YAML")

@@ -107,13 +107,8 @@ def checked(
         ValueError: it is not; the message names the first places that differ.
     """
     places = [*islice(_mistakes(content, schema, ""), 3)]
-    if places == [""]:
-        kind = "list" if get_origin(schema) is list else "dict"
-        raise RequestError(
-            f"{path} holds a {type(content).__name__} instead of a {kind}; {remedy}."
-        )
     if places:
-        place = shortened(", ".join(places))
+        place = shortened(", ".join(places)) or "the content"
         raise RequestError(f"{place} in {path} is missing or of a wrong type; {remedy}.")
     return content  # type: ignore[return-value]  # as has just been checked
 
