@@ -5,14 +5,13 @@ import dataclasses
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from ..recipes.data import recipe_by_size
 from ..recipes.options import OPTIONS, SECTIONS, option_type, takes_several
 from ..recipes.recipe import load_recipe, shipped_recipes
 from ..storage.extras import TRAIN, require
-from ..storage.metrics import Sample
 from .evaluate import print_scores
 from .publish import add_push_to_hub, check_push_to_hub, push_trained
 
@@ -86,6 +85,7 @@ def _train(options: argparse.Namespace) -> int:
     names = (Path(options.recipe or "own").stem, options.pair)
     output_dir = options.output_dir or str(Path("runs", "-".join(filter(None, names))))
     check_push_to_hub(options, recipe)
+    from ..train.report import sample_text
     from ..train.run import run_recipe
     from ..train.trainer import TrainingInterrupted
 
@@ -97,7 +97,9 @@ def _train(options: argparse.Namespace) -> int:
         return 128 + interruption.signum
     if is_first_process():
         print_scores(metrics["scores"])
-        _print_samples(metrics.get("samples", {}))
+        samples = [each for chosen in metrics.get("samples", {}).values() for each in chosen]
+        if samples:
+            print("\n\n".join(["", *map(sample_text, samples[:3]), ""]))
         print(f"The model and its metrics are in {output_dir}. Next:")
         print(f"  {_program()} translate {output_dir} FILE")
         if recipe.generated:
@@ -111,15 +113,6 @@ def _program() -> str:
     name = "vanilla-transformer"
     called = Path(sys.argv[0])
     return str(called) if called.name == name and shutil.which(name) != str(called) else name
-
-
-def _print_samples(samples: Mapping[str, Sequence[Sample]]) -> None:
-    """Print the first samples."""
-    from ..train.report import sample_text
-
-    chosen = [sample for of_one_set in samples.values() for sample in of_one_set][:3]
-    if chosen:
-        print("\n\n".join(["", *map(sample_text, chosen), ""]))
 
 
 def is_first_process() -> bool:

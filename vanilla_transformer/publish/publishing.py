@@ -178,14 +178,6 @@ def _check_scored_model(directory: Path) -> None:
         )
 
 
-def _model_files(directory: Path) -> list[Path]:
-    """Return the files to publish of a model; none is in a format that can run code."""
-    weights = weight_files(directory)
-    index = [directory / WEIGHTS_INDEX] if weights != [directory / WEIGHTS] else []
-    settings = [directory / name for name in SETTINGS if (directory / name).is_file()]
-    return [own_file(path) for path in (*settings, *index, *weights)]
-
-
 def _form(directory: Path, *, with_code: bool) -> str:
     model_type = read_json(directory / CONFIG, ModelConfig).get("model_type")
     if model_type == "vanilla_transformer":
@@ -206,8 +198,11 @@ def _form(directory: Path, *, with_code: bool) -> str:
 def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     """Copy the files to publish, and undo what training changed in the config."""
     folder.mkdir(parents=True)
-    for path in _model_files(source):
-        shutil.copyfile(path, folder / path.name)
+    weights = weight_files(source)  # none is in a format that can run code
+    index = [source / WEIGHTS_INDEX] if weights != [source / WEIGHTS] else []
+    settings = [source / name for name in SETTINGS if (source / name).is_file()]
+    for path in (*settings, *index, *weights):
+        shutil.copyfile(own_file(path), folder / path.name)
     config = read_json(folder / CONFIG)
     config["use_cache"] = True  # the Trainer switches it off
     for name in CHOOSE_CODE:  # such as code that is not pushed

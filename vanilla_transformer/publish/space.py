@@ -59,7 +59,13 @@ def publish_space(
         _try_out(folder, Path(directory))
         commit = None
         if push:
-            _check_model_is_published(repo_id, token)
+            with hub_errors(repo_id):
+                is_published = hub_api(token).repo_exists(repo_id)
+            if not is_published:
+                raise RequestError(
+                    f"there is no model {repo_id} on the Hub that the Space could show; publish it "
+                    "first, without --space."
+                )
             commit = push_folder(
                 folder,
                 repo_id,
@@ -98,14 +104,3 @@ def _try_out(folder: Path, directory: Path) -> None:
     if result.returncode != 0:
         reason = (result.stderr.strip().splitlines() or ["no reason"])[-1]
         raise RequestError(f"the Space of {directory} does not work: {reason}")
-
-
-def _check_model_is_published(repo_id: str, token: str | None) -> None:
-    api = hub_api(token)
-    with hub_errors(repo_id):
-        is_there = api.repo_exists(repo_id)
-    if not is_there:
-        raise RequestError(
-            f"there is no model {repo_id} on the Hub that the Space could show; publish it first, "
-            "without --space."
-        )

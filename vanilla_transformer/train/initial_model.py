@@ -74,10 +74,7 @@ def initial_folder(name: str, identity: Mapping[str, Any] | None) -> Path:
         ValueError: if the model is gone or has changed.
     """
     folder = model_folder(name, (identity or {}).get("revision"))
-    changed = (
-        [] if identity is None else differences(identity, {**identity, "files": _files(folder)})
-    )
-    if changed:
+    if identity and (changed := differences(identity, {**identity, "files": _files(folder)})):
         raise RequestError(
             f"{name} is not the model that the run began with ({'; '.join(changed)}); put it back, "
             "or give another --output-dir."
