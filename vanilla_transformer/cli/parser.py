@@ -12,9 +12,7 @@ import os
 import signal
 import sys
 import textwrap
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -24,6 +22,7 @@ from ..errors import RequestError
 from ..storage.atomic import failed_path
 from ..storage.extras import how_to_install
 from ..storage.reading import printable, shortened
+from ..storage.signals import handled_by
 from .average import add_average
 from .compare import add_compare, add_score
 from .convert import add_export, add_import
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
     try:
-        with _stopped_by_sigterm():
+        with handled_by(_interrupt, signal.SIGTERM):
             return _run(arguments)
     except BrokenPipeError:  # whoever reads the output has stopped, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -80,21 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
     """Let SIGTERM, which batch systems send, stop a command as Ctrl-C does: nothing is lost."""
-
-    def stop(signum: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt(signum)
-
-    if threading.current_thread() is not threading.main_thread():  # it gets no signals
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    raise KeyboardInterrupt(signum)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -9,10 +9,8 @@ import math
 import os
 import re
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from types import FrameType, SimpleNamespace
@@ -49,6 +47,7 @@ from ..storage.cpu_threads import FreeThreads, free_threads
 from ..storage.environment import hardware, versions
 from ..storage.identity import config_identity, differences
 from ..storage.metrics import MEASURES
+from ..storage.signals import handled_by
 from ..translation.many_texts import translate
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import Progress, is_whole, last_whole_checkpoint, prune, seal, stopped_early
@@ -371,6 +370,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 self._draw_apart(update=0)
         now = {"world_size": self.args.world_size, "hardware": hardware(), "versions": versions()}
         vars(self.progress).update(identity=identity, **now)
+        self.signum = 0
         # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
@@ -378,7 +378,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             free_threads() as self.threads,
             cpu_training_settings(self.model, matmul_precision=precision),
             attention_of_any_shape(torch.backends.cuda),
-            self._stopped_by_signals(),
+            handled_by(self._note_signal, signal.SIGTERM, signal.SIGINT),
         ):
             start = str(resume_from_checkpoint or "") or None
             try:
@@ -419,29 +419,16 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             },
         }
 
-    @contextmanager
-    def _stopped_by_signals(self) -> Iterator[None]:
-        """Let SIGTERM or Ctrl-C stop the training after the update, and a second one at once."""
-
-        def note(signum: int, frame: FrameType | None) -> None:
-            if self.signum:
-                raise KeyboardInterrupt
-            self.signum = signum
-            logger.warning(
-                "Got %s: the run stops after this update and saves a checkpoint. Send it again to "
-                "stop at once.",
-                signal.Signals(signum).name,
-            )
-
-        self.signum = 0
-        in_main = threading.current_thread() is threading.main_thread()  # which gets the signals
-        signals = (signal.SIGTERM, signal.SIGINT) if in_main else ()
-        before = {signum: signal.signal(signum, note) for signum in signals}
-        try:
-            yield
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
+    def _note_signal(self, signum: int, frame: FrameType | None) -> None:
+        """Stop the training after the update, or at once if it was to stop already."""
+        if self.signum:
+            raise KeyboardInterrupt
+        self.signum = signum
+        logger.warning(
+            "Got %s: the run stops after this update and saves a checkpoint. Send it again to stop "
+            "at once.",
+            signal.Signals(signum).name,
+        )
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Warn as Seq2SeqTrainer does, but not of tied tensors, which are stored once."""
