@@ -140,10 +140,8 @@ def heads(text: str) -> list[int] | str:
 
 
 def _translate(options: argparse.Namespace) -> int:
-    from ..batch_translation import generation_option
     from ..storage.hub_model import model_folder
     from ..storage.saved_model import load_saved_tokenizer
-    from ..translation.many_texts import AlignedTranslation, translate_nbest, translate_windows
 
     directory = model_folder(options.directory, options.revision)
     languages = _languages(options, directory)
@@ -170,19 +168,8 @@ def _translate(options: argparse.Namespace) -> int:
             alignments = stack.enter_context(_output(options.alignments))
         waiting: collections.deque[_Row] = collections.deque()  # for their translations
         sources = _texts(_rows(source, name, table, languages), waiting)
-        nbest = options.nbest or 1
-        search: dict[str, Any] = {
-            "batch_tokens": options.batch_tokens,
-            "num_beams": options.num_beams or max(generation_option(model, {}, "num_beams"), nbest),
-            "num_return_sequences": nbest,
-            "prefix": options.prefix,
-            "return_alignments": bool(options.alignments) or None,
-        }
-        if waits:
-            found = translate_windows(model, tokenizer, arriving(sources), **search)
-        else:
-            progress = sys.stderr.isatty() and not target.isatty()
-            found = translate_nbest(model, tokenizer, sources, progress=progress, **search)
+        progress = sys.stderr.isatty() and not target.isatty()
+        found = _found(options, model, tokenizer, sources, waits=waits, progress=progress)
         longest = _longest_in_training(directory)
         warnings = _Warnings(name, tokenizer, longest, is_table=table is not None)
         awaited = options.attention  # the picture that is not drawn yet
@@ -193,22 +180,73 @@ def _translate(options: argparse.Namespace) -> int:
                     _draw_attention(model, tokenizer, options, text, best[0].text)
                     awaited = None
             translations = _joined(answers, languages)
-            if row.dialect is not None:
-                cell = row.dialect.cell(_one_line(translations[0][0]))
-                target.write(f"{row.line}{row.dialect.separator}{cell}\n")
-            elif not row.texts:
-                target.write(f"{row.line}\n")
-            else:
-                target.writelines(_translation_lines(number, translations, options.nbest))
+            target.writelines(_output_lines(number, row, translations, options.nbest))
             target.flush()
             if alignments is not None:
-                aligned = [one for one in translations if isinstance(one, AlignedTranslation)]
-                for links in [one.alignment for one in aligned] or [[]]:  # a heading has no links
-                    alignments.write(" ".join(f"{i}-{j}" for i, j in links) + "\n")
+                alignments.writelines(_alignment_lines(translations))
                 alignments.flush()
     if awaited:
         raise RequestError("No line has text, so there is no attention to draw.")
     return 0
+
+
+def _found(
+    options: argparse.Namespace,
+    model: Any,
+    tokenizer: "PreTrainedTokenizerBase",
+    sources: Iterator[str],
+    *,
+    waits: bool,
+    progress: bool,
+) -> "Iterable[list[_Translation]]":
+    """Yield the translations of each text, with the search that the options describe.
+
+    Args:
+        options: of the command line.
+        model: the model, or an exported one.
+        tokenizer: its tokenizer.
+        sources: the texts.
+        waits: whether the writer of the texts may wait for answers.
+        progress: whether to show a bar.
+    """
+    from ..batch_translation import generation_option
+    from ..translation.many_texts import translate_nbest, translate_windows
+
+    nbest = options.nbest or 1
+    search: dict[str, Any] = {
+        "batch_tokens": options.batch_tokens,
+        "num_beams": options.num_beams or max(generation_option(model, {}, "num_beams"), nbest),
+        "num_return_sequences": nbest,
+        "prefix": options.prefix,
+        "return_alignments": bool(options.alignments) or None,
+    }
+    if waits:
+        return translate_windows(model, tokenizer, arriving(sources), **search)
+    return translate_nbest(model, tokenizer, sources, progress=progress, **search)
+
+
+def _output_lines(
+    number: int,
+    row: "_Row",
+    translations: Sequence["_Translation | tuple[str, None]"],
+    nbest: int | None,
+) -> Iterable[str]:
+    """Return the lines of output for a row, counted from 0; a table's heading is one as it is."""
+    if row.dialect is not None:
+        cell = row.dialect.cell(_one_line(translations[0][0]))
+        return [f"{row.line}{row.dialect.separator}{cell}\n"]
+    if not row.texts:
+        return [f"{row.line}\n"]
+    return _translation_lines(number, translations, nbest)
+
+
+def _alignment_lines(translations: Sequence["_Translation | tuple[str, None]"]) -> Iterator[str]:
+    """Yield the links of each translation of a row; a table's heading has none."""
+    from ..translation.many_texts import AlignedTranslation
+
+    aligned = [one for one in translations if isinstance(one, AlignedTranslation)]
+    for links in [one.alignment for one in aligned] or [[]]:
+        yield " ".join(f"{i}-{j}" for i, j in links) + "\n"
 
 
 def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] | None:
