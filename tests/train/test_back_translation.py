@@ -89,8 +89,9 @@ def test_a_killed_translation_goes_on_to_the_same_pairs(start, tmp_path):
     ("lines", "overrides", "message"),
     [
         ([*WORDS], {}, "mono.en looks like de, the source language; give text in en"),
-        ([" ", ""], {}, "mono.en holds no sentences"),
-        (TEXT, {"fewest": 121}, "Got 120 training pairs; back-translation needs 121 at least"),
+        ([" ", ""], {}, "mono.en has 0 sentences"),
+        ([TEXT[0], "\0", "x" * 3000], {}, "has 1 sentences, and 2 lines that are not UTF-8 or"),
+        (TEXT, {"fewest": 121}, "Got 120 training pairs, without those held out; .* 121 at least"),
     ],
 )
 def test_useless_input_is_refused_before_anything_is_written(
@@ -102,8 +103,47 @@ def test_useless_input_is_refused_before_anything_is_written(
     assert {path.name for path in tmp_path.iterdir()} == {"recipe", "mono.en"}
 
 
-def test_pairs_of_another_text_are_not_taken(start, tmp_path):
+@pytest.mark.parametrize(
+    ("lines", "overrides", "changed"),
+    [
+        (TEXT[:3], {}, "the text changed"),
+        (TEXT, {"clean": True, "validation_file": "null"}, "the pairs changed"),
+        (TEXT[:3], {"pair": "en-de"}, "the pairs and the text changed"),
+    ],
+)
+def test_pairs_of_other_pairs_or_another_text_are_not_taken(
+    start, tmp_path, lines, overrides, changed
+):
     start(TEXT)
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RequestError, match=r"run-back was made from other files .*mono\.en"):
-        start(TEXT[:3])
+    with pytest.raises(RequestError, match=f"run-back was made before {changed}; delete it"):
+        start(lines, **overrides)
+
+
+def test_more_test_pairs_leave_the_translations_as_they_are(start, tmp_path, caplog):
+    start(TEXT, test_file="null")
+    shutil.rmtree(tmp_path / "run")
+    with caplog.at_level("INFO"):
+        start(TEXT)
+    assert "translated back by an earlier command" in caplog.text
+
+
+def test_damaged_lines_and_sentences_to_be_scored_are_left_out(start, tmp_path, caplog):
+    test = tmp_path / "test.jsonl"
+    test.write_text(json.dumps({"translation": {"de": "a", "en": TEXT[0]}}) + "\n")
+    with caplog.at_level("INFO"):
+        metrics = start([*TEXT, "a\0"], test_file=test)
+    new = rows(tmp_path / "run-back" / "translated.jsonl")
+    assert [pair["en"] for pair in new] == TEXT
+    usable = sum(pair["de"] != "" and pair["en"] != TEXT[0] for pair in new)
+    assert metrics["data"]["train_back_translated"] == usable
+    assert "has 5 sentences, and 1 lines that are not UTF-8" in " ".join(caplog.text.split())
+    assert "are to be scored, and are left out" in caplog.text
+
+
+def test_a_text_is_one_file_and_its_model_has_sizes_of_its_own(tmp_path):
+    lost = tiny_recipe(tmp_path / "recipe", monolingual_target=tmp_path / "gone")
+    with pytest.raises(RequestError, match=r"monolingual_target: got .* give one text file"):
+        run_recipe(load_recipe(str(lost)), tmp_path / "run")
+    with pytest.raises(RequestError, match="monolingual_target: got init_from too"):
+        load_recipe("few_pairs", {"init_from": "runs/a", "monolingual_target": "mono.en"})

@@ -405,7 +405,9 @@ def test_extended_run_equals_one_long_run(copied, tmp_path):
     assert weights[0] == weights[1]
 
 
-def test_early_stopped_run_is_complete_and_continues_with_more_patience(tmp_path, monkeypatch):
+def test_early_stopped_run_is_complete_and_continues_with_more_patience(
+    tmp_path, monkeypatch, caplog
+):
     values = {"early_stopping_patience": 1, "evaluate_every_steps": 2}
     recipe = load_recipe(str(tiny_recipe(tmp_path, **values)))
     rising = iter([2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
@@ -423,8 +425,10 @@ def test_early_stopped_run_is_complete_and_continues_with_more_patience(tmp_path
         assert run_recipe(longer, run)["updates"] == 4
     patient = dataclasses.replace(recipe, early_stopping_patience=2)
     assert run_recipe(patient, run)["updates"] == 6
-    with pytest.raises(RequestError, match="early_stopping_patience=1 and no eval_loss"):
-        run_recipe(dataclasses.replace(recipe, evaluate_every_steps=0), tmp_path / "other")
+    with caplog.at_level("WARNING"):
+        at_once = dataclasses.replace(recipe, evaluate_every_steps=0)
+        assert run_recipe(at_once, tmp_path / "other")["updates"] == recipe.max_steps
+    assert "early_stopping_patience has no effect" in caplog.text
 
 
 def test_the_precision_of_a_run_may_be_named_where_auto_means_another(copied, monkeypatch):

@@ -10,9 +10,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RequestError
+from ..errors import RequestError, quoted
+from ..storage.hub_model import model_folder
 from ..storage.reading import sha256
-from .options import listed
+from ..storage.run_files import recipe_values
+from .options import LANGUAGES, listed
 from .recipe import Recipe, make_recipe
 
 if TYPE_CHECKING:
@@ -61,7 +63,11 @@ def recipe_by_size(typed: Mapping[str, object]) -> str:
         raise RequestError(
             "Name a recipe, such as demo, or give --train-file: the number of pairs chooses one."
         )
-    number = len(training_pairs(make_recipe(typed)))
+    recipe = make_recipe(typed)
+    if recipe.init_from is not None and recipe.source_language is None:
+        known = recipe_values(model_folder(recipe.init_from))
+        recipe = make_recipe({**vars(recipe), **{name: known.get(name) for name in LANGUAGES}})
+    number = len(training_pairs(recipe))
     name = next(name for most, name in _BY_SIZE.items() if number <= most)
     logger.info("%d training pairs: model and schedule are those of the recipe %s.", number, name)
     return name
@@ -79,6 +85,10 @@ def training_pairs(recipe: Recipe) -> "Dataset":
 
     for split in _SPLITS:  # check all now: reading the first may take long
         _files(recipe, split)
+    if recipe.monolingual_target is not None and not Path(recipe.monolingual_target).is_file():
+        raise RequestError(
+            f"monolingual_target: got {quoted(recipe.monolingual_target)}; give one text file."
+        )
     pairs = _load_split(recipe, "train")
     return clean_pairs(pairs) if recipe.clean else pairs
 

@@ -83,8 +83,14 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
         weights = len(listed(self.train_weights))
         if weights and (weights != corpora or corpora < 2):
             raise RequestError(
-                f"train_weights: got {weights} for {corpora} corpora; give "
-                "one for each --train-file, then one for --monolingual-target, or none at all."
+                f"train_weights: got {weights} for {corpora} corpora; give one for each of two or "
+                "more, the --train-file and then --monolingual-target, or none at all."
+            )
+        if self.init_from is not None and self.monolingual_target is not None:
+            raise RequestError(
+                "monolingual_target: got init_from too, so that the model that translates back has "
+                "no sizes; train without --init-from first, then continue with its translated "
+                "pairs, RUN-back/translated.jsonl, as one more --train-file."
             )
         if len(self.tokenizer.split(",")) > 2:
             raise RequestError(
@@ -221,6 +227,8 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
     for name, replaced in _REPLACED.items():
         if name in given:
             kept = _without(kept, replaced - given.keys(), name, given[name])
+    if "symbols" in str(given.get("tokenizer")).split(","):  # symbols are not made by merges
+        kept = _without(kept, {"bpe_dropout"} - given.keys(), "tokenizer", given["tokenizer"])
     return Recipe(**{**kept, **values})
 
 

@@ -4,33 +4,33 @@ The pairs of a run train a model of the opposite direction, which translates the
 of a sentence becomes the source of one more training pair, behind a tag that tells the model what
 kind of source it reads (Caswell et al., 2019). All of it stands beside the run and is resumed:
 
-    RUN-back/made_from.json      which files of pairs and text
+    RUN-back/made_from.json      of which pairs and text all of it is made
     RUN-back/train.jsonl, validation.jsonl    the pairs of the run
     RUN-back/model/              the run of the model of the opposite direction
     RUN-back/translated.jsonl    the new pairs
 """
 
 import dataclasses
+import hashlib
 import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
-from ..data.checked_pairs import decoded
+from ..data.checked_pairs import MalformedError, decoded
 from ..data.dataset import sentences
 from ..errors import RequestError
 from ..recipes.recipe import Recipe
 from ..storage.atomic import write_aside, write_json
-from ..storage.identity import differences
-from ..storage.reading import open_content, read_json
+from ..storage.reading import open_content, read_json, read_lines, sha256
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..translation import translate
 from .run_directory import training_lock
@@ -51,8 +51,7 @@ def back_translated(
     recipe: Recipe,
     run: Path,
     train: "Dataset",
-    validation: Iterable[tuple[str, str]],
-    files: Mapping[str, Any],
+    validation: Sequence[tuple[str, str]],
     *,
     args: TrainingArguments,
     train_run: Callable[[Recipe, Path], object],
@@ -64,27 +63,29 @@ def back_translated(
         run: its directory.
         train: its training pairs.
         validation: its validation pairs.
-        files: the files of pairs and text, from `data_identity`.
         args: its arguments, which know the other processes.
         train_run: `run_recipe`, which every process calls.
 
     Raises:
-        ValueError: there are too few pairs, the text is in the source language, or RUN-back was
-            made from other files.
+        ValueError: there are too few pairs, the text is in the source language or largely damaged,
+            or RUN-back was made of other pairs or another text.
     """
     run = run.absolute()
     folder, text = run.with_name(f"{run.name}-back"), Path(recipe.monolingual_target or "")
     done = folder / "translated.jsonl"
     with args.main_process_first(local=False):  # the others wait until the files are there
         if args.should_save:
-            _check(recipe, text, train, folder, files)
+            rows = [*zip(sentences(train, "source"), sentences(train, "target"), strict=True)]
+            made_from = {"pairs": _digest(recipe, rows, validation), "text": sha256(text)}
+            _check(recipe, text, train, folder, made_from)
             folder.mkdir(parents=True, exist_ok=True)
-            rows = zip(sentences(train, "source"), sentences(train, "target"), strict=True)
             for name, pairs in (("train", rows), ("validation", validation)):
                 if not (path := folder / f"{name}.jsonl").is_file():
                     write_aside(path, partial(_write, languages=recipe.languages, pairs=pairs))
-            write_json(folder / MADE_FROM, files)
-    if not done.is_file():
+            write_json(folder / MADE_FROM, made_from)
+    if done.is_file():
+        logger.info("%s has the text, translated back by an earlier command.", done)
+    else:
         logger.info("Training the model that translates %s back, in %s.", text, folder / "model")
         train_run(_reversed(recipe, folder), folder / "model")
         with args.main_process_first(local=False):
@@ -95,24 +96,30 @@ def back_translated(
 
 
 def _check(
-    recipe: Recipe, text: Path, train: "Dataset", folder: Path, files: Mapping[str, Any]
+    recipe: Recipe, text: Path, train: "Dataset", folder: Path, made_from: dict[str, str]
 ) -> None:
     """Refuse pairs and a text that give no useful pairs, before anything is written."""
-    made_from = folder / MADE_FROM
-    if made_from.is_file() and (changed := differences(read_json(made_from), files)):
+    path = folder / MADE_FROM
+    known = read_json(path) if path.is_file() else made_from
+    if changed := [name for name, digest in made_from.items() if known.get(name) != digest]:
         raise RequestError(
-            f"{folder} was made from other files ({'; '.join(changed)}); delete it, or give "
+            f"{folder} was made before the {' and the '.join(changed)} changed; delete it, or give "
             "another --output-dir."
         )
     if len(train) < FEWEST_PAIRS:
         raise RequestError(
-            f"Got {len(train)} training pairs; back-translation needs {FEWEST_PAIRS:,} at least. "
-            "Leave out --monolingual-target."
+            f"Got {len(train)} training pairs, without those held out; back-translation needs "
+            f"{FEWEST_PAIRS:,} at least. Leave out --monolingual-target."
         )
+    with open_content(text) as file:
+        kinds = Counter(map(_kind, read_lines(file, str(text))))
+    told = f"{kinds['sentence']:,} sentences, and {kinds['other']:,} lines that are not UTF-8 or"
+    told += f" longer than {_LONGEST:,} characters"
+    if kinds["sentence"] <= kinds["other"]:
+        raise RequestError(f"{text} has {told}; give a text in UTF-8 with one sentence a line.")
+    logger.info("%s has %s, which are left out.", text, told)
     source, target = (_groups(sentences(train, side)) for side in ("source", "target"))
     found = _groups(islice(_lines(text), _LOOKED_AT))
-    if not found:
-        raise RequestError(f"{text} holds no sentences; give a text with one a line.")
     of_source, of_target = (
         sum(found[group] for group in found.keys() & (side - other))
         for side, other in ((source.keys(), target.keys()), (target.keys(), source.keys()))
@@ -142,7 +149,6 @@ def _reversed(recipe: Recipe, folder: Path) -> Recipe:
         validation_file=str(validation) if validation.stat().st_size else None,
         held_out_pairs=0,
         monolingual_target=None,
-        init_from=None,
         clean=False,
         tokenizer=",".join(reversed(recipe.tokenizer.split(","))),
     )
@@ -153,6 +159,7 @@ def _translate(recipe: Recipe, text: Path, model_dir: Path, done: Path) -> None:
     model = load_saved_model(model_dir, device="auto")
     tokenizer = load_saved_tokenizer(model_dir)
     total = sum(1 for _ in _lines(text))
+    logger.info("Translating %d sentences back.", total)
     begun = done.with_name(f"{done.name}.partial")
     kept = begun.read_bytes() if begun.is_file() else b""
     whole = kept[: kept.rfind(b"\n") + 1]  # a killed process may have left a part of a line
@@ -168,12 +175,30 @@ def _translate(recipe: Recipe, text: Path, model_dir: Path, done: Path) -> None:
 
 
 def _lines(text: Path) -> Iterator[str]:
-    """Yield the sentences of the text; blank ones and very long ones are no sentences."""
+    """Yield the sentences of the text."""
     with open_content(text) as file:
-        for line in file:
-            sentence = decoded(line).strip()
-            if 0 < len(sentence) <= _LONGEST:
-                yield sentence
+        for line in read_lines(file, str(text)):
+            if _kind(line) == "sentence":
+                yield decoded(line).strip()
+
+
+def _kind(line: bytes) -> str:
+    """Return "sentence", "blank", or "other" of what is damaged or too long to be a sentence."""
+    try:
+        length = len(decoded(line).strip())
+    except MalformedError:
+        return "other"
+    return "blank" if not length else "sentence" if length <= _LONGEST else "other"
+
+
+def _digest(recipe: Recipe, *parts: Iterable[tuple[str, str]]) -> str:
+    """Return a digest of pairs and their languages."""
+    found = hashlib.sha256()
+    for pairs in parts:
+        for pair in pairs:
+            found.update(_json(recipe.languages, pair).encode())
+        found.update(b"\n")
+    return found.hexdigest()
 
 
 def _groups(texts: Iterable[str]) -> Counter[str]:

@@ -201,11 +201,8 @@ def _back_translated(recipe: Recipe, run: Path, args: VanillaTransformerTraining
     with args.main_process_first(local=False, desc="preparation of the data"):
         identity = identify(recipe, run)
         data = _data(pinned(recipe, identity), identity)
-    validation = zip(data.validation.sources, data.validation.targets, strict=True)
-    files, train_run = identity.get("files", {}), run_recipe
-    return back_translated(
-        recipe, run, data.train, validation, files, args=args, train_run=train_run
-    )
+    validation = [*zip(data.validation.sources, data.validation.targets, strict=True)]
+    return back_translated(recipe, run, data.train, validation, args=args, train_run=run_recipe)
 
 
 def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None = None) -> _Data:
@@ -241,7 +238,17 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None = None
         from datasets import concatenate_datasets
 
         source, target = recipe.languages
-        new = load_pairs(added, source_language=source, target_language=target)
+        new = load_pairs(
+            added, source_language=source, target_language=target, show_progress=sys.stderr.isatty()
+        )
+        sets = (validation, *test_sets.values())
+        scored = {
+            text for pairs in sets for texts in pairs.several or [pairs.targets] for text in texts
+        }
+        kept = [number for number, text in enumerate(new["target"]) if text not in scored]
+        if others := len(new) - len(kept):
+            logger.info("%d sentences of the text are to be scored, and are left out.", others)
+        new = new.select(kept)
         counts["train_back_translated"] = len(new)
         if recipe.train_weights is not None:
             new = mark_corpus(new, len(listed(recipe.train_file)))
@@ -356,6 +363,9 @@ def _trainer(
         args.eval_strategy = IntervalStrategy.NO
         if recipe.choose_on_validation:
             logger.warning("There are no validation pairs, so choose_on_validation has no effect.")
+    if args.eval_strategy == IntervalStrategy.NO and recipe.early_stopping_patience:
+        args.early_stopping_patience = None
+        logger.warning("Nothing is evaluated on the way, so early_stopping_patience has no effect.")
     if not data.scored:
         logger.warning(
             "There are no validation or test pairs, so there will be no scores; give "
