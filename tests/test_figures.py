@@ -231,7 +231,6 @@ UPDATES_OF_AN_EPOCH = {
     "multi30k_en_de": 470,
     "tatoeba_zh_en": 506,
     "tatoeba_en_zh": 506,
-    "tatoeba_de_en": 226,
     "everyday_en_de": 931,
 }
 

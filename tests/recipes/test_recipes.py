@@ -61,7 +61,8 @@ SIZES = {
     "multi30k_en_de": (7.5, 8),
     "tatoeba_zh_en": (6.5, 7.5),
     "tatoeba_en_zh": (6.5, 7.5),
-    "tatoeba_de_en": (6.7, 6.9),
+    "few_pairs": (7.5, 8),
+    "many_pairs": (7.5, 7.7),
     "everyday_en_de": (2.2, 2.3),  # with the tokenizer at most 5 MB at two bytes each
     "everyday_en_zh": (1.9, 2.1),
     "g2p": (1.3, 1.4),
@@ -101,8 +102,9 @@ def test_shipped_recipe_builds_a_model_of_the_expected_size(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_recipe_names_its_languages_and_data(name):
     recipe = load_recipe(name)
-    # A student is trained on any language pair, from files.
-    assert name == "student" or (recipe.source_language and recipe.target_language)
+    # These are trained on any language pair, from files.
+    any_pair = name in ("student", "few_pairs", "many_pairs")
+    assert any_pair or (recipe.source_language and recipe.target_language)
     assert (
         recipe.generated or recipe.dataset or "--train-file" in shipped_recipes()[name].read_text()
     )
@@ -349,8 +351,7 @@ def test_columns_reach_the_reader(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [([2], "multi30k_en_de"), ([2, 2], "tatoeba_de_en"), ([2, 3], "wmt14_ende_base")],
+    ("sizes", "expected"), [([2], "few_pairs"), ([2, 2], "many_pairs"), ([2, 3], "wmt14_ende_base")]
 )
 def test_number_of_pairs_chooses_a_recipe(tmp_path, monkeypatch, sizes, expected):
     monkeypatch.setattr(data, "_BY_SIZE", dict(zip([2, 4, 9], data._BY_SIZE.values(), strict=True)))
@@ -362,6 +363,19 @@ def test_number_of_pairs_chooses_a_recipe(tmp_path, monkeypatch, sizes, expected
     page = (ROOT / "training/own_pairs.md").read_text(encoding="utf-8")
     assert f"| `{expected}`" in page
     assert expected in NAMES
+
+
+def test_languages_of_the_initial_model_choose_the_columns_to_count(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("de\ten\nHaus\thouse\nHund\tdog\n")
+    typed = {"train_file": str(tmp_path / "pairs.tsv"), "init_from": "everyday-en-de"}
+    assert recipe_by_size(typed) == "few_pairs"
+
+
+def test_symbols_have_no_merges_for_bpe_dropout_to_undo(caplog):
+    with caplog.at_level("INFO"):
+        assert load_recipe("few_pairs", {"tokenizer": "symbols"}).bpe_dropout is None
+    assert "replaces these values of the recipe: bpe_dropout 0.1" in caplog.text
+    assert load_recipe("few_pairs", {"tokenizer": "bytes"}).bpe_dropout == 0.1
 
 
 # -------------------------------------------------------------------------------------- data

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _SPLITS = ("train", "validation", "test")
 # Shipped recipes for pairs of one's own, by the most pairs that each is for.
-_BY_SIZE = {70_000: "multi30k_en_de", 1_000_000: "tatoeba_de_en", math.inf: "wmt14_ende_base"}
+_BY_SIZE = {70_000: "few_pairs", 1_000_000: "many_pairs", math.inf: "wmt14_ende_base"}
 # Names in `data_identity` of what the model learns from, and its tokenizer too.
 TRAINING_FILES = frozenset({"train", "dataset"})
 

@@ -83,8 +83,8 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
         weights = len(listed(self.train_weights))
         if weights and (weights != corpora or corpora < 2):
             raise RequestError(
-                f"train_weights: got {weights} for {corpora} corpora; give one for each of two or "
-                "more, the --train-file and then --monolingual-target, or none at all."
+                f"train_weights: got {weights} for {corpora} corpora; give one for each "
+                "--train-file, then one for --monolingual-target, of two corpora or more, or none."
             )
         if self.init_from is not None and self.monolingual_target is not None:
             raise RequestError(
