@@ -712,7 +712,9 @@ def test_changed_training_pairs_are_rejected_after_training_began(tmp_path):
     before = train.read_bytes()
     metrics = run_recipe(recipe, tmp_path / "run")
     write_pairs(train, 120, 7)
-    for chosen in (recipe, dataclasses.replace(recipe, max_steps=2)):  # complete and incomplete
+    # Complete, incomplete, and by another recipe, which the number of pairs may have chosen.
+    longer = dataclasses.replace(recipe, max_steps=2)
+    for chosen in (recipe, longer, dataclasses.replace(longer, dropout=0.3)):
         with pytest.raises(
             ValueError, match=r"run are not those that it began with \(train: train\.jsonl changed"
         ):

@@ -135,10 +135,11 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             metrics = completed(recipe, run)
             if metrics is None and args.should_save:
                 held.enter_context(training_lock(run))
-                check_ours(recipe, run)
             elif metrics is None and args.process_index != args.local_process_index:
                 check_shared(run)
             identity = identify(recipe, run)
+            if metrics is None and args.should_save:
+                check_ours(recipe, run)  # last: other pairs may have chosen another recipe
             if metrics is not None:
                 logger.info("%s is complete.", run)
                 if args.should_save:
