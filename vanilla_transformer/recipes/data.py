@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError, quoted
-from ..storage.hub_model import model_folder
 from ..storage.reading import sha256
 from ..storage.run_files import recipe_values
 from .options import LANGUAGES, listed
@@ -65,6 +64,8 @@ def recipe_by_size(typed: Mapping[str, object]) -> str:
         )
     recipe = make_recipe(typed)
     if recipe.init_from is not None and recipe.source_language is None:
+        from ..storage.hub_model import model_folder
+
         known = recipe_values(model_folder(recipe.init_from))
         recipe = make_recipe({**vars(recipe), **{name: known.get(name) for name in LANGUAGES}})
     number = len(training_pairs(recipe))
