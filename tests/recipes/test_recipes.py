@@ -359,7 +359,9 @@ def test_number_of_pairs_chooses_a_recipe(tmp_path, monkeypatch, sizes, expected
     for number, size in enumerate(sizes):
         files.append(str(tmp_path / f"{number}.tsv"))
         Path(files[-1]).write_text("".join(f"text {number}{n}\tsatz {n}\n" for n in range(size)))
-    assert recipe_by_size({"pair": "en-de", "train_file": files, "max_steps": 7}) == expected
+    assert (
+        recipe_by_size({"pair": "en-de", "train_file": files, "max_steps": 7}, tmp_path) == expected
+    )
     page = (ROOT / "training/own_pairs.md").read_text(encoding="utf-8")
     assert f"| `{expected}`" in page
     assert expected in NAMES
@@ -368,7 +370,7 @@ def test_number_of_pairs_chooses_a_recipe(tmp_path, monkeypatch, sizes, expected
 def test_languages_of_the_initial_model_choose_the_columns_to_count(tmp_path):
     (tmp_path / "pairs.tsv").write_text("de\ten\nHaus\thouse\nHund\tdog\n")
     typed = {"train_file": str(tmp_path / "pairs.tsv"), "init_from": "everyday-en-de"}
-    assert recipe_by_size(typed) == "few_pairs"
+    assert recipe_by_size(typed, tmp_path) == "few_pairs"
 
 
 def test_symbols_have_no_merges_for_bpe_dropout_to_undo(caplog):

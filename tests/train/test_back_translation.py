@@ -89,8 +89,8 @@ def test_a_killed_translation_goes_on_to_the_same_pairs(start, tmp_path):
     ("lines", "overrides", "message"),
     [
         ([*WORDS], {}, "mono.en looks like de, the source language; give text in en"),
-        ([" ", ""], {}, "mono.en has 0 sentences"),
-        ([TEXT[0], "\0", "x" * 3000], {}, "has 1 sentences, and 2 lines that are not UTF-8 or"),
+        ([" ", ""], {}, "mono.en: sentences: 0; lines"),
+        ([TEXT[0], "\0", "x" * 3000], {}, "sentences: 1; lines .* characters: 2. Give a text"),
         (TEXT, {"fewest": 121}, "Got 120 training pairs, without those held out; .* 121 at least"),
     ],
 )
@@ -137,7 +137,7 @@ def test_damaged_lines_and_sentences_to_be_scored_are_left_out(start, tmp_path, 
     assert [pair["en"] for pair in new] == TEXT
     usable = sum(pair["de"] != "" and pair["en"] != TEXT[0] for pair in new)
     assert metrics["data"]["train_back_translated"] == usable
-    assert "has 5 sentences, and 1 lines that are not UTF-8" in " ".join(caplog.text.split())
+    assert "sentences: 5; lines that are not UTF-8" in " ".join(caplog.text.split())
     assert "are to be scored, and are left out" in caplog.text
 
 

@@ -14,10 +14,11 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import card_facts, render_card
+from vanilla_transformer.recipes.data import inherit
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage import hub_model
 from vanilla_transformer.train import VanillaTransformerTrainer, run_recipe
-from vanilla_transformer.train.initial_model import identify_model, inherit
+from vanilla_transformer.train.initial_model import identify_model
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

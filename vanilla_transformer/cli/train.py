@@ -81,9 +81,9 @@ def _train(options: argparse.Namespace) -> int:
     require("Training", *TRAIN)
     given = {name: value for name, value in vars(options).items() if value is not None}
     typed = {name: given[name] for name in ("pair", *OPTIONS) if name in given}
-    recipe = load_recipe(options.recipe or recipe_by_size(typed), typed)
     names = (Path(options.recipe or "own").stem, options.pair)
     output_dir = options.output_dir or str(Path("runs", "-".join(filter(None, names))))
+    recipe = load_recipe(options.recipe or recipe_by_size(typed, Path(output_dir)), typed)
     check_push_to_hub(options, recipe)
     from ..train.report import sample_text
     from ..train.run import run_recipe

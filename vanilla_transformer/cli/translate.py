@@ -169,7 +169,7 @@ def _translate(options: argparse.Namespace) -> int:
         waiting: collections.deque[_Row] = collections.deque()  # for their translations
         sources = _texts(_rows(source, name, table, languages), waiting)
         progress = sys.stderr.isatty() and not target.isatty()
-        found = _found(options, model, tokenizer, sources, waits=waits, progress=progress)
+        found = _translated(options, model, tokenizer, sources, waits=waits, progress=progress)
         longest = _longest_in_training(directory)
         warnings = _Warnings(name, tokenizer, longest, is_table=table is not None)
         awaited = options.attention  # the picture that is not drawn yet
@@ -190,7 +190,7 @@ def _translate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _found(
+def _translated(
     options: argparse.Namespace,
     model: Any,
     tokenizer: "PreTrainedTokenizerBase",
@@ -199,7 +199,7 @@ def _found(
     waits: bool,
     progress: bool,
 ) -> "Iterable[list[_Translation]]":
-    """Yield the translations of each text, with the search that the options describe.
+    """Return the translations of each text, by the search that the options describe.
 
     Args:
         options: of the command line.
@@ -231,7 +231,7 @@ def _output_lines(
     translations: Sequence["_Translation | tuple[str, None]"],
     nbest: int | None,
 ) -> Iterable[str]:
-    """Return the lines of output for a row, counted from 0; a table's heading is one as it is."""
+    """Return the lines of output for a row, counted from 0; a table's heading is left as it is."""
     if row.dialect is not None:
         cell = row.dialect.cell(_one_line(translations[0][0]))
         return [f"{row.line}{row.dialect.separator}{cell}\n"]

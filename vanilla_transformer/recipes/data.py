@@ -52,8 +52,12 @@ class TextPairs:
         return self.targets if self.several is None else self.several
 
 
-def recipe_by_size(typed: Mapping[str, object]) -> str:
+def recipe_by_size(typed: Mapping[str, object], run: Path) -> str:
     """Return the name of the shipped recipe whose model suits the number of training pairs.
+
+    Args:
+        typed: values as on the command line.
+        run: the run directory.
 
     Raises:
         ValueError: if no pairs are named.
@@ -62,16 +66,29 @@ def recipe_by_size(typed: Mapping[str, object]) -> str:
         raise RequestError(
             "Name a recipe, such as demo, or give --train-file: the number of pairs chooses one."
         )
-    recipe = make_recipe(typed)
-    if recipe.init_from is not None and recipe.source_language is None:
-        from ..storage.hub_model import model_folder
-
-        known = recipe_values(model_folder(recipe.init_from))
-        recipe = make_recipe({**vars(recipe), **{name: known.get(name) for name in LANGUAGES}})
-    number = len(training_pairs(recipe))
+    number = len(training_pairs(inherit(make_recipe(typed), run)))
     name = next(name for most, name in _BY_SIZE.items() if number <= most)
     logger.info("%d training pairs: model and schedule are those of the recipe %s.", number, name)
     return name
+
+
+def inherit(recipe: Recipe, run: Path) -> Recipe:
+    """Return a recipe with languages and BPE-dropout of its initial model where it has none.
+
+    A run that began keeps those that it began with, so that it resumes without that model.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+    missing = [name for name in (*LANGUAGES, "bpe_dropout") if getattr(recipe, name) is None]
+    if recipe.init_from is None or not missing:
+        return recipe
+    from ..storage.hub_model import model_folder
+
+    values = recipe_values(run)
+    if values.get("init_from") != recipe.init_from:
+        values = recipe_values(model_folder(recipe.init_from))
+    return make_recipe({**vars(recipe), **{name: values.get(name) for name in missing}})
 
 
 def training_pairs(recipe: Recipe) -> "Dataset":

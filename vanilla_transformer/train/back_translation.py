@@ -111,13 +111,15 @@ def _check(
             f"Got {len(train)} training pairs, without those held out; back-translation needs "
             f"{FEWEST_PAIRS:,} at least. Leave out --monolingual-target."
         )
-    with open_content(text) as file:
-        kinds = Counter(map(_kind, read_lines(file, str(text))))
-    told = f"{kinds['sentence']:,} sentences, and {kinds['other']:,} lines that are not UTF-8 or"
-    told += f" longer than {_LONGEST:,} characters"
-    if kinds["sentence"] <= kinds["other"]:
-        raise RequestError(f"{text} has {told}; give a text in UTF-8 with one sentence a line.")
-    logger.info("%s has %s, which are left out.", text, told)
+    number = left_out = 0
+    for sentence in _read(text):
+        number, left_out = number + bool(sentence), left_out + (sentence is None)
+    told = f"sentences: {number:,}; lines that are not UTF-8 or longer than {_LONGEST:,} characters"
+    if number <= left_out:
+        raise RequestError(
+            f"{text}: {told}: {left_out:,}. Give a text in UTF-8 with one sentence a line."
+        )
+    logger.info("%s: %s, left out: %d.", text, told, left_out)
     source, target = (_groups(sentences(train, side)) for side in ("source", "target"))
     found = _groups(islice(_lines(text), _LOOKED_AT))
     of_source, of_target = (
@@ -176,19 +178,19 @@ def _translate(recipe: Recipe, text: Path, model_dir: Path, done: Path) -> None:
 
 def _lines(text: Path) -> Iterator[str]:
     """Yield the sentences of the text."""
+    return filter(None, _read(text))
+
+
+def _read(text: Path) -> Iterator[str | None]:
+    """Yield the sentence of each line, empty if it is blank; None if it is damaged or too long."""
     with open_content(text) as file:
         for line in read_lines(file, str(text)):
-            if _kind(line) == "sentence":
-                yield decoded(line).strip()
-
-
-def _kind(line: bytes) -> str:
-    """Return "sentence", "blank", or "other" of what is damaged or too long to be a sentence."""
-    try:
-        length = len(decoded(line).strip())
-    except MalformedError:
-        return "other"
-    return "blank" if not length else "sentence" if length <= _LONGEST else "other"
+            try:
+                sentence = decoded(line).strip()
+            except MalformedError:
+                yield None
+            else:
+                yield sentence if len(sentence) <= _LONGEST else None
 
 
 def _digest(recipe: Recipe, *parts: Iterable[tuple[str, str]]) -> str:

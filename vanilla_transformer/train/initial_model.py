@@ -10,8 +10,7 @@ import torch
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..recipes.options import LANGUAGES
-from ..recipes.recipe import Recipe, make_recipe
+from ..recipes.recipe import Recipe
 from ..storage.hub_model import model_folder
 from ..storage.identity import differences, digests, warn_of_changed_model
 from ..storage.reading import read_json
@@ -80,23 +79,6 @@ def initial_folder(name: str, identity: Mapping[str, Any] | None) -> Path:
             "or give another --output-dir."
         )
     return folder
-
-
-def inherit(recipe: Recipe, run: Path) -> Recipe:
-    """Return a recipe with languages and BPE-dropout of its initial model where it has none.
-
-    A run that began keeps those that it began with, so that it resumes without that model.
-
-    Raises:
-        ValueError: there is no such model.
-    """
-    missing = [name for name in (*LANGUAGES, "bpe_dropout") if getattr(recipe, name) is None]
-    if recipe.init_from is None or not missing:
-        return recipe
-    values = recipe_values(run)
-    if values.get("init_from") != recipe.init_from:
-        values = recipe_values(model_folder(recipe.init_from))
-    return make_recipe({**vars(recipe), **{name: values.get(name) for name in missing}})
 
 
 def warn_of_other_languages(folder: Path, recipe: Recipe) -> None:

@@ -36,7 +36,14 @@ from ..data.tokenizer import make_tokenizer, vocabulary_fields
 from ..errors import RequestError
 from ..evaluation import measure_metric
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..recipes.data import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
+from ..recipes.data import (
+    TextPairs,
+    evaluation_sets,
+    held_out,
+    inherit,
+    training_pairs,
+    validation_pairs,
+)
 from ..recipes.options import listed
 from ..recipes.recipe import Recipe
 from ..search_settings import SearchSettings
@@ -60,7 +67,7 @@ from .averaging import average_checkpoints
 from .back_translation import back_translated
 from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped_early
 from .curves import plot_training_curves
-from .initial_model import inherit, initial_folder, load_initial_model, warn_of_other_languages
+from .initial_model import initial_folder, load_initial_model, warn_of_other_languages
 from .optimization import peak_rate
 from .report import (
     choose_samples,
