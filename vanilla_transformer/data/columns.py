@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..errors import RequestError
 from ..storage.reading import printable
-from .language_names import folded, language_of, own_name, script_of
+from .language_names import folded, language_of, own_name, places_of, script_of
 
 ROWS = 50  # that are looked at
 _TITLES = 10  # rows above which a header may be
@@ -31,10 +31,12 @@ _SHAPES = {
 _SIDES = {
     **dict.fromkeys(("source", "src", "source text", "source_text", "input"), 0),
     **dict.fromkeys(("target", "trg", "tgt", "target text", "target_text", "output", "ref"), 1),
-    **dict.fromkeys(("reference", "translation"), 1),
+    **dict.fromkeys(("reference", "translation", "target segment"), 1),
+    "source segment": 0,  # of translators' programs
 }
 _WORD = re.compile(r"[^\W\d_]+")
 _LABEL_WORDS = 2  # at most, in a name of a column that names no language
+_HEADER_WORDS = 4  # at most, in one that names it among words of its own: English (United States)
 _FEWEST_SHARE = 0.4  # of the rows that must have several cells
 _MOST_SHARE = 0.8  # of the cells of a column that must be alike
 _SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 24
@@ -99,22 +101,25 @@ def named_sides(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, 
 
 
 def _named_by_language(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
+    sides = [places_of(language, names) for language in languages]
+    if [*map(len, sides)] == [1, 1] and sides[0] != sides[1]:
+        return sides[0][0], sides[1][0]
     own = {own_name(language): language_of(language) for language in languages}
-    shown = [folded(name) for name in names]
-    whole = [own.get(name) or language_of(name) for name in shown]
     wanted = [language_of(language) for language in languages]
-    sides = _two_of(shown, *(language.casefold() for language in languages))
-    if sides or (sides := _two_of(whole, *wanted)):
-        return sides
     # The languages of words in the same place among the same other words, by column.
     among: dict[tuple[str, ...], list[str | None]] = {}
-    for place, name in enumerate(shown):
-        words = [word for word in _WORD.findall(name) if word not in _SIDES]
+    alone: list[str | None] = [None] * len(names)  # that a few words name
+    for place, name in enumerate(names):
+        words = [word for word in _WORD.findall(folded(name)) if word not in _SIDES]
+        named = {own.get(word) or language_of(word) for word in words} & {*wanted}
+        if len(named) == 1 and len(words) <= _HEADER_WORDS and not _is_ended(name):
+            alone[place] = named.pop()
         for n, word in enumerate(words):
             others = (*words[:n], "", *words[n + 1 :])
             codes = among.setdefault(others, [None] * len(names))
             codes[place] = own.get(word) or language_of(word)
     found = {_two_of(codes, *wanted) for codes in among.values()} - {None}
+    found = found or {_two_of(alone, *wanted)}
     return found.pop() if len(found) == 1 else None
 
 
@@ -205,13 +210,20 @@ class _Table:
         if len(named) > 1 and len(self.top) == len(named) and self._other_languages(named):
             seen = " and ".join(sorted(named))
             raise _Unclear(f"its header names {seen}, but the pair is {'-'.join(self.languages)}")
-        half = [i for i, code in enumerate(languages) if code in self.codes]
+        half = [i for i, code in enumerate(languages) if (code or folded(names[i])) in self.codes]
         if len(half) == 1 and self._is_unlike_the_body(above=half[0]):
             raise _Unclear(f"its first row names {names[half[0]]!r}, but not the other side")
         return None
 
     def _names(self) -> list[str]:
-        return ["" if self._holds_name(i) else name for i, name in enumerate(self.top)]
+        """Return the first row's cells that may be names of their columns.
+
+        A column of numbers called `id` or `No` is not in Indonesian or Norwegian.
+        """
+        return [
+            "" if self._holds_name(i) or (language_of(name) and self._kind(i) == "number") else name
+            for i, name in enumerate(self.top)
+        ]
 
     def _other_languages(self, named: set[str]) -> bool:
         """Return whether a first row names other languages than the pair's, as a header would.
@@ -287,8 +299,8 @@ class _Table:
             places = [0, 1]
         else:
             places = [place for place, kind in enumerate(kinds) if kind == "text"]
-        if len(places) > 2:  # a licence or an attribution begins alike in all rows
-            places = [place for place in places if not self._begins_alike(place)]
+        # A licence or an attribution behind the sides begins alike in all rows.
+        places[2:] = [place for place in places[2:] if not self._begins_alike(place)]
         seen = ", ".join(f"{place} {kind}" for place, kind in enumerate(kinds, start=1))
         if len(places) != 2:
             raise _Unclear(f"it is not clear which columns are the sides; seen: {seen}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 _TAG = re.compile(r"([a-z]{2,3})([-_][a-z0-9]{2,8})*", re.IGNORECASE)  # BCP 47, or a locale
@@ -40,6 +41,30 @@ def language_of(text: str) -> str | None:
     return _codes().get(tag[1]) if tag else None
 
 
+def places_of(language: str, names: Sequence[str]) -> list[int]:
+    """Return the places of the names that mean a language, as far as these names tell.
+
+    The tag itself counts first, so that `zh_TW` is not `zh-CN`, which means another variety. The
+    only other names of `id` may be `Indonesian`: then the first is a number's, perhaps.
+    """
+    tags = [folded(name).replace("_", "-") for name in names]
+    wanted, own, code = (
+        folded(language).replace("_", "-"),
+        own_name(language),
+        language_of(language),
+    )
+    exact = [place for place, tag in enumerate(tags) if tag == wanted]
+    alike = [
+        place
+        for place, tag in enumerate(tags)
+        if tag in (wanted, own)
+        or (code is not None and code == language_of(tag) and not ("-" in wanted and "-" in tag))
+    ]
+    rivals = [place for place in alike if "-" not in tags[place] and place not in exact]
+    return exact if exact and ("-" in wanted or not rivals) else alike
+
+
+@lru_cache(maxsize=100)
 def own_name(language: str) -> str | None:
     """Return a language's name in that language, in lower case, or None if it is not known."""
     from babel import Locale, UnknownLocaleError

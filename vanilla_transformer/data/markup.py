@@ -8,13 +8,14 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from ..errors import RequestError
 from ..storage.reading import reason_of
 from .checked_pairs import MalformedError, Skip, checked_pair, read_rows
-from .language_names import language_of
+from .language_names import language_of, places_of
 
 if TYPE_CHECKING:
     from lxml import etree
@@ -23,6 +24,8 @@ _CHUNK = 2**16
 _XML_BYTES = 2**24  # of elements in memory at once, which take 30 times as much
 _TOO_LARGE = f"more than {_XML_BYTES // 2**20} MiB of XML, too large for a"
 Markup = Literal["sgm", "wmt", "tmx", "subtitles", "other"]
+_XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+_CODES = [f"{{*}}{name}" for name in ("bpt", "ept", "it", "ph", "ut")]  # of layout, in a segment
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.DOTALL)
 _LANGUAGE = re.compile(rb'<(src|ref)\b[^>]*\blang="([^"]+)"')
 _KINDS: dict[Markup, re.Pattern[bytes]] = {
@@ -104,20 +107,18 @@ def tmx_pairs(
     """Yield the pairs of a translation memory, unit by unit."""
     from lxml import etree
 
-    codes = [language_of(language) or language.lower() for language in languages]
+    places = lru_cache(places_of)
 
     def pair_of(unit: etree._Element) -> tuple[str, str]:
-        texts: dict[str, str] = {}
-        for variant in unit.iterfind("{*}tuv"):
-            name = variant.get("{http://www.w3.org/XML/1998/namespace}lang")
-            name = name or variant.get("lang") or ""
-            segment = variant.find("{*}seg")
-            text = "" if segment is None else "".join(segment.itertext())
-            texts[language_of(name) or name.lower()] = text
-        missing = [code for code in codes if code not in texts]
-        if missing:
-            raise MalformedError(f"no text in {missing[0]!r}, only {', '.join(texts)}")
-        return checked_pair(*(texts[code] for code in codes))
+        etree.strip_elements(unit, *_CODES, with_tail=False)
+        variants = unit.findall("{*}tuv")
+        names = tuple(each.get(_XML_LANGUAGE) or each.get("lang") or "" for each in variants)
+        found = [places(language, names) for language in languages]
+        for language, side in zip(languages, found, strict=True):
+            if len(side) != 1:
+                raise MalformedError(f"{len(side)} texts in {language!r} of {', '.join(names)}")
+        text = etree.XPath("string(*[local-name() = 'seg'])", smart_strings=False)
+        return checked_pair(*(text(variants[side[0]]) for side in found))
 
     try:
         yield from read_rows(_units(path, file), pair_of, f"{path}: unit ", skip)
