@@ -129,7 +129,7 @@ def test_wrong_options_name_what_is_allowed_and_touch_no_file(
     ("last", "message"),
     [
         (b"sch\xf6n", "source.txt, line 301, is not UTF-8"),
-        (b"\xff\xfeg\x00u\x00t\x00", "source.txt, line 301, is UTF-16 or binary"),
+        (b"\xff\xfeg\x00u\x00t\x00", "source.txt, line 301, is packed, binary or UTF-16"),
         (b"gut " * (MAX_SOURCE_TOKENS + 1), "Input 301 has "),
         (b"a" * (MAX_SOURCE_CHARACTERS + 1), "Input 301 has 65537 characters, but 65536 are"),
         (b"a" * (LINE_BYTES + 1), "source.txt, line 301, is longer than 1 MiB"),

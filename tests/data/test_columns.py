@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import re
+import tarfile
 import zipfile
 
 import pytest
@@ -56,6 +57,7 @@ def table(*columns, header=None, above=()):
     return [*above, *([header] if header else []), *zip(*columns, strict=True)]
 
 
+ALIKE = column("A man in clothes of colour {n} walks.")
 SCORES, IDS = column("1.0{n}"), column("{n}")
 LINKS = column("http://example.org/page/{n}")
 LICENCES = column("CC-BY 2.0 (France) Attribution: tatoeba.org #{n}77 (CK) & #{n}12 (Someone)")
@@ -107,6 +109,13 @@ READ = {
     "scores of languages": table(
         *(SCORES, GERMAN, ENGLISH, SCORES), header=("score_de", "de", "en", "score_en")
     ),
+    "countries": table(GERMAN, ENGLISH, header=("German (Germany)", "English (United States)")),
+    "codes and names": table(GERMAN, ENGLISH, header=("DE - German", "EN - English")),
+    "other words of each": table(
+        GERMAN, ENGLISH, header=("German sentence", "English translation")
+    ),
+    "signs between": table(GERMAN, ENGLISH, header=("German/DE", "English/EN")),
+    "segments": table(GERMAN, ENGLISH, header=("Target segment", "Source segment")),
     "copies of CSV's index": table(
         IDS, IDS, ENGLISH, GERMAN, header=("", "Unnamed: 0", "en", "de")
     ),
@@ -127,7 +136,7 @@ def test_forms_of_public_corpora_are_read_in_the_other_direction_or_refused(form
     layout = find_sides(rows, ("de", "en"), None, "a table")
     found = [tuple(row[i] for i in layout.places) for row in rows[layout.skipped :]]
     told = {"two texts", "CCMatrix", "Tatoeba with ids", "Anki", "bicleaner", "NLLB", "Joey NMT"}
-    told |= {"Hugging Face", "a constant"}
+    told |= {"Hugging Face", "a constant", "segments"}
     assert found == (PAIRS if form in told else [pair[::-1] for pair in PAIRS])
 
 
@@ -136,6 +145,10 @@ REFUSED = {
     "numbers and a text": (table(IDS, GERMAN), "not clear which columns"),
     "three texts": (table(ENGLISH, GERMAN, CHINESE), "not clear which columns"),
     "half a header": (table(ENGLISH, GERMAN, header=("English", "Text")), "not the other side"),
+    "a comment beside texts that begin alike": (
+        table(ALIKE, GERMAN, column("{n} of us saw this")),
+        "not clear which columns",
+    ),
     "another pair's header": (table(ENGLISH, GERMAN, header=("English", "Czech")), "cs and en"),
     "another pair's columns": (table(ENGLISH, GERMAN, EN, ["fr"] * COUNT), "en and fr"),
     "several directions": (
@@ -211,10 +224,39 @@ def read(path, pair=("en", "de")):
     return list(reader), reader.num_malformed
 
 
+VARIETIES = {
+    "zh_TW": table(CHINESE[::-1], ENGLISH, CHINESE, header=("zh-CN", "en", "zh-TW")),
+    "id": table(IDS, ENGLISH, CHINESE, header=("id", "en", "Indonesian")),
+    "no": table(IDS, ENGLISH, CHINESE, header=("No", "EN", "Norsk")),
+    "pt": table(ENGLISH, CHINESE, CHINESE[::-1], header=("en", "pt", "pt-BR")),
+    "phonemes": table(ENGLISH, CHINESE, header=("en", "phonemes")),
+}
+
+
+@pytest.mark.parametrize("other", VARIETIES)
+def test_a_column_is_not_taken_for_what_its_name_says(other):
+    """A region is part of a language's name, and a number's column may be called `id`."""
+    rows = VARIETIES[other]
+    layout = find_sides(rows, ("en", other), None, "")
+    assert [row[layout.places[1]] for row in rows[layout.skipped :]] == CHINESE
+
+
+def test_records_of_two_varieties_give_the_one_that_is_asked_for(tmp_path):
+    rows = [{"id": str(n), "zh-CN": "简", "zh_TW": zh, "en": "a"} for n, zh in enumerate(CHINESE)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert [pair[1] for pair in read(tmp_path / "a.jsonl", ("en", "zh-TW"))[0]] == CHINESE
+    assert read(tmp_path / "a.jsonl", ("en", "zh")) == ([], COUNT)  # which of the two?
+    rows = [{"id": "1", "en": "a", "ind": "b"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert read(tmp_path / "a.jsonl", ("en", "id")) == ([], 1)
+
+
 def test_files_that_were_joined_are_read_as_one_or_refused(tmp_path):
     one = "\ufeffen\tde\n" + "".join("\t".join(pair) + "\n" for pair in PAIRS)
     (tmp_path / "a.tsv").write_text(one * 2, encoding="utf-8")
     assert read(tmp_path / "a.tsv") == (PAIRS * 2, 1)
+    (tmp_path / "a.tsv").write_text(f"{one}en\ten\n", encoding="utf-8")
+    assert read(tmp_path / "a.tsv") == ([*PAIRS, ("en", "en")], 0)  # two names of one thing
     reverse = "de\ten\n" + "".join("\t".join(pair[::-1]) + "\n" for pair in PAIRS)
     (tmp_path / "a.tsv").write_text(one + reverse, encoding="utf-8")
     with pytest.raises(RequestError, match=r"a\.tsv:8 begins a table with other columns"):
@@ -321,8 +363,17 @@ def test_separator_and_quoting_are_told_by_all_rows(tmp_path, separator, name, q
     assert reader.num_malformed == 0
 
 
+def test_quotes_that_begin_late_are_seen(tmp_path):
+    pairs = PAIRS * 30 + [('He said "no".', "Er sagte nein."), ("two\nlines", "zwei Zeilen")]
+    with (tmp_path / "a.tsv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter="\t").writerows(pairs)
+    assert read(tmp_path / "a.tsv") == (pairs, 0)
+
+
 def test_raw_tabs_keep_the_quotes_of_a_text(tmp_path):
     pairs = [*PAIRS, ('"Stop!"', '"Halt!"'), ('"Yes," she said.', "„Ja“, sagte sie.")]
+    # A speech of several sentences, which looks like one cell.
+    pairs += [('"I am tired.', "„Ich bin müde."), ('Let me go."', "Lasst mich gehen.“"), *PAIRS]
     text = "".join(f"{source}\t{target}\n" for source, target in pairs)
     (tmp_path / "a.tsv").write_text(text, encoding="utf-8")
     assert list(read_pairs(tmp_path / "a.tsv", source_language="en", target_language="de")) == pairs
@@ -361,10 +412,11 @@ def test_markup_and_archives_give_their_pairs(tmp_path):
         archive.writestr("README", "about")
         archive.writestr("Corpus.de-en.de", "".join(f"{t}\n" for t in GERMAN))
         archive.writestr("Corpus.de-en.en", "".join(f"{t}\n" for t in ENGLISH))
+    (tmp_path / "memory16.tmx").write_text(names["memory.tmx"], encoding="utf-16")
     (tmp_path / "memory.tmx.bz2").write_bytes(bz2.compress(names["memory.tmx"].encode()))
     for source in (
         (tmp_path / "a.en.sgm", tmp_path / "a.de.sgm"),
-        *(tmp_path / name for name in ("wmt.xml", "memory.tmx", "memory.tmx.bz2")),
+        *(tmp_path / name for name in ("wmt.xml", "memory.tmx", "memory.tmx.bz2", "memory16.tmx")),
         tmp_path / "de-en.txt.zip",
     ):
         assert list(read_pairs(source, source_language="en", target_language="de")) == PAIRS
@@ -372,6 +424,24 @@ def test_markup_and_archives_give_their_pairs(tmp_path):
     assert list(reverse) == [pair[::-1] for pair in PAIRS]
     with pytest.raises(RequestError, match="is in en and de, but the pair is en-fr"):
         list(read_pairs(tmp_path / "wmt.xml", source_language="en", target_language="fr"))
+
+
+def test_a_memory_keeps_varieties_apart_and_drops_codes_of_layout(tmp_path):
+    texts = {"en": "The <hi>red</hi> bus<ph x='1'>{\\fs24 }</ph>.", "pt-BR": "O ônibus."}
+    texts |= {"PT-PT": "O <bpt i='1'>&lt;b&gt;</bpt>autocarro<ept i='1'>&lt;/b&gt;</ept>."}
+    unit = "".join(f'<tuv xml:lang="{c}"><seg>{t}</seg></tuv>' for c, t in texts.items())
+    text = f'<tmx version="1.4"><body><tu>{unit}</tu></body></tmx>'
+    (tmp_path / "a.tmx").write_text(text, encoding="utf-8")
+    assert read(tmp_path / "a.tmx", ("en", "pt_BR")) == ([("The red bus.", "O ônibus.")], 0)
+    assert read(tmp_path / "a.tmx", ("pt_PT", "en"))[0] == [("O autocarro.", "The red bus.")]
+    reader = read_pairs(tmp_path / "a.tmx", source_language="en", target_language="pt")
+    assert not list(reader)
+    assert "2 texts in 'pt' of en, pt-BR, PT-PT" in reader.examples[0]
+    with zipfile.ZipFile(tmp_path / "pt-pt_br.zip", "w") as archive:
+        for name in ("C.pt-pt_br.pt", "C.pt-pt_br.pt_br", "__MACOSX/C.pt-pt_br.pt"):
+            archive.writestr(name, f"{name}\n")
+    found, _ = read(tmp_path / "pt-pt_br.zip", ("pt", "pt_BR"))
+    assert found == [("C.pt-pt_br.pt", "C.pt-pt_br.pt_br")]
 
 
 def test_texts_may_speak_of_tags(tmp_path):
@@ -420,6 +490,39 @@ def test_archives_of_other_kinds_are_refused(tmp_path, names, way, reason):
             archive.writestr(name, "text\n")
     with pytest.raises(RequestError, match=reason):
         list(read_pairs(tmp_path / "a.zip", source_language="en", target_language="de"))
+
+
+def test_a_damaged_archive_and_one_of_several_files_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for code, texts in (("en", ENGLISH), ("de", GERMAN)):
+            archive.writestr(f"a.{code}", "\n".join(texts) * 99)
+    content = bytearray((tmp_path / "a.zip").read_bytes())
+    content[40:60] = bytes(range(20))
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(RequestError, match=r"a\.zip is not a whole zip file"):
+        read(tmp_path / "a.zip")
+    (tmp_path / "t.tsv").write_text("a\tb\n" * 999, encoding="utf-8")
+    with tarfile.open(tmp_path / "t.tgz", "w:gz") as archive:
+        archive.add(tmp_path / "t.tsv", "t.tsv")
+    with pytest.raises(RequestError, match=r"t\.tgz is packed.*; unpack it"):
+        read(tmp_path / "t.tgz")
+
+
+def test_a_folder_names_what_it_does_not_read(tmp_path, caplog):
+    text = "".join("\t".join(pair) + "\n" for pair in PAIRS)
+    for name in ("a.tsv", "b.tab", "c.csv", "notes.md", "x.en"):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    reader = read_pairs(str(tmp_path), source_language="en", target_language="de", split="all")
+    assert list(reader) == PAIRS * 3
+    assert "not read: ['notes.md', 'x.en']" in caplog.text
+
+
+def test_metadata_beside_a_translation_is_no_side(tmp_path):
+    rows = [{"source": "web", "translation": {"en": en, "de": de}} for en, de in PAIRS]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
+    for source in (tmp_path / "a.jsonl", tmp_path / "a.parquet", Dataset.from_list(rows)):
+        assert read(source) == (PAIRS, 0)
 
 
 def test_segments_that_are_not_utf_8_are_named(tmp_path):

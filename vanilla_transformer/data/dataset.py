@@ -100,14 +100,14 @@ def reading_report(dataset: Dataset) -> dict[str, Any]:
 
     Returns:
         `rows`; for pairs `malformed`, how many of these are `empty`, and `examples`; for tokens
-        `too_long`, `empty` and the warnings of `unknown` tokens; and the digest, size and times of
-        the cache.
+        `too_long`, `empty` and the warnings of `unknown` tokens. Nothing for pairs in memory.
     """
     folders = [Path(file["filename"]).parent for file in dataset.cache_files]
-    report, *others = [read_json(folder / "report.json") for folder in folders]
-    for other in others:  # of data sets that were joined
-        report |= {name: report[name] + other[name] for name in ("rows", "malformed", "empty")}
-    return report
+    reports = [read_json(path) for folder in folders if (path := folder / "report.json").is_file()]
+    if len(reports) == 1:
+        return reports[0]
+    counts = ("rows", "malformed", "empty")  # of data sets that were joined, if of any
+    return {name: sum(report.get(name, 0) for report in reports) for name in counts}
 
 
 def mark_corpus(dataset: Dataset, number: int) -> Dataset:
@@ -429,7 +429,10 @@ class PairCollator:
             padded[real] = ids
             batch[name] = torch.from_numpy(padded)
             if name == "input_ids":
-                batch["attention_mask"] = torch.from_numpy(real.astype(np.int64))
+                mask = real.astype(np.int64)
+                if "attention_mask" in features[0]:  # which may leave out padding
+                    mask[real] = np.concatenate([row["attention_mask"] for row in features])
+                batch["attention_mask"] = torch.from_numpy(mask)
         if self.shift is not None:
             batch["decoder_input_ids"] = self.shift(batch["labels"])
         return batch

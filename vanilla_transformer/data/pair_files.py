@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import logging
 import os
 import re
 import reprlib
@@ -17,6 +18,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
+from zlib import error as ZlibError
 
 from ..errors import RequestError
 from ..storage.reading import (
@@ -40,7 +42,7 @@ from .checked_pairs import (
     read_rows,
 )
 from .columns import named_by_word, named_sides
-from .language_names import language_of
+from .language_names import language_of, places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import draw_table, read_table
 
@@ -51,16 +53,18 @@ if TYPE_CHECKING:
     # A path, two paths, a Hub name, a data set, or pairs.
     PairSource: TypeAlias = str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable
 
+logger = logging.getLogger(__name__)
+
 _ROWS = 1000
 _HEAD = 4096  # bytes that tell what a file holds
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # Of names that mean a file, whether or not it is there.
 _SUFFIX = re.compile(
-    r"\.(jsonl?|tsv|csv|txt|parquet|tmx|xml|sgml?|zip|xlsx|ods|arrow|gz|bz2|xz)$", re.IGNORECASE
+    r"\.(jsonl?|ndjson|tsv|tab|csv|txt|parquet|tmx|xml|sgml?|zip|xlsx|ods|arrow|gz|bz2|xz)$", re.I
 )
 _READ = (
-    "JSON Lines, a table with tabs, commas or semicolons, parquet, WMT's .xml, .tmx, OPUS' .zip in "
-    "Moses format (each may be packed by gzip, bzip2 or xz), or two text files, SOURCE,TARGET"
+    "JSON Lines, a table with tabs, commas or semicolons, WMT's .xml, .tmx (each may be packed by "
+    "gzip, bzip2 or xz), parquet, OPUS' .zip in Moses format, or two text files, SOURCE,TARGET"
 )
 _JSON = re.compile(r"\.jsonl?(\.|$)", re.IGNORECASE)
 _LANGUAGE = re.compile("lang|direction|^lp$", re.IGNORECASE)  # in names of columns that say them
@@ -148,8 +152,8 @@ class PairReader:
         if self._undecoded >= 10 and self._undecoded > count / 10:
             raise RequestError(
                 f"{self._undecoded} lines of {self.name} are not UTF-8, the first: "
-                f"{self.examples[0]}. It may be Latin-1, as spreadsheets export it, or packed; "
-                "save it as UTF-8, or convert it: iconv -f ISO-8859-1 -t UTF-8."
+                f"{self.examples[0]}. Save it as UTF-8, or convert it from the encoding that it is "
+                "in, such as ISO-8859-1, windows-1251 or GB18030: iconv -f ENCODING -t UTF-8."
             )
         if unlike_pairs >= 10 and unlike_pairs > count > 0:  # none: the caller says more
             raise RequestError(
@@ -252,7 +256,11 @@ def read_pairs(
 def _files_of_split(folder: Path, split: str, config: str | None) -> list[Path]:
     """Return the files of a folder, or those that `datasets` finds for a split of it."""
     if split == "all":  # otherwise names such as `test` or `dev` in the names of files decide
-        return [folder / path for path in files_below(folder) if _SUFFIX.search(path.name)]
+        found = files_below(folder)
+        read = [path for path in found if _SUFFIX.search(path.name)]
+        if left_out := [str(path) for path in found if path not in read]:
+            logger.warning("%s: not read: %s.", folder, reprlib.repr(left_out))
+        return [folder / path for path in read]
     from datasets import load_dataset_builder
 
     files = load_dataset_builder(str(folder), config).config.data_files or {}
@@ -348,6 +356,9 @@ def _head(path: Path) -> bytes:
     """Return the first bytes of what a file holds, which must be text or a known format."""
     with open_content(path) as file, errors_naming(path), damage_naming(path):
         head = file.read(_HEAD)
+    text = head.decode("utf-16", "ignore").encode() if head.startswith(_UTF16) else b""
+    if markup_of(text) == "tmx":  # which says its encoding
+        return text
     if not (head.startswith((_ZIP, _PARQUET)) or _may_be_text(head)):
         raise RequestError(f"{path} {IS_NO_TEXT} Allowed are {_READ}.")
     return head
@@ -358,7 +369,8 @@ def _may_be_text(head: bytes) -> bool:
 
     A text in an older encoding has no control characters; packed files are full of them.
     """
-    if head.startswith(_UTF16) or head.count(0) > len(head) / 8:
+    is_archive = head[257:262] == b"ustar"
+    if is_archive or head.startswith(_UTF16) or head.count(0) > len(head) / 8:
         return False
     for line in head.split(b"\n"):
         try:
@@ -432,7 +444,7 @@ def _read_zip(path: Path, languages: tuple[str, str], skip: Skip) -> Iterator[tu
                     names = [f"{path}/{name}" for name in sides]
                     lines = (read_lines(source, names[0]), read_lines(target, names[1]))
                     yield from _paired(*lines, names=names, skip=skip)
-        except (BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
+        except (BadZipFile, NotImplementedError, EOFError, RuntimeError, ZlibError) as error:
             raise RequestError(
                 f"{path} is not a whole zip file: {error}. Fetch it again."
             ) from error
@@ -440,8 +452,9 @@ def _read_zip(path: Path, languages: tuple[str, str], skip: Skip) -> Iterator[tu
 
 def _member(path: Path, names: list[str], language: str) -> str:
     """Return the one member of an archive whose name ends in a language."""
-    code = language_of(language)
-    found = [name for name in names if language_of(name.rpartition(".")[2]) == code]
+    names = [name for name in names if not name.startswith("__MACOSX/")]
+    places = places_of(language, [name.rpartition(".")[2] for name in names])
+    found = [names[place] for place in places]
     if len(found) != 1:
         raise RequestError(
             f"{path} has the files {reprlib.repr(names)}; needed is one whose name ends in "
@@ -462,21 +475,27 @@ def _read_parallel(
             f"{source} is named after the target of {'-'.join(languages)}, and {target} after its "
             "source; give the other file first, or rename them."
         )
-    texts = []
-    for path in (source, target):
-        head = _head(path)
-        markup = markup_of(head)
-        if head.startswith((_PARQUET, _ZIP)) or markup not in (None, "sgm"):
-            raise refuse(path, markup or "other")
-        rows = [row.strip() for row in head.split(b"\n")[:-1] if row.strip()]
-        is_table = all(b"\t" in row for row in rows)
-        if len(rows) > 2 and (is_table or all(row[:1] + row[-1:] in _WRAPPED for row in rows)):
-            raise RequestError(
-                f"{path} holds cells or records, not one sentence a line; give a table alone."
-            )
-        lines = _lines(path)
-        texts.append(lines if markup is None else sgm_segments(path, lines))
-    return _paired(*texts, names=(str(source), str(target)), skip=skip)
+    return _paired(sentence_lines(source), sentence_lines(target), names=names, skip=skip)
+
+
+def sentence_lines(path: Path) -> Iterator[bytes]:
+    """Return the lines of a text, or of one of WMT's .sgm files, with one sentence each.
+
+    Raises:
+        ValueError: the file holds something else, or, while iterating, is damaged.
+    """
+    head = _head(path)
+    markup = markup_of(head)
+    if head.startswith((_PARQUET, _ZIP)) or markup not in (None, "sgm"):
+        raise refuse(path, markup or "other")
+    rows = [row.strip() for row in head.split(b"\n")[:-1] if row.strip()]
+    is_table = all(b"\t" in row for row in rows)
+    if len(rows) > 2 and (is_table or all(row[:1] + row[-1:] in _WRAPPED for row in rows)):
+        raise RequestError(
+            f"{path} holds cells or records, not one sentence a line; a table of pairs is given "
+            "alone."
+        )
+    return _lines(path) if markup is None else sgm_segments(path, _lines(path))
 
 
 def _paired(
@@ -584,11 +603,11 @@ def _pair_of_row(columns: _Columns) -> _PairOf:
     def pair_of(row: object) -> tuple[str, str]:
         if not isinstance(row, dict):
             raise MalformedError('no object of the form {"translation": {...}}')
-        sides, keys = row, keys_of(row)
-        if keys is None and isinstance(row.get("translation"), dict):
-            sides = row["translation"]
-            keys = keys_of(sides)
-        if keys is None:
+        nested = row.get("translation")
+        for sides in (nested, row) if isinstance(nested, dict) else (row,):
+            if (keys := keys_of(sides)) is not None:
+                break
+        else:
             found = reprlib.repr(sorted(map(str, sides)))
             raise MalformedError(f"no {columns} among {found}")
         source, target, *more = keys

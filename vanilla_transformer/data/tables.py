@@ -15,7 +15,9 @@ from ..storage.reading import LINE_BYTES
 from .checked_pairs import EmptyError, MalformedError, Skip, checked_pair, decoded
 from .columns import ROWS, drawn, find_sides
 
-_HEAD_BYTES = 10_000  # of each line that tells how a table is written
+_HEAD_LINES = 5_000  # that tell how a table is written: its first quoted cell may come late
+_HEAD_BYTES = 10_000  # of each of them
+_MOST_HEAD_BYTES = 2**26  # of all of them
 _NAMED = re.compile(rb"sep=([,;\t|])\s*")  # the first line that Excel writes
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')  # a cell as spreadsheets quote it
 
@@ -62,7 +64,7 @@ def read_table(
     Raises:
         ValueError: it is not clear which columns hold the sides.
     """
-    _, rows = split_table(path, lines, skip, is_csv=_is_csv(path))
+    _, rows = split_table(path, lines, skip, is_csv=_is_csv(path), most_read=_HEAD_LINES)
     head = list(islice(rows, ROWS))
     if not head:
         return
@@ -84,7 +86,7 @@ def read_table(
                     raise MalformedError(f"its language is {row[place]!r}, not {language!r}")
             pair = checked_pair(*(row[place] for place in layout.places))
             # Of files that were joined.
-            if pair[0].strip() in layout.header and pair[1].strip() in layout.header:
+            if pair[0] != pair[1] and {*map(str.strip, pair)} <= {*layout.header}:
                 if [cell.strip() for cell in row[: len(layout.header)]] != layout.header:
                     raise RequestError(f"{path}:{number} begins a table with other columns: {row}.")
                 raise EmptyError("the header again")
@@ -95,7 +97,7 @@ def read_table(
 
 def draw_table(path: Path, lines: Iterator[bytes]) -> str:
     """Draw the first rows of a table, with the columns numbered from 1."""
-    _, rows = split_table(path, lines, lambda place, error: None, is_csv=_is_csv(path))
+    _, rows = split_table(path, lines, lambda *_: None, is_csv=_is_csv(path), most_read=_HEAD_LINES)
     return drawn([row.cells for row in islice(rows, ROWS)])
 
 
@@ -107,28 +109,23 @@ def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int
     """Return how well a dialect explains some lines: higher is better.
 
     Separators within a text are followed by a space, and divide each row into other numbers of
-    cells.
+    cells. Without a doubled quote, or quotes in every row, quotes may belong to the texts.
     """
     raw = [line.split(dialect.separator) for line in lines]
-    rows = raw
+    rows, shown = raw, False
     if dialect.is_quoted:
         cells = [cell for row in raw for cell in row if cell.startswith('"')]
-        # Without a doubled quote, or quotes in every row, quotes may belong to the texts.
-        shown = any(_QUOTED.fullmatch(cell) and '""' in cell[1:-1] for cell in cells)
-        in_all = all(any(cell.startswith('"') for cell in row) for row in raw)
-        shown = shown or (in_all and len(raw) > 1)
+        in_all = len(raw) > 1 and all(any(cell.startswith('"') for cell in row) for row in raw)
+        shown = in_all or any(_QUOTED.fullmatch(cell) and '""' in cell[1:-1] for cell in cells)
         try:
             rows = list(csv.reader(lines, delimiter=dialect.separator, strict=True))
         except csv.Error:
-            return 0.0, False, 0
-        shown = shown or sum(map(len, rows)) < sum(map(len, raw))  # quotes that hold a separator
-        if not shown:
             return 0.0, False, 0
     widths = Counter(len(row) for row in rows if len(row) > 1)
     alike = max(widths.values(), default=0)
     inner = [cell for row in rows for cell in row[1:]]
     spaced = sum(cell.startswith(" ") for cell in inner) / len(inner) if inner else 0.0
-    return alike / max(len(rows), 1) * (1 - spaced), dialect.is_quoted, alike
+    return alike / max(len(rows), 1) * (1 - spaced), shown, alike
 
 
 def split_table(
@@ -137,7 +134,7 @@ def split_table(
     skip: Skip,
     *,
     is_csv: bool,
-    most_read: int = ROWS,
+    most_read: int,
     separators: str = "\t;,|",
 ) -> tuple[Dialect, Iterator[Row]]:
     """Return how a table is written, as its first lines tell, and its rows.
@@ -154,7 +151,15 @@ def split_table(
         most_read: lines to read before the first row is returned.
         separators: those allowed, the likeliest first.
     """
-    head = list(islice(lines, most_read))
+    head: list[bytes] = []
+    size = 0
+    while (
+        len(head) < most_read
+        and size < _MOST_HEAD_BYTES
+        and (line := next(lines, None)) is not None
+    ):
+        head.append(line)
+        size += len(line)
     filled = [place for place, line in enumerate(head) if line.strip()]
     first = 1
     if filled and (named := _NAMED.fullmatch(head[filled[0]])):

@@ -49,7 +49,10 @@ _VALUES = 2**22  # at one depth of a file
 _DEPTH = 50  # of lists and objects within each other
 _CHUNK = 2**16
 _XZ_BYTES = 2**28  # of the dictionary; `xz -9` needs a quarter
-IS_NO_TEXT = "is UTF-16 or binary; save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8."
+IS_NO_TEXT = (
+    "is packed, binary or UTF-16; unpack it, save it as a text in UTF-8, or convert it: iconv -f "
+    "UTF-16 -t UTF-8."
+)
 LINE_BYTES = 2**20  # of a text: a longer line is neither a sentence nor a pair
 _READING = threading.Lock()  # the limit on memory is the whole process's
 # First bytes of packed files, and what unpacks them.
