@@ -30,6 +30,11 @@ RATE = {"learning_rate": 1e-4, "learning_rate_factor": 1.0}
         ({**RATE, "learning_rate_factor": 2.0}, "learning_rate_factor=2.0; it scales Eq. 3 with"),
         ({"lr_scheduler_kwargs": {"power": 2}}, "lr_scheduler_kwargs={'power': 2}; Eq. 3 has none"),
         ({"early_stopping_patience": 1}, "early_stopping_patience=1 and no eval_loss to watch"),
+        (
+            {"early_stopping_patience": 1, "early_stopping_on": "ble", "eval_strategy": "epoch"},
+            "no eval_ble to watch",
+        ),
+        ({"auto_find_batch_size": True}, "auto_find_batch_size=True; batches are filled"),
         ({"bpe_dropout": 0.1, "batch_tokens": None}, "bpe_dropout needs batches by tokens"),
         ({"train_weights": [1, 2], "batch_tokens": None}, "train_weights needs batches by tokens"),
         # By those that use the value.
@@ -40,6 +45,13 @@ def test_arguments_without_effect_or_sense_are_refused(tmp_path, settings, said)
     given = {"processing_class": tiny_tokenizer()}
     with pytest.raises(ValueError, match=said):
         make_trainer(tmp_path, given=given, **{"learning_rate_factor": 1.0, **settings}).train()
+
+
+def test_an_unknown_measure_is_refused_at_once(tmp_path):
+    given = {"processing_class": tiny_tokenizer(), "validation_pairs": [("a", "b")]}
+    given |= {"target_language": "de", "measures": ["blue"]}
+    with pytest.raises(ValueError, match="got 'blue'; choose from bleu"):
+        make_trainer(tmp_path, given=given)
 
 
 # --------------------------------------------------------------------------- rates and optimizers

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from tiny_runs import WORDS, tiny_recipe, write_pairs
@@ -33,21 +34,22 @@ def start(tmp_path, monkeypatch):
 
 def rows(path):
     lines = path.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["translation"] for line in lines]
+    return [json.loads(line) for line in lines]
 
 
 def test_every_sentence_is_a_tagged_pair_more(start, tmp_path):
     metrics = start([TEXT[0], "", "  ", *TEXT[1:]])
     new = rows(tmp_path / "run-back" / "translated.jsonl")
-    assert [pair["en"] for pair in new] == TEXT
-    assert all(pair["de"] == "" or pair["de"].startswith(TAG) for pair in new)
-    made = sum(pair["de"] != "" for pair in new)
+    assert [pair["target"] for pair in new] == TEXT
+    assert all(pair["source"] == "" or pair["source"].startswith(TAG) for pair in new)
+    made = sum(pair["source"] != "" for pair in new)
     assert metrics["data"]["train_back_translated"] == made
-    assert metrics["data"]["train_pairs_kept"] == 120 + made
+    counts = ("train_pairs", "train_pairs_kept")
+    assert [metrics["data"][name] for name in counts] == [120 + made] * 2
     assert [file["name"] for file in metrics["data"]["files"]["monolingual"]] == ["mono.en"]
     back = load_recipe(str(tmp_path / "run-back" / "model" / "recipe.yaml"))
     assert back.languages == ("en", "de")
-    assert rows(tmp_path / "run-back" / "train.jsonl")[0].keys() == {"de", "en"}
+    assert rows(tmp_path / "run-back" / "train.jsonl")[0].keys() == {"source", "target"}
 
 
 def test_new_pairs_are_the_last_of_several_weighted_corpora(start, tmp_path):
@@ -77,7 +79,7 @@ def test_a_killed_translation_goes_on_to_the_same_pairs(start, tmp_path):
     start(TEXT)
     whole = done.read_bytes()
     for cut in (0, 1, 30, -1):
-        (tmp_path / "run" / "metrics.json").unlink()
+        shutil.rmtree(tmp_path / "run")
         done.unlink()
         done.with_name(f"{done.name}.partial").write_bytes(whole[:cut])
         start(TEXT)
@@ -90,7 +92,7 @@ def test_a_killed_translation_goes_on_to_the_same_pairs(start, tmp_path):
     [
         ([*WORDS], {}, "mono.en looks like de, the source language; give text in en"),
         ([" ", ""], {}, "mono.en: sentences: 0; lines"),
-        ([TEXT[0], "\0", "x" * 3000], {}, "sentences: 1; lines .* characters: 2. Give a text"),
+        ([TEXT[0], "\0", "ü" * 2001], {}, "sentences: 1; lines .* bytes: 2. Give a text"),
         (TEXT, {"fewest": 121}, "Got 120 training pairs, without those held out; .* 121 at least"),
     ],
 )
@@ -128,14 +130,53 @@ def test_more_test_pairs_leave_the_translations_as_they_are(start, tmp_path, cap
     assert "translated back by an earlier command" in caplog.text
 
 
+@pytest.mark.parametrize("line", ["{n}\t{text}", '{{"text": "{text}"}}'])
+def test_a_table_is_no_text(start, tmp_path, line):
+    with pytest.raises(RequestError, match=r"mono\.en holds cells or records"):
+        start([line.format(n=n, text=text) for n, text in enumerate(TEXT)])
+    assert {path.name for path in tmp_path.iterdir()} == {"recipe", "mono.en"}
+
+
+def test_nothing_is_trained_for_a_run_that_cannot_follow(start, tmp_path):
+    other = tmp_path / "run" / "notes.txt"
+    other.parent.mkdir()
+    other.write_text("kept")
+    with pytest.raises(RequestError, match="run is not empty and holds no run"):
+        start(TEXT)
+    assert not (tmp_path / "run-back").exists()
+    other.unlink()
+    start(TEXT)
+    shutil.rmtree(tmp_path / "run-back")
+    with pytest.raises(RequestError, match=r"translated\.jsonl, which is gone; put it back"):
+        start(TEXT, max_steps=12)
+
+
+def test_one_language_on_both_sides_is_translated_back(start, tmp_path):
+    """Such as old spelling to new: the sides are not told by their language."""
+    files = {}
+    for name, count in (("train", 120), ("validation", 10), ("test", 10)):
+        found = rows(Path(write_pairs(tmp_path / f"{name}.jsonl", count, count)))
+        pairs = [row["translation"].values() for row in found]
+        sides = [dict(zip(("source", "target"), pair, strict=True)) for pair in pairs]
+        path = tmp_path / f"{name}.en.jsonl"
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in sides), encoding="utf-8")
+        files[f"{name}_file"] = path
+    start(TEXT, pair="en-en", max_source_length=90, max_target_length=80, **files)
+    back = tmp_path / "run-back"
+    assert rows(back / "train.jsonl") == rows(files["train_file"])
+    recipe = load_recipe(str(back / "model" / "recipe.yaml"))
+    assert (recipe.max_source_length, recipe.max_target_length) == (80, 90)
+    assert (recipe.source_column, recipe.target_column) == ("target", "source")
+
+
 def test_damaged_lines_and_sentences_to_be_scored_are_left_out(start, tmp_path, caplog):
     test = tmp_path / "test.jsonl"
     test.write_text(json.dumps({"translation": {"de": "a", "en": TEXT[0]}}) + "\n")
     with caplog.at_level("INFO"):
         metrics = start([*TEXT, "a\0"], test_file=test)
     new = rows(tmp_path / "run-back" / "translated.jsonl")
-    assert [pair["en"] for pair in new] == TEXT
-    usable = sum(pair["de"] != "" and pair["en"] != TEXT[0] for pair in new)
+    assert [pair["target"] for pair in new] == TEXT
+    usable = sum(pair["source"] != "" and pair["target"] != TEXT[0] for pair in new)
     assert metrics["data"]["train_back_translated"] == usable
     assert "sentences: 5; lines that are not UTF-8" in " ".join(caplog.text.split())
     assert "are to be scored, and are left out" in caplog.text

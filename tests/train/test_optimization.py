@@ -3,7 +3,13 @@ import io
 import pytest
 import torch
 
-from vanilla_transformer.train.optimization import noam_lr, noam_schedule, paper_adam
+from vanilla_transformer.train.optimization import (
+    factor_of_peak,
+    noam_lr,
+    noam_schedule,
+    paper_adam,
+    peak_rate,
+)
 
 
 def parameter(*values, dtype=torch.float32):
@@ -24,6 +30,13 @@ def test_factor_multiplies_the_whole_schedule():
     for step in (1, 10, 1000):
         once = noam_lr(step, d_model=64, warmup_steps=10)
         assert noam_lr(step, d_model=64, warmup_steps=10, factor=2.5) == pytest.approx(2.5 * once)
+
+
+def test_without_warmup_the_first_update_has_the_peak():
+    for step in (1, 2, 50):
+        assert noam_lr(step, d_model=64, warmup_steps=0) == pytest.approx(64**-0.5 * step**-0.5)
+    factor = factor_of_peak(1e-3, d_model=64, warmup_steps=0)
+    assert peak_rate(d_model=64, warmup_steps=0, factor=factor) == pytest.approx(1e-3)
 
 
 def test_saved_schedule_resumes_where_it_stopped():

@@ -1,5 +1,6 @@
 """Runs on pairs that are no translations: letters to phonemes, with measures of their own."""
 
+import dataclasses
 import json
 import sys
 import types
@@ -10,11 +11,13 @@ from tiny_runs import tiny_recipe
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.evaluation import corpus_scores
+from vanilla_transformer.recipes.data import evaluation_sets, training_pairs
 from vanilla_transformer.recipes.recipe import load_recipe, make_recipe
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.target_tokenizer import target_tokenizer
 from vanilla_transformer.train.comparing import compare_runs, comparison_page
 from vanilla_transformer.train.run import run_recipe
+from vanilla_transformer.train.run_scores import shared_with_training
 from vanilla_transformer.translation import translate
 
 WORDS = {"cat": ["K AE T"], "read": ["R EH D", "R IY D"], "at": ["AE T"], "rack": ["R AE K"]}
@@ -45,6 +48,15 @@ def recipe(tmp_path_factory):
         evaluate_every_steps=10,
         choose_on_validation="true",
     )
+
+
+def test_a_test_pair_among_the_training_pairs_is_told_by_any_reference(recipe, tmp_path, caplog):
+    values = load_recipe(str(recipe))
+    only_second = tmp_path / "train.tsv"
+    only_second.write_text("letters\tphonemes\nread\tR IY D\nat\tAE\n")
+    sets = {"test": evaluation_sets(values)["test"]}
+    training = training_pairs(dataclasses.replace(values, train_file=str(only_second)))
+    assert shared_with_training(values, training, sets) == {"test": 1}
 
 
 @pytest.fixture(scope="module")

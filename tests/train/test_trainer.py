@@ -76,6 +76,40 @@ def test_resuming_between_weighted_corpora_gives_the_uninterrupted_weights(tmp_p
     assert_equal(weights(resumed), weights(whole))
 
 
+def test_a_training_is_neither_replaced_nor_begun_by_mistake(tmp_path):
+    with pytest.raises(ValueError, match=r"=True, but output_dir holds no whole .*; give False"):
+        make_trainer(tmp_path).train(resume_from_checkpoint=True)
+    make_trainer(tmp_path, max_steps=4).train()
+    kept = sorted(tmp_path.rglob("*"))
+    for start in (None, False):
+        with pytest.raises(ValueError, match=r"checkpoint-4, which it would replace; give True"):
+            make_trainer(tmp_path).train(resume_from_checkpoint=start)
+    assert sorted(tmp_path.rglob("*")) == kept
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, 5), (2, 2), (9, 9)])
+def test_as_many_checkpoints_are_kept_as_asked(tmp_path, limit, expected):
+    make_trainer(tmp_path, save_steps=1, save_total_limit=limit).train()
+    assert len(list(tmp_path.glob("checkpoint-*"))) == expected
+
+
+def test_padding_of_a_data_set_is_no_text(tmp_path):
+    """As tutorials tokenise: `padding="max_length"`."""
+    pairs = copy_task(30)
+    padded = pairs.map(
+        lambda row: {
+            "input_ids": row["input_ids"] + [0] * (30 - len(row["input_ids"])),
+            "attention_mask": [1] * len(row["input_ids"]) + [0] * (30 - len(row["input_ids"])),
+        }
+    )
+    model = tiny_model()
+    losses = [
+        make_trainer(tmp_path, model=model, given={"eval_dataset": each}).evaluate()["eval_loss"]
+        for each in (pairs, padded)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -46,6 +46,12 @@ class TextPairs:
         """Return the number of pairs."""
         return len(self.sources)
 
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield each source with each of its references."""
+        for number, source in enumerate(self.sources):
+            for target in self.several[number] if self.several else [self.targets[number]]:
+                yield source, target
+
     @property
     def references(self) -> list[str] | list[list[str]]:
         """What translations are scored against: one text, or several, for each source."""

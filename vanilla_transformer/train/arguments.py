@@ -1,6 +1,6 @@
 """Training arguments: Seq2SeqTrainer's, with the paper's defaults and what our trainer adds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 
 import torch
@@ -12,7 +12,10 @@ from ..errors import RequestError
 from ..recipes.recipe import Recipe
 
 # Arguments that would have no effect beside a token budget.
-_BATCHES = ("per_device_train_batch_size", "train_sampling_strategy", "dataloader_drop_last")
+_BATCHES = (
+    *("per_device_train_batch_size", "train_sampling_strategy", "dataloader_drop_last"),
+    "auto_find_batch_size",
+)
 # With these a process holds a part of the model; we evaluate and save the whole one.
 _SHARDED = ("fsdp", "deepspeed", "parallelism_config")
 
@@ -120,6 +123,7 @@ def check_arguments(
     optimizer: torch.optim.Optimizer | None = None,
     schedule: object = None,
     several_sets: bool = False,
+    measures: Sequence[str] = (),
 ) -> None:
     """Refuse arguments that would be ignored in silence.
 
@@ -128,6 +132,7 @@ def check_arguments(
         optimizer: the optimizer passed to the trainer, if any.
         schedule: the learning rate schedule passed to the trainer, if any.
         several_sets: whether there are several evaluation sets, and so no single `eval_loss`.
+        measures: what evaluations find beside it.
 
     Raises:
         ValueError: names the first such argument.
@@ -143,12 +148,13 @@ def check_arguments(
         raise RequestError(
             "got a schedule without its optimizer; give optimizers=(optimizer, schedule)."
         )
-    has_loss = args.eval_strategy != "no" and not several_sets
-    if args.early_stopping_patience is not None and not has_loss:
+    watched = [] if args.eval_strategy == "no" or several_sets else ["loss", *measures]
+    if args.early_stopping_patience is not None and args.early_stopping_on not in watched:
         raise RequestError(
-            f"got early_stopping_patience={args.early_stopping_patience} and no eval_loss to "
-            "watch; give one evaluation set and an evaluation interval, or the "
-            "EarlyStoppingCallback of transformers."
+            f"got early_stopping_patience={args.early_stopping_patience} and no "
+            f"eval_{args.early_stopping_on} to watch; give one evaluation set, an evaluation "
+            "interval, and for a measure validation_pairs, or the EarlyStoppingCallback of "
+            "transformers."
         )
 
 

@@ -27,13 +27,15 @@ from transformers import TrainingArguments
 
 from ..data.checked_pairs import MalformedError, decoded
 from ..data.dataset import sentences
+from ..data.pair_files import sentence_lines
 from ..errors import RequestError
 from ..recipes.recipe import Recipe
 from ..storage.atomic import write_aside, write_json
-from ..storage.reading import open_content, read_json, read_lines, sha256
+from ..storage.reading import read_json, sha256
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..translation import translate
-from .run_directory import training_lock
+from .checkpoints import checkpoints
+from .run_directory import CHECKPOINTS, training_lock
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -43,7 +45,7 @@ logger = logging.getLogger(__name__)
 MADE_FROM = "made_from.json"
 TAG = "<BT> "
 FEWEST_PAIRS = 1_000  # a model of fewer translates nothing back
-_LONGEST = 2_000  # characters of a sentence
+_LONGEST = 4_000  # bytes of a line, at most as many tokens as are translated at once
 _LOOKED_AT = 1_000  # sentences, to tell the language
 
 
@@ -81,10 +83,15 @@ def back_translated(
             folder.mkdir(parents=True, exist_ok=True)
             for name, pairs in (("train", rows), ("validation", validation)):
                 if not (path := folder / f"{name}.jsonl").is_file():
-                    write_aside(path, partial(_write, languages=recipe.languages, pairs=pairs))
+                    write_aside(path, partial(_write, pairs=pairs))
             write_json(folder / MADE_FROM, made_from)
     if done.is_file():
         logger.info("%s has the text, translated back by an earlier command.", done)
+    elif checkpoints(run / CHECKPOINTS):  # another translation would be other pairs
+        raise RequestError(
+            f"{run} was trained with {done}, which is gone; put it back, or give another "
+            "--output-dir."
+        )
     else:
         logger.info("Training the model that translates %s back, in %s.", text, folder / "model")
         train_run(_reversed(recipe, folder), folder / "model")
@@ -114,7 +121,7 @@ def _check(
     number = left_out = 0
     for sentence in _read(text):
         number, left_out = number + bool(sentence), left_out + (sentence is None)
-    told = f"sentences: {number:,}; lines that are not UTF-8 or longer than {_LONGEST:,} characters"
+    told = f"sentences: {number:,}; lines that are not UTF-8 or longer than {_LONGEST:,} bytes"
     if number <= left_out:
         raise RequestError(
             f"{text}: {told}: {left_out:,}. Give a text in UTF-8 with one sentence a line."
@@ -136,6 +143,7 @@ def _check(
 def _reversed(recipe: Recipe, folder: Path) -> Recipe:
     """Return the recipe of the opposite direction, on the same pairs and with the same sizes."""
     source, target = recipe.languages
+    lengths = (recipe.max_target_length, recipe.max_source_length)
     validation = folder / "validation.jsonl"
     return dataclasses.replace(
         recipe,
@@ -143,8 +151,10 @@ def _reversed(recipe: Recipe, folder: Path) -> Recipe:
         target_language=source,
         dataset=None,
         generated=None,
-        source_column=None,
-        target_column=None,
+        source_column="target",
+        target_column="source",
+        max_source_length=lengths[0],
+        max_target_length=lengths[1],
         test_file=None,
         train_file=str(folder / "train.jsonl"),
         train_weights=None,
@@ -161,7 +171,7 @@ def _translate(recipe: Recipe, text: Path, model_dir: Path, done: Path) -> None:
     model = load_saved_model(model_dir, device="auto")
     tokenizer = load_saved_tokenizer(model_dir)
     total = sum(1 for _ in _lines(text))
-    logger.info("Translating %d sentences back.", total)
+    logger.info("Translating %d sentences back; a stop loses a few of them.", total)
     begun = done.with_name(f"{done.name}.partial")
     kept = begun.read_bytes() if begun.is_file() else b""
     whole = kept[: kept.rfind(b"\n") + 1]  # a killed process may have left a part of a line
@@ -172,7 +182,7 @@ def _translate(recipe: Recipe, text: Path, model_dir: Path, done: Path) -> None:
     bar = tqdm(new, "Translating back", total, initial=number, disable=not sys.stderr.isatty())
     with begun.open("a", encoding="utf-8") as file:
         for source, target in bar:  # an empty source is no pair, and is left out when it is read
-            file.write(_json(recipe.languages, (source and TAG + source, target)))
+            file.write(_json((source and TAG + source, target)))
     begun.replace(done)
 
 
@@ -183,22 +193,19 @@ def _lines(text: Path) -> Iterator[str]:
 
 def _read(text: Path) -> Iterator[str | None]:
     """Yield the sentence of each line, empty if it is blank; None if it is damaged or too long."""
-    with open_content(text) as file:
-        for line in read_lines(file, str(text)):
-            try:
-                sentence = decoded(line).strip()
-            except MalformedError:
-                yield None
-            else:
-                yield sentence if len(sentence) <= _LONGEST else None
+    for line in sentence_lines(text):
+        try:
+            yield decoded(line).strip() if len(line) <= _LONGEST else None
+        except MalformedError:
+            yield None
 
 
 def _digest(recipe: Recipe, *parts: Iterable[tuple[str, str]]) -> str:
     """Return a digest of pairs and their languages."""
-    found = hashlib.sha256()
+    found = hashlib.sha256("-".join(recipe.languages).encode())
     for pairs in parts:
         for pair in pairs:
-            found.update(_json(recipe.languages, pair).encode())
+            found.update(_json(pair).encode())
         found.update(b"\n")
     return found.hexdigest()
 
@@ -208,11 +215,11 @@ def _groups(texts: Iterable[str]) -> Counter[str]:
     return Counter(text[at : at + 3] for text in texts for at in range(len(text) - 2))
 
 
-def _write(path: Path, *, languages: tuple[str, str], pairs: Iterable[tuple[str, str]]) -> None:
+def _write(path: Path, *, pairs: Iterable[tuple[str, str]]) -> None:
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(_json(languages, pair) for pair in pairs)
+        file.writelines(map(_json, pairs))
 
 
-def _json(languages: tuple[str, str], pair: tuple[str, str]) -> str:
-    row = {"translation": dict(zip(languages, pair, strict=True))}
+def _json(pair: tuple[str, str]) -> str:
+    row = dict(zip(("source", "target"), pair, strict=True))
     return json.dumps(row, ensure_ascii=False) + "\n"

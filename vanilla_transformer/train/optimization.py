@@ -28,10 +28,10 @@ def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) 
     Args:
         step: number of the update, from 1.
         d_model: width of the model.
-        warmup_steps: updates until the peak; 4000 in the paper.
+        warmup_steps: updates until the peak; 4000 in the paper. Without any, the first has it.
         factor: multiple of Eq. 3; 1.0 in the paper. Small models tolerate more.
     """
-    return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+    return factor * d_model**-0.5 * min(step**-0.5, step * max(warmup_steps, 1) ** -1.5)
 
 
 def noam_schedule(
@@ -66,12 +66,13 @@ def noam_schedule(
 
 def peak_rate(*, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
     """Return the largest rate of Eq. 3, reached at step = warmup_steps."""
-    return noam_lr(warmup_steps, d_model=d_model, warmup_steps=warmup_steps, factor=factor)
+    peak = max(warmup_steps, 1)
+    return noam_lr(peak, d_model=d_model, warmup_steps=warmup_steps, factor=factor)
 
 
 def factor_of_peak(learning_rate: float, *, d_model: int, warmup_steps: int) -> float:
     """Return the multiple of Eq. 3 that peaks at this rate."""
-    return learning_rate * (d_model * warmup_steps) ** 0.5
+    return learning_rate / peak_rate(d_model=d_model, warmup_steps=warmup_steps)
 
 
 def paper_adam(

@@ -48,7 +48,7 @@ def training_facts(
         "devices": progress.world_size or args.world_size,
         "hardware": progress.hardware or hardware(),
         "threads": progress.threads or [torch.get_num_threads()],
-        "versions": versions(),
+        "versions": progress.versions or versions(),
         "git_commit": git_commit(),
     }
     if (target := target_tokenizer(tokenizer)) is not tokenizer:

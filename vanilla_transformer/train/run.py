@@ -50,7 +50,7 @@ from ..search_settings import SearchSettings
 from ..storage.atomic import files_written_aside, keep_text, write_aside, write_json
 from ..storage.environment import resolve_precision
 from ..storage.identity import digests
-from ..storage.metrics import Chosen, Metrics, TestTexts
+from ..storage.metrics import Chosen, Metrics, TestTexts, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import (
@@ -208,8 +208,11 @@ def _back_translated(recipe: Recipe, run: Path, args: VanillaTransformerTraining
     """Return the file of pairs made of the text in the target language."""
     with args.main_process_first(local=False, desc="preparation of the data"):
         identity = identify(recipe, run)
+        if args.should_save:
+            check_ours(recipe, run)
+        _check_updates(recipe, last_whole_checkpoint(run / CHECKPOINTS))
         data = _data(pinned(recipe, identity), identity)
-    validation = [*zip(data.validation.sources, data.validation.targets, strict=True)]
+    validation = [*data.validation.pairs()]
     return back_translated(recipe, run, data.train, validation, args=args, train_run=run_recipe)
 
 
@@ -250,14 +253,13 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None = None
             added, source_language=source, target_language=target, show_progress=sys.stderr.isatty()
         )
         sets = (validation, *test_sets.values())
-        scored = {
-            text for pairs in sets for texts in pairs.several or [pairs.targets] for text in texts
-        }
+        scored = {target for texts in sets for _, target in texts.pairs()}
         kept = [number for number, text in enumerate(new["target"]) if text not in scored]
         if others := len(new) - len(kept):
             logger.info("%d sentences of the text are to be scored, and are left out.", others)
         new = new.select(kept)
         counts["train_back_translated"] = len(new)
+        counts["train_pairs"] += len(new)
         if recipe.train_weights is not None:
             new = mark_corpus(new, len(listed(recipe.train_file)))
         train = concatenate_datasets([train, new])
@@ -278,7 +280,8 @@ def _encoded(
     validation = None
     if len(data.validation):
         # Of any length: leaving out long sentences would improve the perplexity unfairly.
-        pairs = texts_as_dataset(recipe, data.validation)
+        sources, targets = data.validation.sources, data.validation.targets
+        pairs = texts_as_dataset(recipe, zip(sources, targets, strict=True))
         validation = tokenize_pairs(pairs, tokenizer, show_progress=False)
     data.counts["train_pairs_kept"] = len(train)
     data.counts["train_too_long"] = reading_report(train)["too_long"]
@@ -488,6 +491,10 @@ def _finish(
             attention = attention_weights(model, tokenizer, last["sources"][0], target)
             save_figure(plot_attention(attention), run / ATTENTION)
     hypotheses = write_hypotheses(run, results)
+    earlier = read_metrics(run / METRICS)
+    if earlier is not None and earlier.get("updates") == state.global_step:  # another search
+        warnings = [*earlier.get("warnings", []), *warnings]
+    warnings = [*dict.fromkeys(warnings)]
     metrics = {
         "scores": {name: without_texts(result) for name, result in results.items()},
         **training_facts(model, tokenizer, args, Progress.load(final)),

@@ -4,7 +4,7 @@ import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -212,15 +212,10 @@ def _warn_of_training_pairs(
         shared_with_training(trained, training_pairs(trained), sets)
 
 
-def texts_as_dataset(recipe: Recipe, texts: TextPairs) -> "Dataset":
+def texts_as_dataset(recipe: Recipe, pairs: Iterable[tuple[str, str]]) -> "Dataset":
     """Return text pairs as a data set, like `load_pairs`."""
     source, target = recipe.languages
-    return load_pairs(
-        [*zip(texts.sources, texts.targets, strict=True)],
-        source_language=source,
-        target_language=target,
-        show_progress=False,
-    )
+    return load_pairs([*pairs], source_language=source, target_language=target, show_progress=False)
 
 
 def shared_with_training(
@@ -228,7 +223,7 @@ def shared_with_training(
 ) -> dict[str, int]:
     """Count the pairs of each set that are training pairs too, if any, and warn."""
     counts = {
-        name: shared_pairs(texts_as_dataset(recipe, texts), pairs)
+        name: shared_pairs(texts_as_dataset(recipe, texts.pairs()), pairs)
         for name, texts in sets.items()
         if len(texts)
     }

@@ -38,6 +38,7 @@ from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import BLOCK, PairCollator, pair_corpora, pair_lengths, tokenizer_digest
 from ..errors import NotFiniteError, RequestError
 from ..evaluation import corpus_scores
+from ..evaluation.scores import measure_metric
 from ..fast import release
 from ..generation_limits import longest_sequence
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -128,10 +129,18 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         args = VanillaTransformerTrainingArguments() if args is None else args
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         several = isinstance(kwargs.get("eval_dataset"), dict)
-        check_arguments(args, optimizer=optimizer, schedule=schedule, several_sets=several)
         if hasattr(validation_pairs, "column_names"):  # a data set
             columns: Any = validation_pairs
             validation_pairs = list(zip(columns["source"], columns["target"], strict=True))
+        check_arguments(
+            args,
+            optimizer=optimizer,
+            schedule=schedule,
+            several_sets=several,
+            measures=measures if validation_pairs else (),
+        )
+        for name in measures if validation_pairs else ():  # fail now, not after an hour
+            measure_metric(name, target_language or "")
         if validation_pairs and None in (target_language, kwargs.get("processing_class")):
             raise RequestError(
                 "got validation_pairs; give target_language (such as 'de'), which decides how BLEU "
@@ -342,8 +351,17 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 broken.
         """
         self._print_once()
-        if resume_from_checkpoint is True:
-            resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
+        if resume_from_checkpoint is None or isinstance(resume_from_checkpoint, bool):
+            found = last_whole_checkpoint(self.args.output_dir)
+            if bool(resume_from_checkpoint) != (found is not None):
+                holds = (
+                    "no whole checkpoint" if found is None else f"{found}, which it would replace"
+                )
+                raise RequestError(
+                    f"got resume_from_checkpoint={resume_from_checkpoint}, but output_dir holds "
+                    f"{holds}; give {not resume_from_checkpoint}, or another output_dir."
+                )
+            resume_from_checkpoint = found
         identity = self._identity()
         if resume_from_checkpoint:
             checkpoint = Path(resume_from_checkpoint)
@@ -648,7 +666,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         prune(
             checkpoint,
             every=scheduled.get(SaveStrategy(self.args.save_strategy), 1),
-            keep=self.args.checkpoints_to_keep,
+            keep=max(self.args.checkpoints_to_keep, self.args.save_total_limit or 0),
             spare=self.state.best_model_checkpoint,
         )
 
