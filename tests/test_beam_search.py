@@ -251,6 +251,10 @@ def test_learned_positions_limit_the_length(batch):
     found = beam_search(model, *batch, suppress_tokens=[END])
     assert longest_sequence(model) == 12
     assert (found.lengths == 12).all()
+    never = {"suppress_tokens": [PAD, START, END]}
+    for given in ({}, {"decoder_input_ids": torch.tensor([[START, 5, 6]] * len(batch[0]))}):
+        found = model.generate(batch[0], attention_mask=batch[1], num_beams=1, **never, **given)
+        assert found.size(1) == 13  # also with a beginning
 
 
 def test_finished_hypotheses_come_before_cut_off_ones(model, batch):

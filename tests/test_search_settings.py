@@ -233,6 +233,21 @@ def test_a_setting_is_honoured_or_refused_by_name_or_changes_nothing(name, trans
         assert found == translated_with({})[1]
 
 
+@pytest.mark.parametrize(
+    "call", [{"eos_token_id": [2]}, {"decoder_start_token_id": 7}, {"forced_eos_token_id": 9}]
+)
+def test_special_ids_of_a_call_take_effect(call, translated_with, tokenizer):
+    model, _ = translated_with({})
+    options = {"num_beams": 1, "max_new_tokens": 5}
+    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True, return_token_type_ids=False)
+    if "eos_token_id" in call:  # one more, which comes in the first translation
+        call = {"eos_token_id": [2, int(model.generate(**inputs, **options)[0, 3])]}
+    found = list(translate(model, tokenizer, TEXTS, **options, **call))
+    assert found != list(translate(model, tokenizer, TEXTS, **options))
+    ids = model.generate(**inputs, **options, **call)[:, 1:]
+    assert found == tokenizer.batch_decode(ids, skip_special_tokens=True)
+
+
 def test_a_limit_on_the_time_is_refused_wherever_it_stands(translated_with, tokenizer):
     model, _ = translated_with({})
     for given in ({"max_time": 9.0}, {"generation_config": GenerationConfig(max_time=9.0)}):

@@ -110,9 +110,9 @@ class LimitedGenerationMixin(GenerationMixin):
         is_filled_in = own.max_length == _HOSTS_LENGTH and own.typical_p is not None
         limited = most is not None or kwargs["has_default_max_length"] or is_filled_in
         if limited and not getattr(generation_config, "bounded_by_call", False):
-            # Deviation: `generate` also ends at the config's bound, 1,024 tokens by default.
+            # Deviation: `generate` also ends at the config's bound on columns, 1,024 by default.
             if most is None:
-                most = self.config.max_position_embeddings  # type: ignore[attr-defined]  # the model's
+                most = self.config.max_position_embeddings + 1 - kwargs["input_ids_length"]  # type: ignore[attr-defined]  # the model's
             least = max(generation_config.min_new_tokens or 0, generation_config.min_length or 0)
             longest = max(kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS, least)
             generation_config.max_new_tokens = min(most, longest)

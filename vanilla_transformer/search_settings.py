@@ -18,8 +18,8 @@ SAVED = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences"
 # And those that do not change which translation a beam search finds: caches, outputs, and numbers
 # for sampling and assistants, which are read only if those are asked for. Others need `generate`.
 _READ_OR_WITHOUT_EFFECT = {
-    *(*SAVED, "max_new_tokens", "max_length"),
-    *("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id"),
+    *(*SAVED, "max_new_tokens", "max_length", "diversity_penalty"),
+    *("bos_token_id", "pad_token_id", "transformers_version", "_from_model_config"),
     *("use_cache", "cache_config", "cache_implementation", "max_cache_len", "low_memory"),
     *("compile_config", "disable_compile", "prefill_chunk_size", "continuous_batching_config"),
     *("output_attentions", "output_hidden_states", "output_logits", "output_scores"),
@@ -28,7 +28,6 @@ _READ_OR_WITHOUT_EFFECT = {
     *("eta_cutoff", "num_assistant_tokens", "num_assistant_tokens_schedule", "is_assistant"),
     *("assistant_confidence_threshold", "assistant_lookbehind", "target_lookbehind"),
     *("assistant_ensemble_weight", "max_matching_ngram_size", "speculation_type"),
-    *("diversity_penalty", "forced_eos_token_id", "transformers_version", "_from_model_config"),
 }
 
 
@@ -97,7 +96,8 @@ def settings_of_other_searches(settings: Mapping[str, Any] | GenerationConfig) -
     if not isinstance(settings, Mapping):
         words, names = settings.bad_words_ids or (), type(settings)().to_dict()
         read = "bad_words_ids" if all(len(word) == 1 for word in words) else None
-        settings = {name: getattr(settings, name, None) for name in names if name != read}
+        own = ("decoder_start_token_id", "eos_token_id", "forced_eos_token_id", read)
+        settings = {name: getattr(settings, name, None) for name in names if name not in own}
     if settings.get("max_time") is not None:
         raise RequestError("Got max_time, which would cut translations in silence; leave it out.")
     return [

@@ -6,8 +6,10 @@ import itertools
 import json
 import os
 import re
+import select
 import shutil
 import sys
+import threading
 import types
 
 import pytest
@@ -91,7 +93,6 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
     ("options", "message"),
     [
         (["--num-beams", "2000"], "Got num_beams=2000; it must be a whole number from 1 to 1000"),
-        (["--nbest", "3", "--num-beams", "2"], "num_return_sequences=3; it must be a whole number"),
         (["--attention", "MAP", "--attention-layer", "2"], "no layer 2; there are 1, counted"),
         (["--attention", "MAP", "--attention-heads", "1,3"], "no head 3; there are 2, counted"),
         (["--attention", "MAP", "--attention-layer", "0"], "invalid index value: '0'"),
@@ -169,7 +170,8 @@ def test_beams_default_to_the_models_own(run, source, tmp_path, monkeypatch):
     search = json.loads((copy / "generation_config.json").read_text())
     (copy / "generation_config.json").write_text(json.dumps({**search, "num_beams": 2}))
     calls = recorded(monkeypatch, many_texts, "translate_nbest")
-    for options, beams in (([], 2), (["--num-beams", "1"], 1), (["--nbest", "3"], 3)):
+    nbest = (["--nbest", "3"], 3), (["--nbest", "3", "--num-beams", "2"], 3)
+    for options, beams in (([], 2), (["--num-beams", "1"], 1), *nbest):
         assert main(["translate", str(copy), str(source), *options]) == 0
         assert calls.pop()[1]["num_beams"] == beams
 
@@ -236,6 +238,25 @@ def test_quoted_cells_of_a_table_are_translated_and_the_table_stays_one(
         ['[ein, "alt"]', "", "[ein Hund]"] if piped else ['EIN, "ALT"\t!', "\t!", "EIN HUND\t!"]
     )
     assert [row[3] for row in found] == ["translation", *expected]
+
+
+def test_a_writer_who_waits_gets_the_header_at_once(run, bracketed, monkeypatch, capfd):
+    """As any line: a client may send nothing more before it has read the answer."""
+    reading, writing = os.pipe()
+    answers, answer = os.pipe()
+    monkeypatch.setattr(sys, "stdin", open(reading))  # noqa: SIM115  (closed with it)
+    monkeypatch.setattr(sys, "stdout", open(answer, "w"))  # noqa: SIM115  (likewise)
+    command = (["translate", str(run), "--tsv", "text"],)
+    thread = threading.Thread(target=main, args=command, daemon=True)
+    thread.start()
+    found = []
+    with os.fdopen(answers) as lines, os.fdopen(writing, "w") as writer:
+        for line in ("text\tn", "ein\t1", "", "alt\t2"):
+            print(line, file=writer, flush=True)
+            assert select.select([lines], [], [], 60)[0], f"no answer to {line!r}"
+            found.append(lines.readline())
+    thread.join()
+    assert found == ["text\tn\ttranslation\n", "ein\t1\t[ein]\n", "\n", "alt\t2\t[alt]\n"]
 
 
 def test_titles_and_a_header_above_a_numbered_column_stay(run, loud, tmp_path, capsys):

@@ -210,6 +210,24 @@ def test_perplexity_ignores_padded_labels(model):
     assert ours.perplexity(model, padded) == ours.perplexity(model, dataset)
 
 
+def test_perplexity_ignores_padding_as_tutorials_make_it(model):
+    """By `padding="max_length"`, on either side."""
+    dataset = random_pairs()
+    padded = [
+        {
+            "input_ids": pair["input_ids"] + [0] * 3,
+            "attention_mask": [1] * len(pair["input_ids"]) + [0] * 3,
+            "labels": pair["labels"] + [0] * 4,
+        }
+        for pair in dataset
+    ]
+    found, expected = (ours.perplexity(model, each) for each in (padded, dataset))
+    assert found == pytest.approx(expected)
+    left = [{**pair, "input_ids": [0, *pair["input_ids"]]} for pair in dataset]
+    left = [{**pair, "attention_mask": [0] + [1] * len(pair["input_ids"][1:])} for pair in left]
+    assert ours.perplexity(model, left) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("limit", ["batch_tokens", "max_sentences"])
 def test_perplexity_refuses_limits_below_one(model, limit):
     with pytest.raises(ValueError, match=f"{limit}=0; it must be a whole number"):

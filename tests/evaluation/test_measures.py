@@ -2,6 +2,7 @@
 
 import math
 import random
+import unicodedata
 from functools import cache
 
 import pytest
@@ -37,7 +38,7 @@ def edits(ours, theirs):
 
 
 @pytest.mark.parametrize(
-    ("name", "split"), [("ter", str.split), ("cer", lambda text: list(text.strip()))]
+    ("name", "split"), [("ter", str.split), ("cer", lambda text: list(" ".join(text.split())))]
 )
 def test_error_rates_count_the_fewest_edits_to_the_closest_reference(name, split):
     draw = random.Random(0)
@@ -56,6 +57,14 @@ def test_error_rates_count_the_fewest_edits_to_the_closest_reference(name, split
 def test_exact_match_takes_any_of_several_references():
     assert score("exact_match", HYPOTHESES, REFERENCES) == 25
     assert score("exact_match", HYPOTHESES, SEVERAL) == 50
+
+
+@pytest.mark.parametrize("name", ["exact_match", "ter", "cer"])
+def test_white_space_and_composition_of_a_reference_are_no_error(name):
+    """A model's tokenizer writes neither; files have them."""
+    texts = ["Grün, n\u00e9 !", "two words"]
+    others = [unicodedata.normalize("NFD", texts[0]).replace(" ", "\u00a0"), "two  words \n"]
+    assert score(name, texts, others) == score(name, texts, texts)
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf"])

@@ -215,7 +215,7 @@ def _translated(
     nbest = options.nbest or 1
     search: dict[str, Any] = {
         "batch_tokens": options.batch_tokens,
-        "num_beams": options.num_beams or max(generation_option(model, {}, "num_beams"), nbest),
+        "num_beams": max(options.num_beams or generation_option(model, {}, "num_beams"), nbest),
         "num_return_sequences": nbest,
         "prefix": options.prefix,
         "return_alignments": bool(options.alignments) or None,
@@ -393,7 +393,7 @@ def _texts(rows: Iterable[_Row], waiting: collections.deque[_Row]) -> Iterator[s
     """Yield the texts of rows, which wait for their translations."""
     for row in rows:
         waiting.append(row)
-        yield from row.texts
+        yield from row.texts or [""]  # answered in its turn, to a writer who waits
 
 
 def _answers(
@@ -402,12 +402,9 @@ def _answers(
     """Yield each waiting row with the translations of its texts."""
     found = iter(found)
     for first in found:
-        while not waiting[0].texts:
-            yield waiting.popleft(), []
         row = waiting.popleft()
-        yield row, [first, *itertools.islice(found, len(row.texts) - 1)]
-    for row in waiting:
-        yield row, []
+        rest = itertools.islice(found, max(len(row.texts) - 1, 0))
+        yield row, [first, *rest] if row.texts else []
 
 
 class _Warnings:

@@ -6,6 +6,7 @@ So they have signatures, several references a sentence and a paired bootstrap li
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -24,7 +25,8 @@ class _Share(Metric):
         super().__init__()
 
     def _preprocess_segment(self, sent: str) -> str:
-        return sent
+        # As every tokenizer here reads a text: no translation could have other white space.
+        return " ".join(unicodedata.normalize("NFC", sent).split())
 
     def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
         return {"references": refs}

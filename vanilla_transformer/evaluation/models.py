@@ -41,20 +41,27 @@ def negative_log_likelihoods(
     and errors are as for `perplexity`.
     """
     COUNT.check(batch_tokens=batch_tokens, max_sentences=max_sentences)
-    examples = iter(dataset)
+    examples, pad = iter(dataset), model.config.pad_token_id
+    padding = [IGNORED] if pad == model.config.eos_token_id else [IGNORED, pad]
     with tqdm(unit="pair", disable=not progress) as bar:
         while window := list(islice(examples, WINDOW)):
-            sources = [np.asarray(example["input_ids"]) for example in window]
+            sources = [_unmasked(example) for example in window]
             if not all(map(len, sources)):  # attention to nothing would give a number too
                 raise RequestError("An example has no source token; leave it out.")
             targets = [np.asarray(example["labels"]) for example in window]
-            targets = [labels[labels != IGNORED] for labels in targets]
+            targets = [labels[~np.isin(labels, padding)] for labels in targets]
             lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
             for batch in length_sorted_batches(lengths, batch_tokens, max_sentences):
                 yield _negative_log_likelihood(
                     model, [sources[index] for index in batch], [targets[index] for index in batch]
                 )
                 bar.update(len(batch))
+
+
+def _unmasked(example: Mapping[str, Sequence[int]]) -> np.ndarray:
+    """Return the source ids of an example without the padding that its mask leaves out."""
+    ids = np.asarray(example["input_ids"])
+    return ids[np.asarray(example.get("attention_mask", np.ones_like(ids))) != 0]
 
 
 def perplexity(

@@ -39,6 +39,8 @@ def check_outputs(
         is_file, target = output in files, output.resolve()
         if is_file and (output.is_dir() or not output.parent.is_dir()):
             raise RequestError(f"{output} cannot be written; name a file in an existing folder.")
+        if is_file and output.suffix in (".gz", ".bz2", ".xz"):
+            raise RequestError(f"{output} would not be packed; leave {output.suffix} out.")
         if is_file and cannot_be_replaced(output):
             continue
         if sum(path.is_relative_to(target) for path in written) > 1:

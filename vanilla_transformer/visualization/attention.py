@@ -14,7 +14,12 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import check_texts, generate_ids
-from ..beam_search import evaluation_mode, no_attention_weights, returned_attention_weights
+from ..beam_search import (
+    adds_prompt,
+    evaluation_mode,
+    no_attention_weights,
+    returned_attention_weights,
+)
 from ..configuration_vanilla_transformer import PositionEncoding
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import sinusoids
@@ -132,13 +137,15 @@ def attention_weights(
         target: the target sentence; None translates the source first.
         merge_words: whether to join the pieces of each of several words: average their rows and
             add their columns, so that rows still sum to one.
-        **generation_kwargs: options of the translation, which by default is at most 50 tokens
-            longer than the source.
+        **generation_kwargs: options of `generate_ids`, whose translation by default is at most 50
+            tokens longer than the source.
 
     Raises:
         ValueError: the model's attention returns no weights, or a side has more than 512 tokens.
     """
     check_texts([source], None)
+    if adds_prompt(model):
+        raise RequestError("the model's adapter puts a prompt before the text; draw another one.")
     device = input_device(model)
     inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(device)
     _check_length("source", inputs["input_ids"])

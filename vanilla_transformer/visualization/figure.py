@@ -35,7 +35,7 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
     """
     path = Path(path)
     form = path.suffix.lstrip(".").lower() or "png"
-    formats = figure.canvas.get_supported_filetypes()
+    formats = figure.canvas.get_supported_filetypes().keys() - {"pgf"}  # needs LaTeX
     if form not in formats:
         raise RequestError(
             f"got {path.name}; a picture's name ends in one of {', '.join(sorted(formats))}."
