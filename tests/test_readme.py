@@ -16,6 +16,8 @@ from pages import BLOCK, README, SMALL, in_clone, run_shell
 from vanilla_transformer import pretrained
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli.parser import _parser
+from vanilla_transformer.recipes.options import OPTIONS
+from vanilla_transformer.recipes.recipe import load_recipe, shipped_recipes
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")  # the start page only
@@ -282,6 +284,22 @@ def test_parser_accepts_every_command_on_the_pages():
             checked.append(words[0])
     assert {"train", "translate", "import", "export", "publish"} <= set(checked)
     assert len(checked) > 15
+
+
+def test_recipes_take_every_training_on_the_pages_and_cards():
+    """A value that no recipe allows is refused before any work: a reader pastes it in vain."""
+    trained = 0
+    for page in [*PAGES, *in_clone("model_cards/*/README.md")]:
+        for words in commands(page.read_text(encoding="utf-8")):
+            if words[0] != "train":
+                continue
+            options = vars(_parser().parse_args(words))
+            given = {name: options[name] for name in ("pair", *OPTIONS)}
+            given = {name: value for name, value in given.items() if value is not None}
+            if options["recipe"] in shipped_recipes():
+                load_recipe(options["recipe"], given)
+                trained += 1
+    assert trained > 30
 
 
 def options_of(parser):

@@ -12,6 +12,8 @@ import pytest
 import serving
 import torch
 from browser import free_port, opened
+from command_line import error_of
+from opus_models import save_opus
 from published_runs import METRICS
 from tiny_exports import batch_of, require, save, sequences
 
@@ -21,6 +23,15 @@ from vanilla_transformer.convert.engines import DECODER, ENCODER, OnnxEngine
 
 EXPORT, _, INSTALL, SERVE = serving.block("web").splitlines()
 BEYOND_THE_EDGE = "document.documentElement.scrollWidth > innerWidth"
+
+
+def test_a_model_without_the_file_that_the_page_reads_is_refused(tmp_path, capsys):
+    """Such as one of OPUS, whose pieces are in source.spm."""
+    require("web")
+    save_opus(tmp_path / "opus", ["a b", "c d"] * 9, ["e f", "g h"] * 9)
+    assert main(["import", "marian", str(tmp_path / "opus"), str(tmp_path / "ours")]) == 0
+    error = error_of(capsys, "export", "web", tmp_path / "ours", tmp_path / "page")
+    assert "does not have one tokenizer.json for both sides" in error
 
 
 @pytest.fixture(scope="module")

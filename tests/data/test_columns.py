@@ -575,5 +575,12 @@ def test_the_command_data_tells_what_a_file_holds(tmp_path, capsys):
     lengths = [len(row.split("\t")[1]) for row in [*rows, rows[0]]]
     for limit, share in zip(told.groups(), (0.5, 0.99), strict=True):
         assert sum(length <= int(limit) for length in lengths) >= share * len(lengths)
+    folder = tmp_path / "several"  # all of whose files `train` reads, whatever their names
+    folder.mkdir()
+    for name in ("train.tsv", "test.jsonl"):
+        row = f"{name}\tx" if name.endswith("tsv") else json.dumps({"en": name, "de": "x"})
+        (folder / name).write_text(f"{row}\n", encoding="utf-8")
+    assert main(["data", str(folder), "--pair", "en-de"]) == 0
+    assert "2 pairs read" in capsys.readouterr().out
     (tmp_path / "unclear.tsv").write_text("a b\tc d\te f\n" * 3, encoding="utf-8")
     assert "not clear" in error_of(capsys, "data", tmp_path / "unclear.tsv", "--pair", "en-de")

@@ -292,12 +292,12 @@ def spoil_a_weight(folder):
         (None, ["--repo", "name"], "got 'name' as name on the Hub"),
         (None, ["--repo", "user/na me"], "got 'user/na me' as name on the Hub"),
         (with_metrics(recipe=METRICS["recipe"] | {"data_license": None}), [], "--data-license"),
-        (with_metrics(scores={}), [], "was never scored; train with"),
+        (with_metrics(scores={}), [], "was never scored, and a card shows"),
         (with_metrics(epochs=None, seed=None), [], "seed, epochs in"),
         (with_metrics(samples=None), [], "holds no samples; give a run"),
         (without("metrics.json"), [], "holds no metrics of a training run (metrics.json)"),
         (without("tokenizer.json"), [], "holds no tokenizer;"),
-        (without("config.json"), [], "config.json"),
+        (without("config.json"), [], "holds no trained model"),
         (spoil_a_weight, [], "model.shared.weight"),
     ],
 )
@@ -367,6 +367,10 @@ def test_invalid_push_to_hub_options_are_rejected_before_training(capsys, monkey
     ):
         assert cli.main(["train", "demo", *arguments]) == 2
         assert message in capsys.readouterr().err
+    unscored = "few_pairs --pair en-de --train-file x.tsv --held-out-pairs 0 --data-license mit "
+    unscored += "--early-stopping-patience none --push-to-hub user/x --license mit"
+    assert cli.main(["train", *unscored.split()]) == 2
+    assert "a card shows scores; give --validation-file or --test-file" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

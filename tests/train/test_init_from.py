@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 from command_line import error_of
+from huggingface_hub.utils import filter_repo_objects
 from opus_models import save_opus
 from tiny_runs import WORDS, tiny_recipe, write_pairs
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -230,7 +231,10 @@ def test_initial_model_of_the_hub_is_pinned_to_its_commit(
     snapshot = shutil.copytree(trained, tmp_path / "snapshots" / "c0ffee")
     asked = []
 
-    def download(name, *, revision, **options):
+    def download(name, *, revision, allow_patterns, ignore_patterns):
+        files = ["model.safetensors", "onnx/model.safetensors", "checkpoint-9/config.json"]
+        options = {"allow_patterns": allow_patterns, "ignore_patterns": ignore_patterns}
+        assert [*filter_repo_objects(files, **options)] == files[:1]
         asked.append((name, revision))
         return str(snapshot)
 

@@ -30,26 +30,19 @@ def add_data(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _data(options: argparse.Namespace) -> int:
     require("Reading pairs", *TRAIN)
-    from ..data import load_pairs
     from ..data.examination import examine
     from ..data.pair_files import first_rows
-    from ..recipes.data import named_files
+    from ..recipes.data import named_files, training_pairs
 
-    recipe = make_recipe({} if options.pair is None else {"pair": options.pair})
-    source_language, target_language = recipe.languages
+    values = {name: getattr(options, name) for name in ("pair", "source_column", "target_column")}
+    given = {name: value for name, value in values.items() if value is not None}
+    recipe = make_recipe({**given, "train_file": options.file})
+    pairs = training_pairs(recipe)
     files = named_files(options.file)
-    source = files[0] if len(files) == 1 else tuple(files)
-    pairs = load_pairs(
-        source,
-        source_language=source_language,
-        target_language=target_language,
-        source_column=options.source_column,
-        target_column=options.target_column,
-    )
-    if rows := first_rows(source):
+    if rows := first_rows(files[0] if len(files) == 1 else tuple(files)):
         print(f"{rows}\n")
     for row in pairs.select(range(min(3, len(pairs)))):
-        for language, side in ((source_language, "source"), (target_language, "target")):
+        for language, side in zip(recipe.languages, ("source", "target"), strict=True):
             print(f"{language}: {printable(row[side])}")
         print()
     for line in examine(pairs):

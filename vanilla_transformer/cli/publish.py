@@ -73,6 +73,9 @@ def check_push_to_hub(options: argparse.Namespace, recipe: Recipe) -> None:
 
     check_repo_id(options.push_to_hub)
     check_licenses(options.license, recipe.data_license)
+    scored = (recipe.validation_file, recipe.test_file, recipe.dataset, recipe.generated)
+    if not any(scored) and recipe.held_out_pairs == 0:
+        raise RequestError("a card shows scores; give --validation-file or --test-file to push.")
     if get_token() is None:
         raise RequestError("no token for the Hub; log in with `hf auth login` or set HF_TOKEN.")
 
@@ -103,12 +106,14 @@ def _publish(options: argparse.Namespace) -> int:
     from ..publish.card import WITH_CODE
     from ..publish.publishing import publish
     from ..publish.space import publish_space
+    from ..storage.hub_model import model_folder
 
     if options.space and options.run_directory:
         raise RequestError("--space needs no --run: the page reads the metrics of the model.")
     # Each of their parameters is an option.
     call: Callable = publish_space if options.space else publish
     values = {**vars(options), "repo_id": options.repo, "run": options.run_directory}
+    values["directory"] = model_folder(options.directory)
     publication = call(**{name: values[name] for name in inspect.signature(call).parameters})
     width = max(map(len, publication.files))
     for name, size in publication.files.items():
@@ -120,7 +125,7 @@ def _publish(options: argparse.Namespace) -> int:
     if options.output:
         print(f"The files are in {options.output}.")
     if publication.commit is None:
-        first = "" if options.space else "read the card, then "
+        first = "" if options.space else "read the card (--card-dir DIR), then "
         print(f"Nothing was pushed; {first}give --push.")
         return 0
     print(f"Pushed: {publication.commit.commit_url}")

@@ -86,7 +86,7 @@ def card_facts(
         if names:
             recipe[name] = names if len(names) > 1 else names[0]
     initial = _initial_model(metrics)
-    if initial is not None and initial["repo"] is None and place is None:
+    if initial is not None and initial["repo"] is None:
         recipe["init_from"] = Path(recipe["init_from"]).name
     # A run records the files of a data set that is a local folder. Name the folder instead.
     if recipe.get("dataset") and "dataset" in metrics["data"].get("files", {}):
@@ -204,11 +204,14 @@ def _link(name: str, place: str) -> str:
 
 
 def _as_shipped(facts: Metrics) -> dict[str, Any]:
-    """Return the recipe with the length penalty that was chosen on validation pairs, if any."""
-    recipe, chosen = facts["recipe"], facts.get(CHOSEN)
-    if chosen is None or "length_penalty" not in chosen:
-        return recipe
-    return recipe | {"length_penalty": chosen["length_penalty"]}
+    """Return the recipe with the length penalty that was chosen on validation pairs, if any.
+
+    Without the number of averaged checkpoints, if the model is another average.
+    """
+    chosen: Mapping[str, Any] = facts.get(CHOSEN) or {}
+    known = {name: chosen[name] for name in ("length_penalty",) if name in chosen}
+    other = {} if facts["averaged_checkpoints"] else {"checkpoints_to_average": None}
+    return facts["recipe"] | known | other
 
 
 def paper_differences(
@@ -270,9 +273,8 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[Metrics, bool]:
     scores = metrics["scores"]
     if not scores or any("num_sentences" not in result for result in scores.values()):
         raise RequestError(
-            f"{directory} was never scored; train with validation or test pairs, or score it: "
-            f"vanilla-transformer evaluate {directory} --pair S-T --test-file FILE --output "
-            f"{directory / METRICS}, and publish with --run."
+            f"{directory} was never scored, and a card shows scores and translations; train with "
+            "validation or test pairs."
         )
     return metrics, scores_of_run
 
@@ -289,7 +291,6 @@ def _of_another_model(metrics: Metrics, scores: dict[str, Any]) -> dict[str, Any
         **{name: value for name, value in metrics.items() if name != CHOSEN},
         "scores": scores.get("scores", scores),
         "data": data,
-        "recipe": dict(metrics["recipe"], checkpoints_to_average=None),
         "averaged_checkpoints": [],
     }
 

@@ -173,8 +173,8 @@ def _check_scored_model(directory: Path) -> None:
         raise RequestError(
             f"{directory / changed[0]} changed after {directory / METRICS} was written, whose "
             "scores a card would show; move the model to a folder of its own, score it there "
-            f"(vanilla-transformer evaluate FOLDER --test-file FILE --output FOLDER/{METRICS}), "
-            f"and publish that folder with --run {directory}."
+            "(vanilla-transformer evaluate FOLDER --pair S-T --test-file FILE --output "
+            f"FOLDER/{METRICS}), and publish that folder with --run {directory}."
         )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import errors, snapshot_download
 
@@ -42,7 +43,9 @@ def model_folder(name: str, revision: str | None = None) -> Path:
             raise nothing_trained(folder, CONFIG)
         return folder
     try:
-        found = Path(snapshot_download(name, revision=revision, allow_patterns=list(_FILES)))
+        # Not those of checkpoints or exports, which are in folders.
+        chosen: Any = {"allow_patterns": [*_FILES], "ignore_patterns": "*/*"}
+        found = Path(snapshot_download(name, revision=revision, **chosen))
     except (errors.HFValidationError, errors.HTTPError, OSError) as error:
         raise RequestError(
             f"There is no folder {name}, and no model of that name could be loaded from the Hub: "

@@ -42,10 +42,11 @@ def export_web(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[
 
 def _write(source: Path, folder: Path) -> str:
     model = load_source(source, dtype=torch.float32)
-    if TARGET_TOKENIZER in read_json(source / TOKENIZER_SETTINGS):
+    settings = read_json(source / TOKENIZER_SETTINGS)
+    if TARGET_TOKENIZER in settings or not (source / "tokenizer.json").is_file():
         raise RequestError(
-            f"{source} has a tokenizer for each side, and Transformers.js would write with the "
-            "source's; export a model with one tokenizer, or to another format."
+            f"{source} does not have one tokenizer.json for both sides, which is what "
+            "Transformers.js reads; export another model, or to another format."
         )
     with torch.no_grad():
         for weight in model.parameters():
