@@ -42,26 +42,25 @@ def language_of(text: str) -> str | None:
 
 
 def places_of(language: str, names: Sequence[str]) -> list[int]:
-    """Return the places of the names that mean a language, as far as these names tell.
+    """Return the places of the names that mean a language: one, unless it is there twice or not.
 
-    The tag itself counts first, so that `zh_TW` is not `zh-CN`, which means another variety. The
-    only other names of `id` may be `Indonesian`: then the first is a number's, perhaps.
+    `zh_TW` is `zh-tw` or, without that, `zh` or `Chinese`, but never `zh-CN`, another variety. Of
+    `id` and `Indonesian` both are meant: the first may be the column of numbers.
     """
     tags = [folded(name).replace("_", "-") for name in names]
-    wanted, own, code = (
-        folded(language).replace("_", "-"),
-        own_name(language),
-        language_of(language),
-    )
+    wanted = folded(language).replace("_", "-")
+    own, code = own_name(language), language_of(language)
+
+    def is_meant(tag: str) -> bool:
+        other_variety = "-" in wanted and "-" in tag
+        return tag in (wanted, own) or (
+            code is not None and code == language_of(tag) and not other_variety
+        )
+
     exact = [place for place, tag in enumerate(tags) if tag == wanted]
-    alike = [
-        place
-        for place, tag in enumerate(tags)
-        if tag in (wanted, own)
-        or (code is not None and code == language_of(tag) and not ("-" in wanted and "-" in tag))
-    ]
-    rivals = [place for place in alike if "-" not in tags[place] and place not in exact]
-    return exact if exact and ("-" in wanted or not rivals) else alike
+    meant = [place for place, tag in enumerate(tags) if is_meant(tag)]
+    has_rival = any("-" not in tags[place] and tags[place] != wanted for place in meant)
+    return exact if exact and ("-" in wanted or not has_rival) else meant
 
 
 @lru_cache(maxsize=100)

@@ -108,6 +108,7 @@ def tmx_pairs(
     from lxml import etree
 
     places = lru_cache(places_of)
+    text = etree.XPath("string(*[local-name() = 'seg'])", smart_strings=False)
 
     def pair_of(unit: etree._Element) -> tuple[str, str]:
         etree.strip_elements(unit, *_CODES, with_tail=False)
@@ -117,7 +118,6 @@ def tmx_pairs(
         for language, side in zip(languages, found, strict=True):
             if len(side) != 1:
                 raise MalformedError(f"{len(side)} texts in {language!r} of {', '.join(names)}")
-        text = etree.XPath("string(*[local-name() = 'seg'])", smart_strings=False)
         return checked_pair(*(text(variants[side[0]]) for side in found))
 
     try:

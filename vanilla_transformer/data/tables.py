@@ -153,13 +153,11 @@ def split_table(
     """
     head: list[bytes] = []
     size = 0
-    while (
-        len(head) < most_read
-        and size < _MOST_HEAD_BYTES
-        and (line := next(lines, None)) is not None
-    ):
+    for line in islice(lines, most_read):
         head.append(line)
         size += len(line)
+        if size > _MOST_HEAD_BYTES:
+            break
     filled = [place for place, line in enumerate(head) if line.strip()]
     first = 1
     if filled and (named := _NAMED.fullmatch(head[filled[0]])):

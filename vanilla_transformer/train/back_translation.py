@@ -171,7 +171,7 @@ def _translate(recipe: Recipe, text: Path, model_dir: Path, done: Path) -> None:
     model = load_saved_model(model_dir, device="auto")
     tokenizer = load_saved_tokenizer(model_dir)
     total = sum(1 for _ in _lines(text))
-    logger.info("Translating %d sentences back; a stop loses a few of them.", total)
+    logger.info("Translating %d sentences back; after a stop the same command goes on.", total)
     begun = done.with_name(f"{done.name}.partial")
     kept = begun.read_bytes() if begun.is_file() else b""
     whole = kept[: kept.rfind(b"\n") + 1]  # a killed process may have left a part of a line
