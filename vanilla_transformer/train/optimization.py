@@ -28,10 +28,11 @@ def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) 
     Args:
         step: number of the update, from 1.
         d_model: width of the model.
-        warmup_steps: updates until the peak; 4000 in the paper. Without any, the first has it.
+        warmup_steps: updates until the peak; 4000 in the paper.
         factor: multiple of Eq. 3; 1.0 in the paper. Small models tolerate more.
     """
-    return factor * d_model**-0.5 * min(step**-0.5, step * max(warmup_steps, 1) ** -1.5)
+    warmup_steps = max(warmup_steps, 1)  # without any, the first update has the peak
+    return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
 def noam_schedule(
