@@ -611,8 +611,8 @@ MUTATIONS = [
     ),
     Mutation(
         "train/optimization.py",
-        "return learning_rate * (d_model * warmup_steps) ** 0.5",
-        "return learning_rate * d_model**0.5",
+        "return learning_rate / peak_rate(d_model=d_model, warmup_steps=warmup_steps)",
+        "return learning_rate / peak_rate(d_model=d_model, warmup_steps=1)",
         "train/test_arguments.py::test_learning_rate_without_a_schedule_is_the_peak_of_eq3",
     ),
 ]
