@@ -54,10 +54,7 @@ def _compare(options: argparse.Namespace) -> int:
     from ..train.comparing import compare_runs, comparison_page
 
     comparison = compare_runs(
-        options.directories,
-        batch_tokens=options.batch_tokens,
-        progress=sys.stderr.isatty(),
-        **test_options(options),
+        options.directories, progress=sys.stderr.isatty(), **test_options(options)
     )
     if options.output:
         write_text(Path(options.output), comparison_page(comparison))

@@ -67,7 +67,7 @@ def test_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the values of the options of `add_test_options`, by their names in a recipe."""
     from ..recipes.options import TEST_OPTIONS
 
-    return {name: getattr(options, name) for name in TEST_OPTIONS}
+    return {name: getattr(options, name) for name in (*TEST_OPTIONS, "batch_tokens")}
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -75,12 +75,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from ..train.report import without_texts
     from ..train.run_scores import score_run
 
-    scores = score_run(
-        options.directory,
-        batch_tokens=options.batch_tokens,
-        with_texts=True,
-        **test_options(options),
-    )
+    scores = score_run(options.directory, with_texts=True, **test_options(options))
     print_scores(scores)
     if (options.output or "").endswith(".tsv"):
         write_text(Path(options.output), "".join(_table(scores)))
