@@ -18,6 +18,7 @@ _IMPORT_EXAMPLE = """example:
 exactly or not at all: if this package cannot represent a part of it, an error says which part.
 """
 _NUMBER, _FILE, _NAME = {"type": int, "metavar": "N"}, {"metavar": "FILE"}, {"metavar": "NAME"}
+_FLAG = {"action": "store_true"}
 _MISSING = {**_NUMBER, "required": True}  # a state dict does not hold it
 _VOCABULARIES: dict[str, dict[str, Any]] = {
     "source_vocab": {**_FILE, "help": "source tokens, one per line"},
@@ -57,16 +58,10 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
             "source_embedding": {**_NAME, "help": "name of the encoder embedding tensor"},
             "target_embedding": {**_NAME, "help": "name of the decoder embedding tensor"},
             "generator": {**_NAME, "help": "name of the pre-softmax weight tensor"},
-            "norm_first": {
-                "action": "store_true",
-                "help": "norm_first=True in torch.nn.Transformer",
-            },
+            "norm_first": {**_FLAG, "help": "norm_first=True in torch.nn.Transformer"},
             "activation": {"choices": ("relu", "gelu"), "help": "default: relu"},
             "layer_norm_eps": {"type": float, "metavar": "X", "help": "default: 1e-5"},
-            "unscaled": {
-                "action": "store_true",
-                "help": "embeddings were not multiplied by sqrt(d_model)",
-            },
+            "unscaled": {**_FLAG, "help": "embeddings were not multiplied by sqrt(d_model)"},
             **_VOCABULARIES,
         },
         "model.pt runs/mine --heads 8 --pad-token-id 1 --bos-token-id 2 --eos-token-id 3",
