@@ -3,6 +3,7 @@
 import argparse
 import collections
 import contextlib
+import dataclasses
 import itertools
 import os
 import queue
@@ -171,7 +172,7 @@ def _translate(options: argparse.Namespace) -> int:
         progress = sys.stderr.isatty() and not target.isatty()
         found = _translated(options, model, tokenizer, sources, waits=waits, progress=progress)
         longest = _longest_in_training(directory)
-        warnings = _Warnings(name, tokenizer, longest, is_table=table is not None)
+        warnings = _Warnings(name, tokenizer, longest, tabs=table is None)
         awaited = options.attention  # the picture that is not drawn yet
         for number, (row, answers) in enumerate(_answers(found, waiting)):
             for text, best in zip(row.texts, answers, strict=True):
@@ -407,19 +408,21 @@ def _answers(
         yield row, [first, *rest] if row.texts else []
 
 
+@dataclasses.dataclass
 class _Warnings:
-    """Warnings, once each, of what may be a mistake: tabs in a line, and a very long text."""
+    """Warnings, once each, of what may be a mistake: tabs in a line, and a very long text.
 
-    def __init__(
-        self,
-        name: str,
-        tokenizer: "PreTrainedTokenizerBase",
-        longest: int | None,
-        *,
-        is_table: bool,
-    ) -> None:
-        self.name, self.tokenizer, self.longest = name, tokenizer, longest
-        self.tabs = not is_table
+    Attributes:
+        name: the name of the input.
+        tokenizer: the model's.
+        longest: tokens of the longest source in training; None once a longer text was found.
+        tabs: whether to warn of tabs.
+    """
+
+    name: str
+    tokenizer: "PreTrainedTokenizerBase"
+    longest: int | None
+    tabs: bool
 
     def look_at(self, number: int, text: str) -> None:
         """Check one line, counted from 1."""
