@@ -239,7 +239,7 @@ def test_a_batch_system_that_stops_translate_loses_nothing(monkeypatch, capsys, 
             os.kill(os.getpid(), signal.SIGTERM)
         return iter(["ein Hund\n"])
 
-    monkeypatch.setattr(cli_translate, "_translation_lines", stop_at_the_last)
+    monkeypatch.setattr(cli_translate, "_output_lines", stop_at_the_last)
     handler = signal.getsignal(signal.SIGTERM)
     arguments = ["translate", str(trained / "run"), str(source), "--output", str(target)]
     assert main(arguments) == 128 + signal.SIGTERM

@@ -227,18 +227,18 @@ def _translated(
 
 
 def _output_lines(
-    number: int,
-    row: "_Row",
-    translations: Sequence["_Translation | tuple[str, None]"],
-    nbest: int | None,
-) -> Iterable[str]:
-    """Return the lines of output for a row, counted from 0; a table's heading is left as it is."""
-    if row.dialect is not None:
-        cell = row.dialect.cell(_one_line(translations[0][0]))
-        return [f"{row.line}{row.dialect.separator}{cell}\n"]
+    number: int, row: "_Row", translations: Sequence[tuple[Any, ...]], nbest: int | None
+) -> Iterator[str]:
+    """Yield the lines of output for a row, counted from 0; a table's heading is left as it is."""
     if not row.texts:
-        return [f"{row.line}\n"]
-    return _translation_lines(number, translations, nbest)
+        yield f"{row.line}\n"
+    for text, score, *_ in translations:
+        line = " ".join(text.splitlines())  # a model may emit line breaks
+        if row.dialect is not None:
+            line = f"{row.line}{row.dialect.separator}{row.dialect.cell(line)}"
+        elif nbest:
+            line = f"{number} ||| {line} ||| {'-' if score is None else f'{score:.6f}'}"
+        yield f"{line}\n"
 
 
 def _alignment_lines(translations: Sequence["_Translation | tuple[str, None]"]) -> Iterator[str]:
@@ -487,20 +487,6 @@ def arriving(lines: Iterable[str], *, most: int = 2048) -> Generator[list[str]]:
         with contextlib.suppress(queue.Empty):  # let a thread that waits for room go on and end
             while True:
                 arrived.get_nowait()
-
-
-def _translation_lines(
-    number: int, translations: Sequence[tuple[Any, ...]], nbest: int | None
-) -> Iterator[str]:
-    for text, score, *_ in translations:
-        line = _one_line(text)
-        if nbest:
-            line = f"{number} ||| {line} ||| {'-' if score is None else f'{score:.6f}'}"
-        yield f"{line}\n"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.splitlines())  # a model may emit line breaks
 
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
