@@ -15,11 +15,10 @@ from typing import Any
 from torch import Tensor
 
 from ...errors import RequestError
-from ...storage.pickles import read_pickle
 from ..layer_names import STACKS
 from ..marian_names import MARIAN_LAYERS
 from .options import check_options, options_in, shared_option
-from .safe_files import PLAIN_CLASSES, state_dict, unwrapped
+from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
 from .state_dict import (
     Imported,
     Piece,
@@ -82,9 +81,7 @@ def import_fairseq(
             that this package does not support, or `output` is not empty.
     """
     file = Path(path)
-    checkpoint = read_pickle(file, _ALLOWED)
-    if not isinstance(checkpoint, Mapping) or "model" not in checkpoint:
-        raise RequestError(f"{file} is not a fairseq checkpoint; it holds no `model`.")
+    checkpoint = read_checkpoint(file, "fairseq", ("model",), allowed=_ALLOWED)
     options = _options(checkpoint)
     notes = check_options(options, "fairseq", origin=file)
     norm_first, learned = (

@@ -12,11 +12,11 @@ from typing import Any, NotRequired, TypedDict
 from torch import Tensor
 
 from ...errors import RequestError
-from ...storage.pickles import NUMPY_NUMBERS, read_pickle
+from ...storage.pickles import NUMPY_NUMBERS
 from ...storage.reading import checked, read_yaml
 from ..layer_names import STACKS, LayerNames
 from .options import check_options, shared_option
-from .safe_files import state_dict, unwrapped
+from .safe_files import read_checkpoint, state_dict, unwrapped
 from .state_dict import (
     Imported,
     build_model,
@@ -116,9 +116,7 @@ def import_joeynmt(
 
 
 def _tensors(file: Path) -> dict[str, Tensor]:
-    found = read_pickle(file, NUMPY_NUMBERS)
-    if not isinstance(found, Mapping) or "model_state" not in found:
-        raise RequestError(f"{file} is not a Joey NMT checkpoint; it holds no `model_state`.")
+    found = read_checkpoint(file, "Joey NMT", ("model_state",), allowed=NUMPY_NUMBERS)
     return unwrapped(state_dict(found["model_state"], f"{file}: model_state"))
 
 

@@ -13,10 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from ...errors import RequestError
-from ...storage.pickles import read_pickle
 from ..layer_names import LayerNames
 from .options import check_options, options_in
-from .safe_files import PLAIN_CLASSES, state_dict, unwrapped
+from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
 from .state_dict import (
     Imported,
     Piece,
@@ -62,7 +61,8 @@ def import_opennmt(
             that this package does not support, or `output` is not empty.
     """
     file = Path(path)
-    found = _parts(file)
+    parts = ("model", "generator", "vocab", "opt")
+    found = read_checkpoint(file, "OpenNMT-py", parts, allowed=PLAIN_CLASSES)
     options = _options(found, file)
     notes = check_options(options, "opennmt", origin=file)
     tensors = _tensors(found, file)
@@ -89,17 +89,6 @@ def import_opennmt(
     origins = [f"{file}: vocab, {side}" for side in ("src", "tgt")]
     tokenizers = word_tokenizers(vocabularies, config, ("$A", "$A eos"), origins=origins)
     return finish(Imported(model, *tokenizers, notes=notes), output)
-
-
-def _parts(file: Path) -> Mapping[str, Any]:
-    found = read_pickle(file, PLAIN_CLASSES)
-    found = found if isinstance(found, Mapping) else {}
-    missing = {"model", "generator", "vocab", "opt"} - found.keys()
-    if missing:
-        raise RequestError(
-            f"{file} is not an OpenNMT-py checkpoint; it holds no {', '.join(sorted(missing))}."
-        )
-    return found
 
 
 def _tensors(found: Mapping[str, Any], file: Path) -> dict[str, Tensor]:

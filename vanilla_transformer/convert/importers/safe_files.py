@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,6 +78,29 @@ def _is_state_dict(entry: object) -> bool:
     return all(isinstance(tensor, Tensor) for tensor in tensors) and any(
         tensor.dim() == 2 and tensor.is_floating_point() for tensor in tensors
     )
+
+
+def read_checkpoint(
+    path: Path, system: str, parts: Sequence[str], *, allowed: Iterable[tuple[type, str]]
+) -> Mapping[str, Any]:
+    """Return the content of a system's checkpoint, by name.
+
+    Args:
+        path: file to read.
+        system: its name in errors.
+        parts: names of what a checkpoint holds at least.
+        allowed: see `read_pickle`.
+
+    Raises:
+        ValueError: the file is damaged, could run code, or is no checkpoint of the system.
+    """
+    found = read_pickle(path, allowed)
+    content = found if isinstance(found, Mapping) else {}
+    if missing := [f"`{name}`" for name in parts if name not in content]:
+        raise RequestError(
+            f"{path} is not a checkpoint of {system}; it holds no {listed(missing)}."
+        )
+    return content
 
 
 def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
