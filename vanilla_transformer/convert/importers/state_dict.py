@@ -8,7 +8,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
@@ -219,8 +219,8 @@ def find_tables(
     """
     require(tensors, (source, target, softmax), origin=origin)
     sizes = [tensors[name].size(0) for name in (source, target)]
-    tied = scaled and _equal(tensors[target], tensors[softmax])
-    shared = _equal(tensors[source], tensors[target])
+    tied = scaled and torch.equal(tensors[target], tensors[softmax])
+    shared = torch.equal(tensors[source], tensors[target])
     fields = {
         "vocab_size": sizes[0],
         "decoder_vocab_size": sizes[1] if sizes[0] != sizes[1] else None,
@@ -252,17 +252,12 @@ def require(tensors: Mapping[str, Tensor], names: Iterable[str], *, origin: obje
         )
 
 
-def _equal(left: Tensor, right: Tensor) -> bool:
-    return left is right or (left.shape == right.shape and torch.equal(left, right))
-
-
 def _divided(table: Tensor) -> Tensor:
     return table / math.sqrt(table.size(1))
 
 
-def sinusoid_style(tables: Iterable[Tensor], width: int) -> str | None:
+def sinusoid_style(tables: Collection[Tensor], width: int) -> str | None:
     """Return which of our sinusoids all position tables hold, (positions, width); None if none."""
-    tables = list(tables)
     odd = tables and width % 2  # theirs come in pairs
     for style in () if odd else ("sinusoidal", "tensor2tensor"):
         if all(_is_sinusoids(table, width, style=style) for table in tables):
