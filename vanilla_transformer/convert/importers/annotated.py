@@ -18,16 +18,7 @@ from torch import Tensor
 from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import read_state_dict, unwrapped
-from .state_dict import (
-    Imported,
-    Piece,
-    build_model,
-    find_tables,
-    finish,
-    layer_pieces,
-    layer_sizes,
-    make_config,
-)
+from .state_dict import Imported, Piece, build_model, find_tables, finish, layer_sizes, make_config
 from .vocabulary import vocabulary_tokenizers
 
 EPSILON = 1e-6  # added to the deviation
@@ -95,17 +86,17 @@ def import_annotated(
         decoder_start_token_id=0,
     )
     pieces["lm_head.bias"] = Piece(("generator.proj.bias",))
-    for key, piece in layer_pieces(_LAYERS, config).items():
-        pieces[key] = _norm(piece) if "norm" in key else piece
+    for key, name in _LAYERS.tensors(config).items():
+        pieces[key] = _norm(name) if "norm" in key else Piece((name,))
     model = build_model(config, pieces, tensors, origin=file, positions=_POSITIONS)
     paths, templates = (source_vocab, target_vocab), ("bos $A eos", "bos $A eos")
     tokenizers = vocabulary_tokenizers(paths, config, templates)
     return finish(Imported(model, *tokenizers, notes=notes), output)
 
 
-def _norm(piece: Piece) -> Piece:
+def _norm(name: str) -> Piece:
     """Return the place of a norm's scale or bias, under its name in this system."""
-    name, _, part = piece.keys[0].rpartition(".")
+    name, _, part = name.rpartition(".")
     return Piece((f"{name}.b_2",)) if part == "bias" else Piece((f"{name}.a_2",), _biased)
 
 

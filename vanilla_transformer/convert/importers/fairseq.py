@@ -25,7 +25,6 @@ from .state_dict import (
     build_model,
     find_tables,
     finish,
-    layer_pieces,
     learned_positions,
     make_config,
     number_setting,
@@ -118,8 +117,8 @@ def import_fairseq(
         unk_token_id=3,
         decoder_start_token_id=2,
     )
-    for key, piece in layer_pieces(MARIAN_LAYERS, config).items():
-        pieces[key] = Piece((piece.keys[0].removeprefix("model."),))
+    for key, name in MARIAN_LAYERS.tensors(config).items():
+        pieces[key] = Piece((name.removeprefix("model."),))
     model = build_model(
         config, pieces, tensors, origin=file, positions=_POSITIONS, ignored=_IGNORED
     )
