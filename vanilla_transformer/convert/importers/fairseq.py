@@ -91,6 +91,7 @@ def import_fairseq(
     )
     tensors = _upgraded(unwrapped(state_dict(checkpoint["model"], f"{file}: model")))
     fields, pieces = _tables(options, tensors, file)
+    fields |= _sizes(options, tensors, file)
     if learned:
         # The rows before belong to <s>, which is never looked up, and <pad>.
         names = {stack: f"{stack}.embed_positions.weight" for stack in STACKS}
@@ -99,15 +100,10 @@ def import_fairseq(
         pieces |= tables
         notes += note
     else:
-        fields |= {
-            "position_encoding": "tensor2tensor",
-            "position_offset": _FIRST_POSITION,
-            "max_position_embeddings": _longest(options, file),
-        }
+        fields |= {"position_encoding": "tensor2tensor", "position_offset": _FIRST_POSITION}
     config = make_config(
         file,
         **fields,
-        **_sizes(options, tensors, file),
         norm_first=norm_first,
         activation_function=options.get("activation_fn"),
         layer_norm_eps=1e-5,
@@ -148,21 +144,16 @@ def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _longest(options: Mapping[str, Any], file: Path) -> int:
-    both = number_setting(options, "max_positions", 1024, origin=file)  # until 2018
-    sides = ("source", "target")
-    return min(
-        number_setting(options, f"max_{side}_positions", both, origin=file) for side in sides
-    )
-
-
 def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
     """Return the sizes that the options give; `build_model` checks the tensors against them."""
 
     def number(name: str, default: float) -> Any:
         return number_setting(options, name, default, origin=file)
 
+    longest = number("max_positions", 1024)  # of both sides, until 2018
+    longest = min(number(f"max_{side}_positions", longest) for side in ("source", "target"))
     sizes: dict[str, Any] = {
+        "max_position_embeddings": longest,
         "d_model": tensors["encoder.embed_tokens.weight"].size(1),
         "dropout": number("dropout", 0.1),
         "attention_dropout": number("attention_dropout", 0.0),
