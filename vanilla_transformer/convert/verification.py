@@ -89,12 +89,10 @@ def lost_by_choices(
     Returns:
         Differences of log-probabilities, 0 after the end of a translation, (B, T - 1).
     """
-    logits = model(
-        input_ids=probe.source, attention_mask=probe.mask, decoder_input_ids=ids[:, :-1]
-    ).logits
+    scores = log_probabilities(model, probe._replace(target=ids[:, :-1]))
     never = [each[0] for each in never_produced(model.generation_config) if len(each) == 1]
-    logits[..., never] = -torch.inf
-    lost = logits.amax(-1) - logits.gather(2, ids[:, 1:, None]).squeeze(2)
+    scores[..., never] = -torch.inf
+    lost = scores.amax(-1) - scores.gather(2, ids[:, 1:, None]).squeeze(2)
     eos = model.generation_config.eos_token_id
     ends = torch.isin(ids[:, :-1], torch.tensor([] if eos is None else eos))
     ends[:, 0] = False  # the start symbol, which is the end symbol too in fairseq's models
