@@ -1,5 +1,6 @@
 """Checks that an export computes the same as the model, on a few sentence pairs."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -99,15 +100,32 @@ def lost_by_choices(
     return lost.masked_fill(ends.cummax(dim=1).values, 0.0)
 
 
-def foreign_tensors(model: VanillaTransformerForConditionalGeneration) -> list[str]:
-    """Return, as one obstacle if any, the tensors that the architecture lacks, as an adapter's."""
+def check_exportable(
+    model: VanillaTransformerForConditionalGeneration, *, name: str, obstacles: Iterable[str] = ()
+) -> None:
+    """Refuse a model that a format cannot represent, and list every reason.
+
+    Args:
+        model: the model.
+        name: the name of the format in errors.
+        obstacles: what the format lacks. Tensors that the architecture lacks, as an adapter's, are
+            one for every format.
+
+    Raises:
+        ValueError: there are obstacles.
+    """
+    reasons = list(obstacles)
     with torch.device("meta"):
         plain = VanillaTransformerForConditionalGeneration(model.config)
     known = dict(plain.named_parameters())  # tied tensors by one name
-    unknown = [name for name, _ in model.named_parameters() if name not in known]
-    if not unknown:
-        return []
-    return [
-        f"{len(unknown)} tensors that are not the Transformer's, such as {unknown[0]}; allowed "
-        "none, merge adapters first"
-    ]
+    unknown = [key for key, _ in model.named_parameters() if key not in known]
+    if unknown:
+        reasons.append(
+            f"{len(unknown)} tensors that are not the Transformer's, such as {unknown[0]}; allowed "
+            "none, merge adapters first"
+        )
+    if reasons:
+        raise RequestError(
+            f"{name} cannot represent this model: got {'; got '.join(reasons)}. Give one with the "
+            "allowed values, or export to another format."
+        )

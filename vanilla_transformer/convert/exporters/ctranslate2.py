@@ -9,6 +9,7 @@ no product. All tensors are copies, because the converter quantizes in place.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -31,7 +32,7 @@ from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
 from ..engines import CTranslate2Engine, unsupported_settings
 from ..verification import (
     check_equal,
-    foreign_tensors,
+    check_exportable,
     log_probabilities,
     lost_by_choices,
     probe,
@@ -68,7 +69,7 @@ class VanillaTransformerLoader(ModelLoader):
         Raises:
             ValueError: CTranslate2 cannot represent the model.
         """
-        _check_exportable(model)
+        check_exportable(model, name="CTranslate2", obstacles=_obstacles(model))
         config = model.config
         encoder = transformer_spec.TransformerEncoderSpec(
             config.encoder_layers,
@@ -257,7 +258,7 @@ def export_ctranslate2(
 
     def write(source: Path, folder: Path) -> str:
         model = load_source(source, dtype=torch.float32)
-        _check_exportable(model)
+        check_exportable(model, name="CTranslate2", obstacles=_obstacles(model))
         differences = {}
         for stored in dict.fromkeys(("float32", quantization)):
             converter = TransformersConverter(str(source))
@@ -295,20 +296,15 @@ def _verify(model: VanillaTransformerForConditionalGeneration, written: Path, st
     return difference
 
 
-def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None:
+def _obstacles(model: VanillaTransformerForConditionalGeneration) -> Iterator[str]:
+    """Yield what CTranslate2 cannot represent in this model."""
     search = model.generation_config
-    obstacles = []
     for eos in (model.config.eos_token_id, search.eos_token_id or model.config.eos_token_id):
         if eos is None or (isinstance(eos, list) and len(eos) != 1):
-            obstacles.append(f"eos_token_id={eos}; allowed one id")
+            yield f"eos_token_id={eos}; allowed one id"
             break
     for name in unsupported_settings(search):
-        value = getattr(search, name)
-        obstacles.append(f"{name}={value} in its generation config, which the engine lacks")
-    obstacles += foreign_tensors(model)
-    if obstacles:
-        got = "; got ".join(obstacles)
-        raise RequestError(f"CTranslate2 cannot represent this model: got {got}.")
+        yield f"{name}={getattr(search, name)} in its generation config, which the engine lacks"
 
 
 def _first(*ids: int | None) -> int:

@@ -16,7 +16,6 @@ import torch
 from transformers import MarianMTModel
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
-from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..marian_names import (
     LOGITS_BIAS,
@@ -25,7 +24,7 @@ from ..marian_names import (
     marian_config,
     tensor_map,
 )
-from ..verification import check_equal, foreign_tensors, log_probabilities, probe
+from ..verification import check_equal, check_exportable, log_probabilities, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
 
 TOLERANCE = 1e-4  # of log-probabilities, for rounding in another order of columns
@@ -75,15 +74,6 @@ def _obstacles(config: VanillaTransformerConfig) -> Iterator[str]:
             )
 
 
-def _check_exportable(model: VanillaTransformerForConditionalGeneration) -> None:
-    obstacles = [*_obstacles(model.config), *foreign_tensors(model)]
-    if obstacles:
-        raise RequestError(
-            f"MarianMTModel cannot represent this model: got {'; got '.join(obstacles)}. Train one "
-            "with the allowed values, or export to another format."
-        )
-
-
 def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTModel:
     """Convert to a stock `MarianMTModel` with equal logits and equal translations.
 
@@ -96,7 +86,7 @@ def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTMode
     Raises:
         ValueError: Marian cannot represent this model; the message lists every reason.
     """
-    _check_exportable(model)
+    check_exportable(model, name="MarianMTModel", obstacles=_obstacles(model.config))
     with torch.random.fork_rng(devices=[]):  # its random weights are overwritten
         marian = MarianMTModel(marian_config(model.config))
     marian.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]  # a wrapper's signature

@@ -27,11 +27,10 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedConfig
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
-from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..engines import DECODER, ENCODER, OnnxEngine, never_produced, tensor_names
 from ..marian_names import marian_config
-from ..verification import check_equal, foreign_tensors, log_probabilities, lost_by_choices, probe
+from ..verification import check_equal, check_exportable, log_probabilities, lost_by_choices, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
 
 logger = logging.getLogger(__name__)
@@ -175,8 +174,7 @@ def write_onnx(
     Raises:
         ValueError: the model has tensors of other modules, or the export differs from it.
     """
-    if obstacles := foreign_tensors(model):
-        raise RequestError(f"An ONNX graph cannot represent this model: got {obstacles[0]}.")
+    check_exportable(model, name="An ONNX graph")
     model.set_attn_implementation("eager")
     (folder / ENCODER).parent.mkdir(parents=True)
     write_graphs(model, folder, half=half)
