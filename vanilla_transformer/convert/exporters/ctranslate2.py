@@ -71,15 +71,12 @@ class VanillaTransformerLoader(ModelLoader):
         """
         check_exportable(model, name="CTranslate2", obstacles=_obstacles(model))
         config = model.config
+        activation = ACTIVATIONS[config.activation_function]
         encoder = transformer_spec.TransformerEncoderSpec(
-            config.encoder_layers,
-            config.encoder_attention_heads,
-            activation=ACTIVATIONS[config.activation_function],
+            config.encoder_layers, config.encoder_attention_heads, activation=activation
         )
         decoder = transformer_spec.TransformerDecoderSpec(
-            config.decoder_layers,
-            config.decoder_attention_heads,
-            activation=ACTIVATIONS[config.activation_function],
+            config.decoder_layers, config.decoder_attention_heads, activation=activation
         )
         _set_stack(encoder, encoder.embeddings[0], model.model.encoder)
         _set_stack(decoder, decoder.embeddings, model.model.decoder)

@@ -118,13 +118,10 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
 def _write(source: Path, folder: Path) -> str:
     to_marian(load_source(source)).save_pretrained(folder)
     export_tokenizer(source, folder)
-    return f"at most {_verify(source, folder):.1e}"
-
-
-def _verify(source: Path, written: Path) -> float:
-    """Compare both models in float32, which represents their weights exactly."""
+    # Compare both models in float32, which represents their weights exactly.
     model = load_source(source, dtype=torch.float32)
-    marian = MarianMTModel.from_pretrained(written, dtype=torch.float32).eval()
+    marian = MarianMTModel.from_pretrained(folder, dtype=torch.float32).eval()
     sentences = probe(model.config)
     got, expected = (log_probabilities(side, sentences) for side in (marian, model))
-    return check_equal(got - expected, tolerance=TOLERANCE, name="MarianMTModel")
+    difference = check_equal(got - expected, tolerance=TOLERANCE, name="MarianMTModel")
+    return f"at most {difference:.1e}"
