@@ -12,6 +12,7 @@ from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGener
 from .engines import never_produced
 
 SENTENCES = 4
+TOLERANCE = 1e-4  # of log-probabilities in float32, for rounding in another order
 LONGEST = 12  # tokens of the longest sentence; the others are shorter, to test padding
 
 
@@ -58,7 +59,7 @@ def log_probabilities(
 
 
 def check_equal(
-    differences: Tensor, *, tolerance: float, name: str, on_average: bool = False
+    differences: Tensor, *, name: str, tolerance: float = TOLERANCE, on_average: bool = False
 ) -> float:
     """Return the largest or mean difference from the model, or raise if it exceeds the tolerance.
 
