@@ -89,7 +89,8 @@ def import_joeynmt(
     remedy = "name a model directory of Joey NMT"
     settings: Any = checked(read_yaml(origin, remedy=remedy), _Settings, origin, remedy=remedy)
     stacks = {stack: settings["model"][stack] for stack in STACKS}
-    tensors = _tensors(file)
+    found = read_checkpoint(file, "Joey NMT", ("model_state",), allowed=NUMPY_NUMBERS)
+    tensors = unwrapped(state_dict(found["model_state"], f"{file}: model_state"))
     notes = _check_options(settings, stacks, origin)
     fields, pieces = find_tables(
         tensors,
@@ -113,11 +114,6 @@ def import_joeynmt(
     model = build_model(config, pieces, tensors, origin=file, positions=_POSITIONS)
     tokenizers = vocabulary_tokenizers(_vocabularies(folder), config, ("$A eos", "$A eos"))
     return finish(Imported(model, *tokenizers, notes=notes), output)
-
-
-def _tensors(file: Path) -> dict[str, Tensor]:
-    found = read_checkpoint(file, "Joey NMT", ("model_state",), allowed=NUMPY_NUMBERS)
-    return unwrapped(state_dict(found["model_state"], f"{file}: model_state"))
 
 
 def _checkpoint(folder: Path, name: str | None) -> Path:
@@ -187,13 +183,10 @@ def _sizes(stacks: Mapping[str, Mapping[str, Any]], origin: Path) -> dict[str, A
 def _special_ids(settings: Mapping[str, Any], origin: Path) -> dict[str, int]:
     named = (settings.get("data") or {}).get("special_symbols") or {}
     ids = {
-        role: number_setting(named, f"{role}_id", value, origin=origin)
+        f"{role}_token_id": number_setting(named, f"{role}_id", value, origin=origin)
         for role, value in _SPECIAL_IDS.items()
     }
-    return {
-        **{f"{role}_token_id": value for role, value in ids.items()},
-        "decoder_start_token_id": ids["bos"],
-    }
+    return {**ids, "decoder_start_token_id": ids["bos_token_id"]}
 
 
 def _vocabularies(folder: Path) -> tuple[Path | None, Path | None]:
