@@ -119,15 +119,9 @@ def read_directory(directory: Path) -> dict[str, Tensor]:
     """
     for name in ("model.safetensors", "pytorch_model.bin"):
         index = directory / f"{name}.index.json"
-        parts = [directory / name]
-        if index.is_file():
-            parts = indexed_files(index)
-        elif not parts[0].is_file():
-            continue
-        tensors: dict[str, Tensor] = {}
-        for part in parts:
-            tensors |= _read_part(part)
-        return tensors
+        if index.is_file() or (directory / name).is_file():
+            parts = indexed_files(index) if index.is_file() else [directory / name]
+            return {key: tensor for part in parts for key, tensor in _read_part(part).items()}
     raise RequestError(f"{directory} holds neither model.safetensors nor pytorch_model.bin.")
 
 
