@@ -280,18 +280,15 @@ def load_in_clean_process(
         }
         (home / "request.json").write_text(json.dumps(request), encoding="utf-8")
         program = Path(__file__).with_name("clean_process.py")
-        result = run_apart([sys.executable, "-P", str(program), str(home / "request.json")], home)
-        if result.returncode:
-            lines = [line for line in result.stderr.splitlines() if line.strip()]
-            reason = lines[-1] if lines else f"exit code {result.returncode}"
-            raise RequestError(f"{name or folder} does not load in a clean process: {reason}")
+        command = [sys.executable, "-P", str(program), str(home / "request.json")]
+        run_apart(command, home, problem=f"{name or folder} does not load in a clean process")
         answer = read_json(home / "answer.json")
         return answer, load_file(home / "logits.safetensors")["logits"]
 
 
 def run_apart(
-    command: Sequence[str], home: Path, *, cwd: Path | None = None, **variables: str
-) -> subprocess.CompletedProcess[str]:
+    command: Sequence[str], home: Path, *, problem: str, cwd: Path | None = None, **variables: str
+) -> None:
     """Run a process that loads a model, offline and with its own home directory.
 
     It has no token, no cache and no standard input, whatever the model's code looks for.
@@ -299,8 +296,12 @@ def run_apart(
     Args:
         command: program and arguments.
         home: directory that is the process's home.
+        problem: what it means if the process fails, as the beginning of the error.
         cwd: directory to run in. None takes `home`.
         **variables: environment variables, added to those of this process that are not secret.
+
+    Raises:
+        ValueError: the process fails; the message ends with the last line that it wrote.
     """
     environment = {
         name: value for name, value in os.environ.items() if not _SECRET.search(name.upper())
@@ -308,7 +309,7 @@ def run_apart(
     environment |= {"HOME": str(home), "USERPROFILE": str(home), "HF_HOME": str(home)}
     environment |= {"HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
     environment["PYTHONUSERBASE"] = site.getuserbase()  # by default in the home
-    return subprocess.run(
+    result = subprocess.run(
         command,
         cwd=cwd or home,
         env=environment | variables,
@@ -317,6 +318,9 @@ def run_apart(
         encoding="utf-8",
         errors="replace",
     )
+    if result.returncode:
+        lines = [line for line in result.stderr.splitlines() if line.strip()]
+        raise RequestError(f"{problem}: {lines[-1] if lines else f'exit code {result.returncode}'}")
 
 
 def _logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> torch.Tensor:

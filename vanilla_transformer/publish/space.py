@@ -100,7 +100,5 @@ def _try_out(folder: Path, directory: Path) -> None:
     """Do with the model what the page does, in a separate process."""
     command = [sys.executable, "-B", "-c", _TRIAL]
     with temporary_folder() as home:
-        result = run_apart(command, home, cwd=folder, MODEL_ID=str(directory.resolve()))
-    if result.returncode != 0:
-        reason = (result.stderr.strip().splitlines() or ["no reason"])[-1]
-        raise RequestError(f"the Space of {directory} does not work: {reason}")
+        problem, model = f"the Space of {directory} does not work", str(directory.resolve())
+        run_apart(command, home, problem=problem, cwd=folder, MODEL_ID=model)
