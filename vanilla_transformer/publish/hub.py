@@ -35,7 +35,6 @@ def push_folder(
     repo_id: str,
     *,
     message: str,
-    repo_type: str = "model",
     space_sdk: str | None = None,
     private: bool = False,
     revision: str | None = None,
@@ -51,8 +50,7 @@ def push_folder(
         folder: folder with the files to push.
         repo_id: `user/name`.
         message: commit message.
-        repo_type: `model` or `space`.
-        space_sdk: SDK of a Space, such as `gradio`.
+        space_sdk: SDK of a Space, such as `gradio`. None pushes a model.
         private: make the repository private if it is created.
         revision: branch. None takes `main`.
         token: see `publish`.
@@ -67,7 +65,7 @@ def push_folder(
             exists and is public.
     """
     api, files = hub_api(token), plan_files(folder)
-    place: dict[str, Any] = {"repo_id": repo_id, "repo_type": repo_type}
+    place: dict[str, Any] = {"repo_id": repo_id, "repo_type": "space" if space_sdk else "model"}
     with hub_errors(repo_id):
         api.create_repo(**place, private=private or None, exist_ok=True, space_sdk=space_sdk)
         is_private = api.repo_info(**place).private

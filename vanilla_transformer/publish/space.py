@@ -69,7 +69,6 @@ def publish_space(
             commit = push_folder(
                 folder,
                 repo_id,
-                repo_type="space",
                 space_sdk="gradio",
                 private=private,
                 token=token,
