@@ -142,8 +142,7 @@ def publish(
         facts["published"]["curves"] = (folder / CURVES).is_file()
         if with_code and not push and output is None:
             facts["published"]["form"] = NATIVE  # the code is not in the directory that it names
-        text = json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        (folder / METRICS).write_text(text, encoding="utf-8")
+        write_json(folder / METRICS, facts)
         render_card(facts).save(folder / "README.md")
         for written, patterns in ((card_dir, _CARD), (output, ("**/*",))):
             if written is not None:
