@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -38,6 +38,8 @@ _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
 _HUB_DATASET = re.compile(r"(?:hf\.co|huggingface\.co)/datasets/([\w-]+/[\w.-]*[\w-])")
 _SHARED = "shared_with_training"  # number of pairs, by test set
+# A card shows a few samples; the others, and the files, stay with the run.
+_OF_RUN = ("samples", MODEL_FILES, "report_files", "hypotheses", "warnings")
 # What configuration fields that are None stand for.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
 _NUM_SAMPLES = 3
@@ -105,13 +107,7 @@ def card_facts(
         trained_in = run or directory
         typed = place == str(trained_in)
         metrics["published"] |= {"directory": place, "run": place if typed else trained_in.name}
-    # A card shows a few samples; the others, and the files, stay with the run.
-    metrics.pop("samples", None)
-    metrics.pop(MODEL_FILES, None)
-    metrics.pop("report_files", None)
-    metrics.pop("hypotheses", None)
-    metrics.pop("warnings", None)
-    return metrics
+    return cast("Metrics", {key: value for key, value in metrics.items() if key not in _OF_RUN})
 
 
 def is_non_commercial(license: str) -> bool:
@@ -374,12 +370,10 @@ def _card_data(facts: Metrics, languages: list[str]) -> ModelCardData:
     task = "translation" if len(languages) == 2 else None
     results = list(_eval_results(facts, task or "text2text-generation"))
     # The Hub refuses a card whose `language` has a region or a script.
-    more: dict[str, Any] = {}
-    if with_regions := [code.replace("_", "-") for code in languages if code != _iso_code(code)]:
-        more["language_bcp47"] = with_regions
+    with_regions = [code.replace("_", "-") for code in languages if code != _iso_code(code)]
     return ModelCardData(
         language=[_iso_code(code) for code in languages] or None,
-        **more,
+        language_bcp47=with_regions or None,
         license=published["license"],
         library_name="vanilla_transformer" if published["form"] == NATIVE else "transformers",
         pipeline_tag=task,
