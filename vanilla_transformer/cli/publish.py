@@ -32,13 +32,15 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("directory", metavar="DIR", help=text)
     command.add_argument("--repo", metavar="USER/NAME", required=True, help="repository on the Hub")
     command.add_argument("--push", action="store_true", help="push to the Hub (default: a dry run)")
-    _add_facts(command)
+    _add_shared_options(command)
+    text = "of the training pairs (default: the recipe's)"
+    command.add_argument("--data-license", metavar="TEXT", help=f"licence {text}")
+    command.add_argument("--data-source", metavar="TEXT", help=f"origin {text}")
     text = "publish the demo Space of the model USER/NAME instead of the model"
     command.add_argument("--space", action="store_true", help=text)
     text = "run directory that DIR was made from, if DIR is not one"
     command.add_argument("--run", dest="run_directory", metavar="RUN", help=text)
     command.add_argument("--with-code", action="store_true", help="push the model's code too")
-    command.add_argument("--private", action="store_true", help="create a private repository")
     command.add_argument("--revision", metavar="BRANCH", help="branch (default: main)")
     command.add_argument("--token", help="access token (default: HF_TOKEN or `hf auth login`)")
     command.add_argument("--card-dir", metavar="OUT", help="also write card, pictures and metrics")
@@ -56,8 +58,7 @@ def add_push_to_hub(command: argparse.ArgumentParser) -> None:
         "more options: publishing", "see vanilla-transformer publish --help"
     )
     group.add_argument("--push-to-hub", metavar="USER/NAME", help="publish the model at the end")
-    _add_facts(group, with_data=False)
-    group.add_argument("--private", action="store_true", help="create a private repository")
+    _add_shared_options(group)
     belonging = [(option, "--push-to-hub") for option in ("--license", "--private")]
     command.set_defaults(belonging=belonging)
 
@@ -93,13 +94,11 @@ def push_trained(options: argparse.Namespace, directory: str) -> None:
     print(f"Pushed {len(publication.files)} files: {publication.commit.commit_url}")
 
 
-def _add_facts(command: argparse._ActionsContainer, *, with_data: bool = True) -> None:
+def _add_shared_options(command: argparse._ActionsContainer) -> None:
+    """Add the options that both commands have."""
     text = "licence of the model, such as cc-by-4.0; required to publish it"
     command.add_argument("--license", metavar="ID", help=text)
-    if with_data:
-        text = "of the training pairs (default: the recipe's)"
-        command.add_argument("--data-license", metavar="TEXT", help=f"licence {text}")
-        command.add_argument("--data-source", metavar="TEXT", help=f"origin {text}")
+    command.add_argument("--private", action="store_true", help="create a private repository")
 
 
 def _publish(options: argparse.Namespace) -> int:
