@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from ..errors import RequestError, quoted
 from ..ranges import COUNT
@@ -59,7 +59,6 @@ a column that has a header by name.
 A line that is not UTF-8, or longer than 4096 tokens or 65536 characters, is an error: in a file
 before any line is translated, in a pipe when the line arrives.
 """
-_T = TypeVar("_T")
 # Options that do not work together, and options with the one that they belong to.
 _APART = (
     *(("--engine", other) for other in ("--nbest", "--alignments", "--prefix", "--attention")),
@@ -398,8 +397,8 @@ def _texts(rows: Iterable[_Row], waiting: collections.deque[_Row]) -> Iterator[s
 
 
 def _answers(
-    found: Iterable[list[_T]], waiting: collections.deque[_Row]
-) -> Iterator[tuple[_Row, list[list[_T]]]]:
+    found: "Iterable[list[_Translation]]", waiting: collections.deque[_Row]
+) -> "Iterator[tuple[_Row, list[list[_Translation]]]]":
     """Yield each waiting row with the translations of its texts."""
     found = iter(found)
     for first in found:
