@@ -4,6 +4,7 @@ import logging
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -74,10 +75,8 @@ def versions() -> dict[str, str]:
     names += ["sacrebleu", "numpy", "babel", "ctranslate2", "onnxruntime"]
     versions = {"python": platform.python_version()}
     for name in names:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 
