@@ -63,17 +63,8 @@ def _of_config(help: str, *config: str) -> Any:
     return _option(None, help, FIELDS.get(config[0]), config=config)
 
 
-def _training(
-    default: object,
-    help: str,
-    allowed: Range,
-    *,
-    argument: str = "",
-    paper: object = _SAME,
-    **facts: Any,
-) -> Any:
-    """Return an option that sets a training argument; its default is the paper's."""
-    return _option(default, help, allowed, argument=argument, paper=paper, **facts)
+# As `_option`, for an option that sets a training argument; its default is the paper's.
+_training = functools.partial(_option, argument="", paper=_SAME)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
