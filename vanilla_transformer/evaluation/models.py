@@ -230,22 +230,17 @@ def _negative_log_likelihood(
     tokens = sum(map(len, targets))
     if tokens == 0:
         return 0.0, 0
-    ids, mask = pad_ids(sources, model.config.pad_token_id)
-    labels, _ = pad_ids(targets, IGNORED)
     device = input_device(model)
+    ids, mask = pad_ids(sources, model.config.pad_token_id, device)
+    labels, _ = pad_ids(targets, IGNORED, device)
     options: dict[str, object] = {}
     if model.config.model_type == "vanilla_transformer":
         options["return_logits"] = False  # our own models need no (B, T, V) logits
     elif model.config.model_type == "fsmt":  # the only one that does not shift its labels itself
         shifted = model.prepare_decoder_input_ids_from_labels(labels.clone())  # type: ignore[operator]  # not of PreTrainedModel
-        options["decoder_input_ids"] = shifted.to(device)
+        options["decoder_input_ids"] = shifted
     with evaluation_mode(model):
-        loss = model(
-            input_ids=ids.to(device),
-            attention_mask=mask.to(device),
-            labels=labels.to(device),
-            **options,
-        ).loss
+        loss = model(input_ids=ids, attention_mask=mask, labels=labels, **options).loss
     return loss.item() * tokens, tokens
 
 
@@ -354,18 +349,12 @@ def _log_probabilities(
     model: PreTrainedModel, sources: list[list[int]], targets: list[list[int]]
 ) -> list[float]:
     """Return the sum over the tokens of each target; the logits are (B, T, V)."""
-    config = model.config
-    ids, mask = pad_ids(sources, config.pad_token_id)
-    inputs, _ = pad_ids(
-        [[config.decoder_start_token_id, *row[:-1]] for row in targets], config.pad_token_id
-    )
-    device = input_device(model)
+    pad, device = model.config.pad_token_id, input_device(model)
+    ids, mask = pad_ids(sources, pad, device)
+    shifted = [[model.config.decoder_start_token_id, *row[:-1]] for row in targets]
+    inputs, _ = pad_ids(shifted, pad, device)
     with evaluation_mode(model):
-        logits = model(
-            input_ids=ids.to(device),
-            attention_mask=mask.to(device),
-            decoder_input_ids=inputs.to(device),
-        ).logits
+        logits = model(input_ids=ids, attention_mask=mask, decoder_input_ids=inputs).logits
     rows = []
     for row, target in zip(logits, targets, strict=True):  # one at a time: no second (B, T, V)
         row = row[: len(target)].to(torch.promote_types(row.dtype, torch.float32))

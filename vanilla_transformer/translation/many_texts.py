@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -175,8 +176,8 @@ def translate_windows(
                 rows = [sources[index] for index in indices]
                 if device.type == "cpu":
                     threads.adapt()
-                ids, mask = pad_ids(rows, tokenizer.pad_token_id)
-                found = generate_ids(model, ids.to(device), mask.to(device), **generation_kwargs)
+                ids, mask = pad_ids(rows, tokenizer.pad_token_id, device)
+                found = generate_ids(model, ids, mask, **generation_kwargs)
                 translated = _translations(tokenizer, rows, found)
                 for index, translations in zip(indices, translated, strict=True):
                     results[index] = translations
@@ -235,11 +236,11 @@ def input_device(model: PreTrainedModel) -> torch.device:
     return torch.device("cpu") if model.device.type == "meta" else model.device
 
 
-def pad_ids(rows: Sequence[Collection[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
+def pad_ids(
+    rows: Sequence[Collection[int]], value: int, device: torch.device | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Pad rows on the right with the value; return the batch and its mask, both (B, longest)."""
-    lengths = torch.tensor([len(row) for row in rows])
-    ids = torch.full((len(rows), int(lengths.max())), value)
-    for index, row in enumerate(rows):
-        ids[index, : len(row)] = torch.as_tensor(row)
-    mask = (torch.arange(ids.size(1)) < lengths[:, None]).long()
-    return ids, mask
+    tensors = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
+    ids = pad_sequence(tensors, batch_first=True, padding_value=value)
+    mask = pad_sequence([torch.ones_like(row) for row in tensors], batch_first=True)
+    return ids.to(device), mask.to(device)
