@@ -340,6 +340,13 @@ class Evaluation:
 SECTIONS = (Model, Regularization, Text, Data, Tokenizer, Training, Evaluation)
 OPTIONS = {field.name: field for section in SECTIONS for field in dataclasses.fields(section)}
 
+# The training argument that an option sets, by the option's name.
+ARGUMENTS = {
+    name: option.metadata["argument"] or name
+    for name, option in OPTIONS.items()
+    if option.metadata["argument"] is not None
+}
+
 LANGUAGES = ("source_language", "target_language")
 # Options that hold paths of this machine; a card shows only the names of the files.
 FILES = ("train_file", "validation_file", "test_file", "monolingual_target")
@@ -367,11 +374,7 @@ CHANGEABLE = names_of(Evaluation) | {
 
 def binding_arguments() -> frozenset[str]:
     """Return the training arguments of the options that may not change between two starts."""
-    return frozenset(
-        option.metadata["argument"] or name
-        for name, option in OPTIONS.items()
-        if option.metadata["argument"] is not None and name not in CHANGEABLE
-    )
+    return frozenset(ARGUMENTS[name] for name in ARGUMENTS.keys() - CHANGEABLE)
 
 
 @functools.cache

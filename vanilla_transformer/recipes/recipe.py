@@ -23,6 +23,7 @@ from ..storage.reading import as_yaml, read_yaml
 from ..storage.run_files import recipe_values
 from ..storage.shipped import shipped_folder
 from .options import (
+    ARGUMENTS,
     LANGUAGES,
     OPTIONS,
     Data,
@@ -156,16 +157,10 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
 
     def argument_values(self) -> dict[str, Any]:
         """Return the training arguments that this recipe sets."""
-        values = {
-            option.metadata["argument"] or name: getattr(self, name)
-            for name, option in OPTIONS.items()
-            if option.metadata["argument"] is not None
-        }
+        values = {argument: getattr(self, name) for name, argument in ARGUMENTS.items()}
         values["bpe_dropout"] = self.bpe_dropout or 0.0
         values["train_weights"] = listed(self.train_weights) or None
-        if not self.evaluate_every_steps:
-            return {**values, "eval_strategy": "no", "eval_steps": None}
-        return {**values, "eval_strategy": "steps"}
+        return {**values, "eval_strategy": "steps" if self.evaluate_every_steps else "no"}
 
     def differences(self, other: "Recipe") -> list[str]:
         """Return the options in which two recipes differ, as `name: this -> other`."""
