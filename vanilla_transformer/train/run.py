@@ -135,19 +135,16 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     args = training_arguments(recipe, run / CHECKPOINTS)
     added = None
     if recipe.monolingual_target is not None and completed(recipe, run) is None:
-        added = _back_translated(recipe, run, args)
+        with args.main_process_first(local=False, desc="preparation of the data"):
+            _, data = _prepared(recipe, run, args)
+        pairs = [*data.validation.pairs()]
+        added = back_translated(recipe, run, data.train, pairs, args=args, train_run=run_recipe)
     with ExitStack() as held, _noted_warnings() as warnings:
         # The other ranks, also on other machines, wait here and then read from the cache.
         with args.main_process_first(local=False, desc="preparation of the data"):
             metrics = completed(recipe, run)
-            if metrics is None and args.should_save:
-                held.enter_context(training_lock(run))
-            elif metrics is None and args.process_index != args.local_process_index:
-                check_shared(run)
-            identity = identify(recipe, run)
-            if metrics is None and args.should_save:
-                check_ours(recipe, run)  # last: other pairs may have chosen another recipe
             if metrics is not None:
+                identify(recipe, run)  # refuses other pairs
                 logger.info("%s is complete.", run)
                 if args.should_save:
                     # A continuation may have been stopped before its first update.
@@ -155,9 +152,11 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
                     if metrics.get("samples"):
                         write_samples(run, metrics["samples"])
                 return metrics
-            last = last_whole_checkpoint(run / CHECKPOINTS)
-            _check_updates(recipe, last)
-            data = _data(pinned(recipe, identity), identity, added)
+            if args.should_save:
+                held.enter_context(training_lock(run))
+            elif args.process_index != args.local_process_index:
+                check_shared(run)
+            last, data = _prepared(recipe, run, args, added)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
                 claim(recipe, run, data.identity)
             tokenizer = _tokenizer(recipe, run, data, last)
@@ -204,19 +203,19 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
     return args
 
 
-def _back_translated(recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments) -> Path:
-    """Return the file of pairs made of the text in the target language."""
-    with args.main_process_first(local=False, desc="preparation of the data"):
-        identity = identify(recipe, run)
-        if args.should_save:
-            check_ours(recipe, run)
-        _check_updates(recipe, last_whole_checkpoint(run / CHECKPOINTS))
-        data = _data(pinned(recipe, identity), identity)
-    validation = [*data.validation.pairs()]
-    return back_translated(recipe, run, data.train, validation, args=args, train_run=run_recipe)
+def _prepared(
+    recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments, added: Path | None = None
+) -> tuple[Path | None, _Data]:
+    """Return the last whole checkpoint of a run and its pairs, if it may start or go on."""
+    identity = identify(recipe, run)
+    if args.should_save:
+        check_ours(recipe, run)  # last: other pairs may have chosen another recipe
+    last = last_whole_checkpoint(run / CHECKPOINTS)
+    _check_updates(recipe, last)
+    return last, _data(pinned(recipe, identity), identity, added)
 
 
-def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None = None) -> _Data:
+def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _Data:
     """Return the pairs of a run; without validation and test pairs, some are held out.
 
     Args:
