@@ -3,7 +3,7 @@
 import os
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -67,20 +67,15 @@ class ComparedSet(TypedDict):
     differences: list[Difference]  # the sentences that differ most
 
 
-class _Training(TypedDict):
-    """What a run's metrics say of its training."""
-
-    training: dict[str, float]  # its updates, epochs and minutes, as far as they are known
-    warnings: list[str]
-
-
-class ComparedRun(_Training):
+class ComparedRun(TypedDict):
     """One of the runs in a result of `compare_runs`."""
 
     name: str
     parameters: int
     megabytes: float  # of weights
     search: dict[str, object]  # beams, and the other settings of a search with several
+    training: dict[str, float]  # its updates, epochs and minutes, as far as they are known
+    warnings: list[str]  # of its training
     differences: list[str]  # between the first run's recipe and this one's, if it has one
 
 
@@ -162,17 +157,7 @@ def compare_runs(
         asked = {"num_beams": overrides.get("num_beams")}
         run.num_beams = generation_option(run.model, asked, "num_beams")
     return {
-        "runs": [
-            {
-                "name": run.name,
-                "parameters": run.model.num_parameters(),
-                "megabytes": sum(each.stat().st_size for each in weight_files(run.folder)) / 1e6,
-                "search": _search(run),
-                **_training(run.folder),
-                "differences": first.recipe.differences(run.recipe),
-            }
-            for run in runs
-        ],
+        "runs": [_described(run, first) for run in runs],
         "hardware": hardware(),
         "test_sets": {
             name: _compared(runs, test_set, f"{name}: ", batch_tokens, progress)
@@ -188,23 +173,25 @@ def _is_initial(model: str, recipe: Recipe) -> bool:
     return initial is not None and Path(initial).resolve() == Path(model).resolve()
 
 
-def _training(run: Path) -> _Training:
-    """Return what a run's metrics say of its training, if it has any."""
-    metrics = read_metrics(run / METRICS)
-    if metrics is None:
-        return {"training": {}, "warnings": []}
-    names = {"updates": "updates", "epochs": "epochs", "minutes": "training_minutes"}
-    return {
-        "training": {name: round(metrics[key], 1) for name, key in names.items()},  # type: ignore[literal-required]
-        "warnings": metrics.get("warnings", []),
-    }
-
-
-def _search(run: _Run) -> dict[str, object]:
-    """Return the settings with which a run searches; greedy search has no others than its beam."""
+def _described(run: _Run, first: _Run) -> ComparedRun:
+    """Return size, search and training of a run, and how its recipe differs from the first's."""
+    metrics: Mapping[str, Any] = read_metrics(run.folder / METRICS) or {}
+    facts = {"updates": "updates", "epochs": "epochs", "minutes": "training_minutes"}
     settings = search_settings(run.model.generation_config)
+    # Greedy search has no others than its beam.
     others = ("length_penalty", "early_stopping") if run.num_beams > 1 else ()
-    return {"num_beams": run.num_beams, **{name: getattr(settings, name) for name in others}}
+    return {
+        "name": run.name,
+        "parameters": run.model.num_parameters(),
+        "megabytes": sum(each.stat().st_size for each in weight_files(run.folder)) / 1e6,
+        "search": {
+            "num_beams": run.num_beams,
+            **{name: getattr(settings, name) for name in others},
+        },
+        "training": {name: round(metrics[key], 1) for name, key in facts.items() if metrics},
+        "warnings": metrics.get("warnings", []),
+        "differences": first.recipe.differences(run.recipe),
+    }
 
 
 def _compared(
