@@ -220,7 +220,8 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
             parts = [mark_corpus(part, number) for number, part in enumerate(parts)]
         return parts[0] if len(parts) == 1 else concatenate_datasets(parts)
     if recipe.generated is not None:
-        return load_pairs(_generate(recipe, split), cache_key=_cldr_key(recipe, split), **options)
+        pairs = _generate(recipe, "train", recipe.generated_pairs)
+        return load_pairs(pairs, cache_key=_cldr_key(recipe), **options)
     if recipe.dataset is None:
         return None
     try:
@@ -283,33 +284,25 @@ def _files(recipe: Recipe, split: str) -> list[Path | tuple[str, ...]]:
     return corpora
 
 
-def _cldr_key(recipe: Recipe, split: str) -> str:
-    """Return a cache key for `_generate`: the same code, data and settings give the same pairs."""
+def _cldr_key(recipe: Recipe) -> str:
+    """Return a cache key for training pairs: the same code, data and settings give the same."""
     code = sha256(Path(__file__).parents[1] / "data" / "cldr.py")
     languages = f"{recipe.source_language} {recipe.target_language}"
-    parts = (languages, split, _generated_count(recipe, split), metadata.version("babel"))
+    parts = (languages, "train", recipe.generated_pairs, metadata.version("babel"))
     return f"{parts} {code}"
 
 
-def _generated_count(recipe: Recipe, split: str) -> int:
-    return recipe.generated_pairs if split == "train" else recipe.generated_test_pairs
-
-
-def _generate(recipe: Recipe, split: str) -> "Iterator[Pair]":
+def _generate(recipe: Recipe, split: str, count: int) -> "Iterator[Pair]":
     from ..data.cldr import generate_pairs
 
-    count = _generated_count(recipe, split)
     # The same pairs for every seed of the training, so that runs differ in one thing only.
     return generate_pairs(*recipe.languages, split=split, count=count, seed=0)
 
 
 def _generated_texts(recipe: Recipe, split: str) -> TextPairs:
-    pairs = list(_generate(recipe, split))
-    return TextPairs(
-        [pair.source for pair in pairs],
-        [pair.target for pair in pairs],
-        [pair.kinds for pair in pairs],
-    )
+    pairs = _generate(recipe, split, recipe.generated_test_pairs)
+    sources, targets, kinds = map(list, zip(*pairs, strict=True))
+    return TextPairs(sources, targets, kinds)
 
 
 def _grouped(recipe: Recipe, pairs: TextPairs) -> TextPairs:
