@@ -129,17 +129,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         args = VanillaTransformerTrainingArguments() if args is None else args
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         several = isinstance(kwargs.get("eval_dataset"), dict)
+        measures = list(measures) if validation_pairs else []
         if hasattr(validation_pairs, "column_names"):  # a data set
             columns: Any = validation_pairs
             validation_pairs = list(zip(columns["source"], columns["target"], strict=True))
         check_arguments(
-            args,
-            optimizer=optimizer,
-            schedule=schedule,
-            several_sets=several,
-            measures=measures if validation_pairs else (),
+            args, optimizer=optimizer, schedule=schedule, several_sets=several, measures=measures
         )
-        for name in measures if validation_pairs else ():  # fail now, not after an hour
+        for name in measures:  # fail now, not after an hour
             measure_metric(name, target_language or "")
         if validation_pairs and None in (target_language, kwargs.get("processing_class")):
             raise RequestError(
@@ -166,7 +163,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
-        self.measures = list(measures)
+        self.measures = measures
         self.train_sampler: TokenBatchSampler | None = None  # made with the batches
         self.updates_per_epoch = 0  # known when the first epoch begins, if the data has a length
         self._evaluates_own_set = False
@@ -637,7 +634,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 told.append(f"validation perplexity {evaluation.pop('eval_perplexity'):.2f}")
                 if not self._has_other_loss:  # else it says something else
                     evaluation.pop("eval_loss", None)
-            for name in self.measures if self.validation_pairs else ():
+            for name in self.measures:
                 if f"eval_{name}" in evaluation:
                     told.append(f"{MEASURES[name].label} {evaluation.pop(f'eval_{name}'):.1f}")
             told += [f"{name} {value}" for name, value in evaluation.items()]
@@ -707,21 +704,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _greedy_scores(self) -> Mapping[str, Any]:
         assert self.target_language is not None  # checked with validation_pairs
         sources, references = zip(*self.validation_pairs, strict=True)
+        budget = max(self.args.batch_tokens or 0, 4096)
         with without_training_changes(self.model):
             translations = translate(
-                self.model,
-                self.processing_class,
-                list(sources),
-                batch_tokens=max(self.args.batch_tokens or 0, 4096),
-                num_beams=1,
+                self.model, self.processing_class, sources, batch_tokens=budget, num_beams=1
             )
             hypotheses = list(translations)
         release(self.model)  # packed copies of weights become outdated as training continues
         return corpus_scores(
-            hypotheses,
-            list(references),
-            target_language=self.target_language,
-            measures=self.measures,
+            hypotheses, references, target_language=self.target_language, measures=self.measures
         )
 
 
@@ -730,7 +721,6 @@ class _RunControl(TrainerCallback):
 
     def __init__(self, trainer: VanillaTransformerTrainer) -> None:
         self.trainer = trainer
-        self.last_save = time.monotonic()
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         # A checkpoint restores its own intervals; use those of this start.
