@@ -74,14 +74,13 @@ def average_checkpoints(
     output, last = Path(output_dir), checkpoints[-1]
     output.mkdir(parents=True, exist_ok=True)
     with files_written_aside(output, last=WEIGHTS) as aside:
-        for pattern in _COMPANIONS:
-            for path in last.glob(pattern):
-                shutil.copyfile(own_file(path), aside / path.name)
+        companions = [path for pattern in _COMPANIONS for path in last.glob(pattern)]
         # A run's search settings lie beside its final model, not in its checkpoints.
         folder = last.absolute().parent  # the last may be named from within `checkpoints`
         if folder.name == CHECKPOINTS and (folder.parent / RECIPE).is_file():
-            for path in folder.parent.glob(GENERATION_CONFIG):
-                shutil.copyfile(own_file(path), aside / path.name)
+            companions += folder.parent.glob(GENERATION_CONFIG)
+        for path in companions:
+            shutil.copyfile(own_file(path), aside / path.name)
         save_file(mean, aside / WEIGHTS, metadata={"format": "pt"})
     names = ", ".join(directory.name for directory in checkpoints)
     logger.info("The mean of %d checkpoint(s), %s.", len(checkpoints), names)
