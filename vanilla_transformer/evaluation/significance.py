@@ -69,14 +69,11 @@ def paired_bootstrap(
     _, *columns = (
         [cell for cell in column if isinstance(cell, Result)] for column in found.values()
     )
-    rows = [
-        {
-            name: SystemScore(float(result.score), _p_value(result, column[0]))
-            for name, column in zip(metrics, columns, strict=True)
-            for result in [column[number]]
-        }
-        for number in range(len(systems))
+    scores = [
+        [SystemScore(float(result.score), _p_value(result, column[0])) for result in column]
+        for column in columns
     ]
+    rows = [dict(zip(metrics, row, strict=True)) for row in zip(*scores, strict=True)]
     return rows, dict(zip(metrics, map(str, signatures.values()), strict=True))
 
 
