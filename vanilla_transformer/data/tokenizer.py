@@ -201,12 +201,12 @@ def train_tokenizer(
         )
     if isinstance(texts, (str, bytes)):
         raise RequestError("got one string; train_tokenizer takes an iterable of them: [text].")
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
     backend = _untrained_backend(split_digits=split_digits, normalize_text=normalize_text)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=sorted(alphabet),  # a set: sorted, for the same ids in every process
+        # A set: sorted, for the same ids in every process.
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=show_progress,
     )
     backend.train_from_iterator(_checked(texts), trainer)

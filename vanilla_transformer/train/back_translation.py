@@ -143,7 +143,6 @@ def _check(
 def _reversed(recipe: Recipe, folder: Path) -> Recipe:
     """Return the recipe of the opposite direction, on the same pairs and with the same sizes."""
     source, target = recipe.languages
-    lengths = (recipe.max_target_length, recipe.max_source_length)
     validation = folder / "validation.jsonl"
     return dataclasses.replace(
         recipe,
@@ -153,8 +152,8 @@ def _reversed(recipe: Recipe, folder: Path) -> Recipe:
         generated=None,
         source_column="target",
         target_column="source",
-        max_source_length=lengths[0],
-        max_target_length=lengths[1],
+        max_source_length=recipe.max_target_length,
+        max_target_length=recipe.max_source_length,
         test_file=None,
         train_file=str(folder / "train.jsonl"),
         train_weights=None,
