@@ -222,17 +222,12 @@ def shared_with_training(
     recipe: Recipe, pairs: "Dataset", sets: Mapping[str, TextPairs]
 ) -> dict[str, int]:
     """Count the pairs of each set that are training pairs too, if any, and warn."""
-    counts = {
-        name: shared_pairs(texts_as_dataset(recipe, texts.pairs()), pairs)
-        for name, texts in sets.items()
-        if len(texts)
-    }
-    for name, count in counts.items():
-        if count:
+    counts = {}
+    for name, texts in sets.items():
+        if len(texts) and (count := shared_pairs(texts_as_dataset(recipe, texts.pairs()), pairs)):
+            counts[name] = count
             logger.warning(
                 "%d of %d %s pairs are training pairs too: they make the scores too high.",
-                count,
-                len(sets[name]),
-                name,
+                *(count, len(texts), name),
             )
-    return {name: count for name, count in counts.items() if count}
+    return counts
