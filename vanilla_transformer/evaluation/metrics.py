@@ -73,10 +73,7 @@ class TokenErrorRate(_Share):
 
     def get_signature(self) -> Signature:
         """Add the unit and the version of jiwer."""
-        signature = super().get_signature()
-        signature.update("unit", self.unit)
-        signature.update("jiwer", version("jiwer"))
-        return signature
+        return _with_facts(super().get_signature(), unit=self.unit, jiwer=version("jiwer"))
 
 
 class CharacterErrorRate(TokenErrorRate):
@@ -107,9 +104,8 @@ class TokenizedBLEU(BLEU):
 
     def get_signature(self) -> Signature:
         """Add the version and the language of the tokenizer."""
-        signature = super().get_signature()
-        signature.update("moses", f"sacremoses-{version('sacremoses')}-{self._moses.lang}")
-        return signature
+        moses = f"sacremoses-{version('sacremoses')}-{self._moses.lang}"
+        return _with_facts(super().get_signature(), moses=moses)
 
 
 class CompoundBLEU(TokenizedBLEU):
@@ -134,7 +130,10 @@ class CompoundBLEU(TokenizedBLEU):
 
     def get_signature(self) -> Signature:
         """Add what happens to punctuation and compounds."""
-        signature = super().get_signature()
-        signature.update("punct", "ascii")
-        signature.update("compounds", "split")
-        return signature
+        return _with_facts(super().get_signature(), punct="ascii", compounds="split")
+
+
+def _with_facts(signature: Signature, **facts: str) -> Signature:
+    for name, value in facts.items():
+        signature.update(name, value)
+    return signature
