@@ -22,7 +22,7 @@ from ..ranges import COUNT
 from ..storage.metrics import TRANSLATION_MEASURES, Perplexity, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
-from .scores import References, check_pairs, corpus_scores, measure_metric, scores_by_kind
+from .scores import References, corpus_scores, measure_metric, scores_by_kind
 
 IGNORED = -100  # label of padding
 
@@ -148,7 +148,6 @@ def score_model(
         ValueError: The lists are empty or differ in length, or a sentence is longer than
             `translate` accepts.
     """
-    check_pairs(sources, references)
     # Fail before the long work: on a missing package, kinds that do not fit or too long a text.
     scoring: dict[str, Any] = {"target_language": target_language, "measures": measures}
     copies = corpus_scores(sources, references, **scoring)
