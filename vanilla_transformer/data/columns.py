@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import RequestError
-from ..storage.reading import printable
+from ..storage.reading import printable, shortened
 from .language_names import folded, language_of, own_name, places_of, script_of
 
 ROWS = 50  # that are looked at
@@ -39,7 +39,7 @@ _LABEL_WORDS = 2  # at most, in a name of a column that names no language
 _HEADER_WORDS = 4  # at most, in one that names it among words of its own: English (United States)
 _FEWEST_SHARE = 0.4  # of the rows that must have several cells
 _MOST_SHARE = 0.8  # of the cells of a column that must be alike
-_SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 24
+_SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 20
 
 
 class Layout(NamedTuple):
@@ -378,14 +378,10 @@ def drawn(rows: Sequence[Sequence[str]]) -> str:
     width = max(map(len, shown), default=0)
     numbers = [str(number) for number in range(1, width + 1)]
     lines = [numbers, *(row + [""] * (width - len(row)) for row in shown)]
-    texts = [[_short(cell) for cell in line] for line in lines]
+    whole = [[printable(" ".join(cell.split())) for cell in line] for line in lines]
+    texts = [[shortened(cell, _SHOWN_CHARACTERS) for cell in line] for line in whole]
     widths = [max(len(line[place]) for line in texts) for place in range(width)]
     return "\n".join(
         " | ".join(cell.ljust(size) for cell, size in zip(line, widths, strict=True)).rstrip()
         for line in texts
     )
-
-
-def _short(cell: str) -> str:
-    text = printable(" ".join(cell.split()))
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."
