@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow
     from datasets import Dataset
 
-    Tables: TypeAlias = Generator[pyarrow.Table, None, dict[str, Any]]
+Tables: TypeAlias = "Generator[pyarrow.Table, None, dict[str, Any]]"
 
 logger = logging.getLogger(__name__)
 

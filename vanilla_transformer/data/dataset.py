@@ -26,16 +26,13 @@ from ..errors import RequestError, quoted
 from ..storage.reading import read_json, sha256
 from ..target_tokenizer import target_tokenizer, writes_start
 from ..translation.unknown_tokens import unknown_tokens
-from .cache import cached
-from .pair_files import PairReader, files_below, kind_of, read_pairs
+from .cache import Tables, cached
+from .pair_files import PairReader, PairSource, files_below, kind_of, read_pairs
 
 if TYPE_CHECKING:
     import pyarrow
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
-
-    from .cache import Tables
-    from .pair_files import PairSource
 
 logger = logging.getLogger(__name__)
 

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     import pyarrow
     from datasets import Dataset, IterableDataset
 
-    # A path, two paths, a Hub name, a data set, or pairs.
-    PairSource: TypeAlias = str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable
+# A path, two paths, a Hub name, a data set, or pairs.
+PairSource: TypeAlias = "str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable"
 
 logger = logging.getLogger(__name__)
 

@@ -17,14 +17,12 @@ import numpy as np
 
 from ..errors import RequestError
 from ..ranges import COUNT
-from .cache import cached
+from .cache import Tables, cached
 from .dataset import reading_report, text_blocks
 
 if TYPE_CHECKING:
     import pyarrow
     from datasets import Dataset
-
-    from .cache import Tables
 
 logger = logging.getLogger(__name__)
 
