@@ -90,11 +90,9 @@ class TokenBatchSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         order, bounds = self._plan()
         count = len(self)
-        batches: Iterable[int]
+        batches = np.arange(count)[::-1]
         if self.shuffle:
             batches = self._generator(stream=1).permutation(count)
-        else:
-            batches = range(count - 1, -1, -1)
         for batch in batches:
             yield order[bounds[batch] : bounds[batch + 1]].tolist()
 
