@@ -283,10 +283,8 @@ def _given(*columns: str | int | None) -> tuple[Any, Any] | None:
         int(str(column)) if re.fullmatch("[0-9]{1,9}", str(column)) else column
         for column in columns
     )
-    given = (source, target)
-    if source == target or not all(
-        column > 0 if isinstance(column, int) else column for column in given
-    ):
+    are_given = (column > 0 if isinstance(column, int) else column for column in (source, target))
+    if source == target or not all(are_given):
         raise RequestError(
             f"source_column, target_column: got {columns[0]!r} and {columns[1]!r}; give both "
             "columns, two different ones, by name or by number from 1."

@@ -129,10 +129,8 @@ def _check(
     logger.info("%s: %s, left out: %d.", text, told, left_out)
     source, target = (_groups(sentences(train, side)) for side in ("source", "target"))
     found = _groups(islice(_lines(text), _LOOKED_AT))
-    of_source, of_target = (
-        sum(found[group] for group in found.keys() & (side - other))
-        for side, other in ((source.keys(), target.keys()), (target.keys(), source.keys()))
-    )
+    of_source = sum(found[group] for group in source.keys() - target.keys())
+    of_target = sum(found[group] for group in target.keys() - source.keys())
     if of_source > 2 * of_target:
         raise RequestError(
             f"{text} looks like {recipe.languages[0]}, the source language; give text in "
