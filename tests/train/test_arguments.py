@@ -10,6 +10,7 @@ from published_runs import tiny_tokenizer
 from tiny_trainers import copy_task, make_trainer, tiny_model
 from transformers import HfArgumentParser, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
+from vanilla_transformer.train import VanillaTransformerTrainer
 from vanilla_transformer.train.arguments import VanillaTransformerTrainingArguments, share_of_update
 from vanilla_transformer.train.checkpoints import checkpoints
 
@@ -45,6 +46,12 @@ def test_arguments_without_effect_or_sense_are_refused(tmp_path, settings, said)
     given = {"processing_class": tiny_tokenizer()}
     with pytest.raises(ValueError, match=said):
         make_trainer(tmp_path, given=given, **{"learning_rate_factor": 1.0, **settings}).train()
+
+
+def test_arguments_of_the_host_are_refused(tmp_path):
+    args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True)
+    with pytest.raises(ValueError, match=r"got args of type Seq2SeqTrainingArguments; give Vanil"):
+        VanillaTransformerTrainer(tiny_model(), args, train_dataset=copy_task(9))
 
 
 def test_an_unknown_measure_is_refused_at_once(tmp_path):

@@ -220,8 +220,8 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
             parts = [mark_corpus(part, number) for number, part in enumerate(parts)]
         return parts[0] if len(parts) == 1 else concatenate_datasets(parts)
     if recipe.generated is not None:
-        pairs = _generate(recipe, "train", recipe.generated_pairs)
-        return load_pairs(pairs, cache_key=_cldr_key(recipe), **options)
+        pairs = _generate(recipe, split, recipe.generated_pairs)
+        return load_pairs(pairs, cache_key=_cldr_key(recipe, split), **options)
     if recipe.dataset is None:
         return None
     try:
@@ -284,11 +284,11 @@ def _files(recipe: Recipe, split: str) -> list[Path | tuple[str, ...]]:
     return corpora
 
 
-def _cldr_key(recipe: Recipe) -> str:
-    """Return a cache key for training pairs: the same code, data and settings give the same."""
+def _cldr_key(recipe: Recipe, split: str) -> str:
+    """Return a cache key for `_generate`: the same code, data and settings give the same pairs."""
     code = sha256(Path(__file__).parents[1] / "data" / "cldr.py")
     languages = f"{recipe.source_language} {recipe.target_language}"
-    parts = (languages, "train", recipe.generated_pairs, metadata.version("babel"))
+    parts = (languages, split, recipe.generated_pairs, metadata.version("babel"))
     return f"{parts} {code}"
 
 

@@ -127,6 +127,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         **kwargs: Any,
     ) -> None:
         args = VanillaTransformerTrainingArguments() if args is None else args
+        if not isinstance(args, VanillaTransformerTrainingArguments):
+            given, ours = type(args).__name__, VanillaTransformerTrainingArguments.__name__
+            raise RequestError(f"got args of type {given}; give {ours}, which has its fields too.")
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         several = isinstance(kwargs.get("eval_dataset"), dict)
         measures = list(measures) if validation_pairs else []
