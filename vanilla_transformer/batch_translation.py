@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from transformers import (
-    LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     StoppingCriteria,
@@ -23,7 +22,7 @@ from transformers import (
 
 from .beam_search import BeamSearchOutput, adds_prompt, beam_search, evaluation_mode
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .errors import NotFiniteError, RequestError
+from .errors import RequestError
 from .generation_limits import longest_sequence
 from .ranges import EXTRA_TOKENS, Range
 from .search_settings import SAVED, search_settings, settings_of_other_searches
@@ -185,8 +184,6 @@ def generate_ids(
         options["max_new_tokens"] = int(most.max())
         criteria = options.get("stopping_criteria") or []
         options["stopping_criteria"] = StoppingCriteriaList([*criteria, SourceLengthLimit(most)])
-    processors = [*(options.pop("logits_processor", None) or []), _refuse_nan]
-    options["logits_processor"] = LogitsProcessorList(processors)
     with evaluation_mode(model), torch.inference_mode():
         try:
             output = model.generate(  # type: ignore[operator]  # GenerationMixin's
@@ -199,16 +196,6 @@ def generate_ids(
     scores = getattr(output, "sequences_scores", None)  # only from a beam search
     scores = None if scores is None else scores.view(sequences.shape[:2])
     return BeamSearchOutput(sequences, scores)
-
-
-def _refuse_nan(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """Refuse scores of a broken model, from which `generate` would make a translation."""
-    if scores.isnan().any():
-        raise NotFiniteError(
-            "the model's outputs are not finite (NaN): its weights are broken, or too large for "
-            f"{scores.dtype}; load it in float32, or take an earlier checkpoint."
-        )
-    return scores
 
 
 def only_paper_search_has(
