@@ -132,14 +132,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             raise RequestError(f"got args of type {given}; give {ours}, which has its fields too.")
         optimizer, schedule = kwargs.get("optimizers") or (None, None)
         several = isinstance(kwargs.get("eval_dataset"), dict)
-        measures = list(measures) if validation_pairs else []
         if hasattr(validation_pairs, "column_names"):  # a data set
             columns: Any = validation_pairs
             validation_pairs = list(zip(columns["source"], columns["target"], strict=True))
+        found = list(measures) if validation_pairs else []
         check_arguments(
-            args, optimizer=optimizer, schedule=schedule, several_sets=several, measures=measures
+            args, optimizer=optimizer, schedule=schedule, several_sets=several, measures=found
         )
-        for name in measures:  # fail now, not after an hour
+        for name in found:  # fail now, not after an hour
             measure_metric(name, target_language or "")
         if validation_pairs and None in (target_language, kwargs.get("processing_class")):
             raise RequestError(
@@ -166,7 +166,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
-        self.measures = measures
+        self.measures = list(measures)
         self.train_sampler: TokenBatchSampler | None = None  # made with the batches
         self.updates_per_epoch = 0  # known when the first epoch begins, if the data has a length
         self._evaluates_own_set = False
@@ -637,7 +637,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 told.append(f"validation perplexity {evaluation.pop('eval_perplexity'):.2f}")
                 if not self._has_other_loss:  # else it says something else
                     evaluation.pop("eval_loss", None)
-            for name in self.measures:
+            for name in self.measures if self.validation_pairs else ():
                 if f"eval_{name}" in evaluation:
                     told.append(f"{MEASURES[name].label} {evaluation.pop(f'eval_{name}'):.1f}")
             told += [f"{name} {value}" for name, value in evaluation.items()]
