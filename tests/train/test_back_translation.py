@@ -149,6 +149,7 @@ def test_nothing_is_trained_for_a_run_that_cannot_follow(start, tmp_path):
     shutil.rmtree(tmp_path / "run-back")
     with pytest.raises(RequestError, match=r"translated\.jsonl, which is gone; put it back"):
         start(TEXT, max_steps=12)
+    assert not (tmp_path / "run-back").exists()
 
 
 def test_one_language_on_both_sides_is_translated_back(start, tmp_path):

@@ -349,20 +349,20 @@ def _split_table(
 ) -> "tuple[Dialect, int, int, Iterator[Row]]":
     """Return how a table is written, its rows before the texts, the texts' column, and all rows."""
     from ..data.columns import ROWS, find_sides
-    from ..data.tables import split_table
+    from ..data.tables import HEAD_LINES, split_table
 
     def refuse(place: str, error: Exception) -> NoReturn:
         raise RequestError(f"{place}: {error}; repair the line.")
 
-    most, is_csv = 1 if table.waits else ROWS, table.option == "--csv"
+    is_csv = table.option == "--csv"
     separators = ",;|\t" if is_csv else "\t,;|"
     dialect, rows = split_table(
         *(name, read_lines(stream, name), refuse),
         is_csv=is_csv,
-        most_read=most,
+        most_read=1 if table.waits else HEAD_LINES,
         separators=separators,
     )
-    head = list(itertools.islice(rows, most))
+    head = list(itertools.islice(rows, 1 if table.waits else ROWS))
     rows = itertools.chain(head, rows)
     if not head or head[0].cells == [table.column]:  # a table of this column alone
         return dialect, 1, 0, rows

@@ -15,7 +15,7 @@ from ..storage.reading import LINE_BYTES
 from .checked_pairs import EmptyError, MalformedError, Skip, checked_pair, decoded
 from .columns import ROWS, drawn, find_sides
 
-_HEAD_LINES = 5_000  # that tell how a table is written: its first quoted cell may come late
+HEAD_LINES = 5_000  # that tell how a table is written: its first quoted cell may come late
 _HEAD_BYTES = 10_000  # of each of them
 _MOST_HEAD_BYTES = 2**26  # of all of them
 _NAMED = re.compile(rb"sep=([,;\t|])\s*")  # the first line that Excel writes
@@ -64,7 +64,7 @@ def read_table(
     Raises:
         ValueError: it is not clear which columns hold the sides.
     """
-    _, rows = split_table(path, lines, skip, is_csv=_is_csv(path), most_read=_HEAD_LINES)
+    _, rows = split_table(path, lines, skip, is_csv=_is_csv(path))
     head = list(islice(rows, ROWS))
     if not head:
         return
@@ -97,7 +97,7 @@ def read_table(
 
 def draw_table(path: Path, lines: Iterator[bytes]) -> str:
     """Draw the first rows of a table, with the columns numbered from 1."""
-    _, rows = split_table(path, lines, lambda *_: None, is_csv=_is_csv(path), most_read=_HEAD_LINES)
+    _, rows = split_table(path, lines, lambda *_: None, is_csv=_is_csv(path))
     return drawn([row.cells for row in islice(rows, ROWS)])
 
 
@@ -134,7 +134,7 @@ def split_table(
     skip: Skip,
     *,
     is_csv: bool,
-    most_read: int,
+    most_read: int = HEAD_LINES,
     separators: str = "\t;,|",
 ) -> tuple[Dialect, Iterator[Row]]:
     """Return how a table is written, as its first lines tell, and its rows.

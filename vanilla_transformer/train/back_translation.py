@@ -75,6 +75,11 @@ def back_translated(
     run = run.absolute()
     folder, text = run.with_name(f"{run.name}-back"), Path(recipe.monolingual_target or "")
     done = folder / "translated.jsonl"
+    if not done.is_file() and checkpoints(run / CHECKPOINTS):
+        raise RequestError(  # another translation would be other pairs
+            f"{run} was trained with {done}, which is gone; put it back, or give another "
+            "--output-dir."
+        )
     with args.main_process_first(local=False):  # the others wait until the files are there
         if args.should_save:
             rows = [*zip(sentences(train, "source"), sentences(train, "target"), strict=True)]
@@ -87,11 +92,6 @@ def back_translated(
             write_json(folder / MADE_FROM, made_from)
     if done.is_file():
         logger.info("%s has the text, translated back by an earlier command.", done)
-    elif checkpoints(run / CHECKPOINTS):  # another translation would be other pairs
-        raise RequestError(
-            f"{run} was trained with {done}, which is gone; put it back, or give another "
-            "--output-dir."
-        )
     else:
         logger.info("Training the model that translates %s back, in %s.", text, folder / "model")
         train_run(_reversed(recipe, folder), folder / "model")

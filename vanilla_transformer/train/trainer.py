@@ -348,7 +348,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         Raises:
             TrainingInterrupted: On SIGTERM or Ctrl-C, after a checkpoint was written.
             ValueError: If the checkpoint is of other pairs, batches, updates or precision, or
-                broken.
+                broken; or `output_dir` has checkpoints that a new training would replace, or none
+                to resume.
         """
         self._print_once()
         if resume_from_checkpoint is None or isinstance(resume_from_checkpoint, bool):
