@@ -640,6 +640,8 @@ def test_only_pairs_with_unique_texts_are_held_out(load, tmp_path):
 def test_test_pairs_shared_with_training_are_counted(load, tmp_path):
     training = load([("one", "eins"), ("two", "zwei"), ("two", "zwo"), ("three", "drei")])
     test = load([("two", "zwo"), (" one", "eins "), ("one", "zwei"), ("eins", "one")])
+    typed = load([("a  gr\u00fcn", "x\u00a0y")]), load([("a gru\u0308n", "x y")])
+    assert shared_pairs(*typed, cache_dir=tmp_path) == 1  # spaces and composition aside
     for _ in range(2):  # the second time from the cache
         assert shared_pairs(test, training, cache_dir=tmp_path) == 2
     assert shared_pairs(training, training, cache_dir=tmp_path) == 4

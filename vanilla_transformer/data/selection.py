@@ -1,8 +1,8 @@
 """Choose pairs: clean the training pairs, and hold out pairs for validation and test.
 
-Texts are compared as the tokenizer reads them, composed and with single spaces, by 64-bit hashes,
-so that millions of pairs need only arrays of numbers. In one of 20,000 data sets of forty million
-texts, two different texts have the same hash; their pairs then count as sharing a text.
+Texts are compared composed (NFC) and with single spaces, by 64-bit hashes, so that millions of
+pairs need only arrays of numbers. In one of 20,000 data sets of forty million texts, two different
+texts have the same hash; their pairs then count as sharing a text.
 """
 
 from __future__ import annotations
