@@ -28,7 +28,7 @@ of code, `# %% [markdown] en` one of English text; its Chinese, `# %% [markdown]
 #
 # [English](notebook.en.ipynb) | 简体中文
 #
-# 本笔记依次讲解论文（Vaswani 等，2017，[arXiv 1706.03762](https://arxiv.org/abs/1706.03762)）的第 3 节、第 5 节和 6.1 节。每个公式旁边都有几行朴素的代码，并用 `assert_close` 检验：这几行代码算出的数，与本项目中实际干活的模块完全一致。最后，一个小小的 Transformer 会把 200 个中文句子背下来，并说出 "Good morning."；再用一个真正会翻译的模型，画出各个注意力头在看什么。
+# 本笔记依次讲解论文（Vaswani 等，2017，[arXiv 1706.03762](https://arxiv.org/abs/1706.03762)）的第 3 节、第 5 节和 6.1 节。每个公式旁边都有几行朴素的代码，并用 `assert_close` 检验：这几行代码算出的数，与本包自己的模块算出的相同。最后，一个小小的 Transformer 会把 200 个中文句子背下来，并说出 "Good morning."；再用一个真正会翻译的模型，画出各个注意力头在看什么。
 #
 # 在两个 CPU 核上运行不到五分钟。请先在仓库根目录执行 `pip install -e ".[notebook]"`，再在本文件所在的目录 `training/paper` 中打开并运行；你在 GitHub 上看到的页面由 `make notebook` 生成。
 #
@@ -461,7 +461,7 @@ print("cross-attention, layer 1       ", tuple(seen.cross_attentions[0].shape), 
 # * **填充掩码**（padding mask）：凡是键来自源语言句子的注意力，都不能看补齐用的位置。一个句子单独计算，还是放在批次里计算，结果必须相同。
 # * **前瞻掩码**（look-ahead mask，也叫因果掩码）：在解码器中，不能看译文后面的位置。训练时整句译文都摆在那里，而位置 $t$ 不能看到自己要预测的那个词元。
 #
-# 掩码作用于 softmax **之前**的得分：被禁止的得分变为 $-\infty$（或最小的负数），对应的权重就恰好为 0，而每一行的和仍然是 1。
+# 掩码作用于 softmax **之前**的得分：被禁止的得分变为 $-\infty$（或该数据类型能表示的最小值），对应的权重就恰好为 0，而每一行的和仍然是 1。
 
 # %%
 source_mask = sources.attention_mask.bool()[0]  # of the shorter sentence
@@ -565,7 +565,7 @@ assert_close(b, layer(x, None))
 # %% [markdown] en
 # What do residuals do for the gradient? The derivative of $x + F(x)$ is $I + F'(x)$: there is
 # always a straight way back. Without the residual it is $F'(x)$, and over N layers a product of N
-# such matrices. Here are four fresh stacks: the gradient at the input for a gradient of length 1 at
+# such matrices. Here are four untrained encoders: the gradient at the input for a gradient of length 1 at
 # the output, and how similar the positions have become (mean cosine).
 #
 # * Neither residual nor norm: the gradient vanishes.
@@ -751,7 +751,7 @@ print(f"{model.num_parameters():,} parameters; three tables would be {2 * V * d:
 #
 # $$q_j = (1 - \epsilon) [j = gold] + \epsilon / V \qquad loss = -\sum_j q_j \log p_j$$
 #
-# （$gold$ 是正确的词元。）$p = q$ 时损失最小，这个最小值是 $q$ 的熵，不是零。模型如果比 $q$ 更有把握，反而会再受惩罚。论文写道："This hurts perplexity, as the model learns to be more unsure, but improves accuracy and BLEU score."（这会损害困惑度，因为模型学得更不确定，但能提高准确率和 BLEU。）（在评估模式下，本项目计算的是不带平滑的损失，它的指数就是困惑度。论文作者的代码把 $\epsilon$ 分给其余 $V - 1$ 个词元，相当于这里的 $\epsilon$ 略大一点。）
+# 其中 $gold$ 是正确的词元。$p = q$ 时损失最小，这个最小值是 $q$ 的熵，不是零。模型如果比 $q$ 更有把握，反而会再受惩罚。论文写道："This hurts perplexity, as the model learns to be more unsure, but improves accuracy and BLEU score."（这会损害困惑度，因为模型学得更不确定，但能提高准确率和 BLEU。）另外，在评估模式下，本包计算的是不带平滑的损失，它的指数就是困惑度；论文作者的代码把 $\epsilon$ 分给其余 $V - 1$ 个词元，相当于这里的 $\epsilon$ 略大一点。
 
 # %%
 eps = 0.1
@@ -944,7 +944,7 @@ for text in ("早上好！", "你有车吗？", "我喜欢狗。", "他很累。
 # sentence right.
 
 # %% [markdown] zh
-# 没有前瞻掩码的模型又如何呢？它的训练损失同样低，甚至还略低一点，因为它只需要把下一个输入抄过来。可是翻译的时候并没有下一个输入可抄，结果一个句子也译不出来。
+# 没有前瞻掩码的模型又如何呢？它的训练损失同样低，甚至还略低一点，因为它只需要把下一个输入抄过来。可是翻译的时候并没有下一个输入可抄，结果一个句子也没译对。
 
 # %%
 leaky, leaky_losses = train(40, allowed_future=True)
@@ -1093,8 +1093,8 @@ pictures.plot_attention(attention_maps, kind="decoder", layer=-1)
 # %% [markdown] en
 # The paper's Figures 3 to 5 draw the same weights as lines, those of layer 5 of 6 of the encoder:
 # the last but one, `layer=-2`. A colour is a head, and the stronger a line, the larger the weight.
-# Figure 3 has one word in all heads; the paper's is *making*, which belongs to *more difficult* far
-# behind it, ours *lost*.
+# Figure 3 has one word in all heads: in the paper *making*, which belongs with *more difficult* much
+# later in the sentence, here *lost*.
 
 # %% [markdown] zh
 # 论文的图 3 至图 5 把这些权重画成连线，取的是编码器 6 层中的第 5 层，也就是倒数第二层：`layer=-2`。一种颜色是一个头，线越深，权重越大。图 3 画的是一个词在所有头中的注意力：论文选的是 *making*，它与后面相隔很远的 *more difficult* 搭配；我们选 *lost*。
@@ -1123,8 +1123,8 @@ pictures.plot_attention_lines(attention_maps, layer=-2, heads=[0, 1], words=[wor
 pictures.plot_attention_lines(attention_maps, layer=-2, heads=0)
 
 # %% [markdown] en
-# The paper's authors chose sentences and heads that show something. `figures.py` in this folder lets
-# rules choose the sentences, and measures every head ([of another model](results/figures.cpu.md)).
+# The paper's authors chose sentences and heads that show something. `figures.py` in this folder
+# chooses the sentences by rule, and measures every head ([of another model](results/figures.cpu.md)).
 # Try a sentence, a layer and heads of your own.
 
 # %% [markdown] zh
@@ -1174,7 +1174,7 @@ pictures.plot_attention_lines(attention_maps, layer=-2, heads=0)
 # >
 # > **“先归一化，再过子层。”** 那是 `norm_first`，后来的变体。论文的层归一化在相加之后，最后一层后面也没有额外的归一化。
 # >
-# > **“解码器的每一层读取编码器同一高度的那一层。”** 所有层读取的都是编码器最后一层的输出。
+# > **“解码器的每一层读取编码器中对应的那一层。”** 所有层读取的都是编码器最后一层的输出。
 # >
 # > **“先 softmax，再交叉熵。”** `cross_entropy` 自带 softmax。做两次 softmax，损失会变得很平，几乎学不动。
 # >
@@ -1224,7 +1224,7 @@ print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
 # | 英德语料有 45 万个句对 | “约 450 万个句对” | 5.1 |
 # | 论文做过去掉 Add & Norm 的消融实验 | 表 3 没有这样的行；[我们的表](results/table_3.cpu.md)里有 | 6.2 |
 #
-# 另一些错误，几行代码就能说清。先看两个堆栈：
+# 另一些错误，几行代码就能说清。先看编码器和解码器的层：
 
 # %%
 # "The N encoders work in parallel": each layer reads the output of the one before.

@@ -35,7 +35,7 @@ const TEXTS = {
     title: (source, target) => `${source}译${target}`,
     sides: ["原文", "译文"],
     about:
-      "论文“Attention Is All You Need”中的 Transformer 模型，在本浏览器中运行：您输入的文字不会离开这台设备。" +
+      "论文“Attention Is All You Need”中的 Transformer 模型，在本浏览器中运行：你输入的文字不会离开这台设备。" +
       "它只懂训练时见过的那类文本。",
     hint: "每行一句，逐句翻译。",
     keys: "按 Ctrl+Enter 开始翻译。",
@@ -52,7 +52,7 @@ const TEXTS = {
     longLine: (line, count, limit) =>
       `第 ${line} 行太长：共 ${count} 个词元（词的片段），本页最多处理 ${limit} 个。请每行只写一句。`,
     failed: (reason) => `模型无法在此运行：${reason}`,
-    noRuntime: () => "缺少 Transformers.js：请在本页所在的文件夹中运行 “npm install”。",
+    noRuntime: () => "缺少 Transformers.js：请在本页所在的文件夹中运行“npm install”。",
     noWebAssembly: () => "此浏览器不支持模型所需的 WebAssembly，请使用较新的 Firefox、Chrome、Edge 或 Safari。",
   },
 }
