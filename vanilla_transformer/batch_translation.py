@@ -33,8 +33,7 @@ from .target_tokenizer import target_tokenizer
 # square of the length.
 MAX_SOURCE_TOKENS, MAX_SOURCE_CHARACTERS = 4096, 65_536
 _SEARCH_ALONE = ("prefix", "return_alignments")  # arguments that `generate` does not have
-# Arguments that the paper's search takes.
-SEARCH_OPTIONS = {*SAVED, "max_new_tokens", "max_length", *_SEARCH_ALONE}
+SEARCH_OPTIONS = {*SAVED, "max_new_tokens", "max_length", *_SEARCH_ALONE}  # the paper's search
 
 
 def encode(
@@ -45,7 +44,7 @@ def encode(
 ) -> list[list[int]]:
     """Return the ids of each text, none for a blank one.
 
-    Errors count the texts from `first`; None: it is the only one.
+    Errors number the texts from `first`; None: there is only one text, without a number.
     """
     check_texts(texts, first)
     # verbose=False: the warning about long inputs does not hold for sinusoids.

@@ -548,7 +548,7 @@ def _checked_inputs(
 
 
 class SpecialIds(NamedTuple):
-    """Ids that begin translations, follow their end, and end them, and those never produced."""
+    """Special ids of a search: start, padding, ends, and ids that are never produced."""
 
     start: int
     pad: int
@@ -559,7 +559,7 @@ class SpecialIds(NamedTuple):
 def _special_ids(
     model: PreTrainedModel, generation_config: GenerationConfig, settings: SearchSettings
 ) -> SpecialIds:
-    """Return the special ids of a generation config; what it lacks, of the model's config."""
+    """Return the special ids of a generation config, or else of the model's config."""
 
     def ids(name: str) -> list[int]:
         value = getattr(generation_config, f"{name}_token_id", None)

@@ -76,11 +76,10 @@ class LimitedGenerationMixin(GenerationMixin):
             or getattr(generation_config, name, None) not in (None, getattr(own, name))
         ]
         prepared.bounded_by_call = bool(limits)  # type: ignore[attr-defined]  # ours
-        # Where `super` has set a default of transformers; that of the paper's search is another.
+        # Nobody set these: transformers filled in its defaults, `paper_beam_search` uses its own.
+        given = (kwargs, vars(generation_config or own), vars(own))
         prepared.left_open = {  # type: ignore[attr-defined]  # ours
-            name
-            for name, value in vars(own).items()
-            if value is kwargs.get(name) is getattr(generation_config, name, None) is None
+            name for name in vars(own) if all(each.get(name) is None for each in given)
         }
         if limits == ["max_length"]:
             prepared.max_new_tokens = None

@@ -226,12 +226,12 @@ def smoothed_cross_entropy(
     )
 
 
-def gaps_last(
+def move_gaps_to_end(
     ids: torch.Tensor, mask: torch.Tensor | None = None, *, filler: int = -100
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Move the gaps of each row, -100, to its end, where causal attention needs no mask.
 
-    Returns the ids, (B, T), with the filler in gaps, their mask, and the place of each, (B, T).
+    Returns the ids, (B, T), with the filler in gaps, their mask, and where each went, (B, T).
     """
     is_gap = ids == -100
     kept = (~is_gap).cumsum(1)

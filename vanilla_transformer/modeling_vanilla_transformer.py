@@ -32,7 +32,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
 from .input_checks import Flags, check_mask, check_read
-from .loss import gaps_last, is_only_weight, smoothed_cross_entropy
+from .loss import is_only_weight, move_gaps_to_end, smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
@@ -518,7 +518,9 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             decoder_hidden_states=outputs.hidden_states,
             decoder_attentions=outputs.attentions,
             cross_attentions=outputs.cross_attentions,
-            **{f"encoder_{n}": encoder_outputs.get(n) for n in BaseModelOutput.__annotations__},
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.get("hidden_states"),
+            encoder_attentions=encoder_outputs.get("attentions"),
             **{CACHE: outputs.get(CACHE)},
         )
 
@@ -563,7 +565,7 @@ class VanillaTransformerForConditionalGeneration(
         Args:
             input_ids: Source ids, (B, S).
             attention_mask: Mask of the source, 1 at tokens and 0 at padding, (B, S).
-            decoder_input_ids: Target ids shifted right, (B, T); made from the labels if absent.
+            decoder_input_ids: Target ids shifted right, (B, T), -100 at gaps; else from labels.
             decoder_attention_mask: Mask of the target, (B, past + T). Right padding needs none.
             encoder_outputs: The encoder's output for this source, if it is known already.
             cache: Keys and values of earlier target positions.
@@ -588,7 +590,7 @@ class VanillaTransformerForConditionalGeneration(
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         cache, places = one_cache(cache, past_key_values), None
         if cache is None and decoder_input_ids is not None:  # gaps, -100, go to the end of rows
-            decoder_input_ids, decoder_attention_mask, places = gaps_last(
+            decoder_input_ids, decoder_attention_mask, places = move_gaps_to_end(
                 decoder_input_ids, decoder_attention_mask, filler=self.config.pad_token_id
             )
         outputs = self.model(
@@ -624,14 +626,14 @@ class VanillaTransformerForConditionalGeneration(
         return output if return_dict else output.to_tuple()
 
     def without_padding(self, labels: Tensor) -> Tensor:
-        """Return labels, (B, T), with -100 in place of padding, unless that ends sentences."""
+        """Replace padding in labels, (B, T), by -100, unless its id also ends sentences."""
         padding = self.config.pad_token_id
-        is_text = padding not in self.config.ids_outside_of_text()
-        return labels if is_text else labels.masked_fill(labels == padding, -100)
+        is_end = padding not in self.config.ids_outside_of_text()
+        return labels if is_end else labels.masked_fill(labels == padding, -100)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Offset labels, (B, T), by one position (Section 3.1); gaps before a label stay -100."""
-        packed, _, places = gaps_last(self.without_padding(labels))
+        """Shift labels, (B, T), right by one (Section 3.1); gaps before a label stay -100."""
+        packed, _, places = move_gaps_to_end(self.without_padding(labels))
         shifted = packed.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id
         shifted = shifted.masked_fill(shifted == -100, self.config.pad_token_id)

@@ -833,7 +833,7 @@ def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplo
     assert {name: (run / name).read_bytes() for name in names} == before
     shutil.rmtree(run / "checkpoints")
     (run / "config.json").unlink()
-    with pytest.raises(RequestError, match=r"config\.json in it changed after that or is gone"):
+    with pytest.raises(RequestError, match=r"config\.json in it changed since, or is gone"):
         run_recipe(recipe, run)
 
 
@@ -845,7 +845,7 @@ def test_a_complete_run_says_which_of_its_other_files_changed(copied, caplog):
     (run / "history.tsv").unlink()
     (run / "samples.md").write_text("cut")  # written again
     assert run_recipe(recipe, run) == metrics
-    said = f"history.tsv, hypotheses.test.txt of {run} changed after that or is gone."
+    said = f"history.tsv, hypotheses.test.txt changed since {run} was complete, or is gone."
     assert said in caplog.messages
     assert "cut" not in (run / "samples.md").read_text()
 

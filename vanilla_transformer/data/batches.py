@@ -112,7 +112,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         """Return the batches per epoch: the fewest possible, plus one for the moving bounds."""
         longest = np.maximum(self.source_lengths, self.target_lengths)
         if self._corpora:
-            # An epoch draws no longer k-th example than the one that begins farthest on.
+            # An upper bound: lengths ascend, so the epoch that begins last draws the longest ones.
             longest = longest[self._drawn([len(examples) - 1 for examples, _ in self._corpora])]
         longest = np.sort(longest)
         fewest = len(self._bounds(longest)) - 1

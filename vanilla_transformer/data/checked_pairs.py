@@ -47,7 +47,7 @@ def decoded(line: bytes) -> str:
 def read_rows(
     rows: Iterable[Any], pair_of: Callable[[Any], tuple[str, str]], place: str, skip: Skip
 ) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of rows; `place` and a row's number from 1 say where one that is none was."""
+    """Yield the valid pairs; report other rows to `skip`, as `place` and their number from 1."""
     for number, row in enumerate(rows, start=1):
         try:
             yield pair_of(row)

@@ -106,9 +106,9 @@ def _named_by_language(names: Sequence[str], languages: tuple[str, str]) -> tupl
         return sides[0][0], sides[1][0]
     own = {own_name(language): language_of(language) for language in languages}
     wanted = [language_of(language) for language in languages]
-    # The languages of words in the same place among the same other words, by column.
+    # By header with one word left out, such as "text _": the language of that word in each column.
     among: dict[tuple[str, ...], list[str | None]] = {}
-    alone: list[str | None] = [None] * len(names)  # that a few words name
+    alone: list[str | None] = [None] * len(names)  # languages of headers of a few words
     for place, name in enumerate(names):
         words = [word for word in _WORD.findall(folded(name)) if word not in _SIDES]
         named = {own.get(word) or language_of(word) for word in words} & {*wanted}
@@ -129,7 +129,7 @@ def named_by_word(names: Sequence[str]) -> tuple[int, int] | None:
 
 
 def _two_of(found: Sequence[object], source: object, target: object) -> tuple[int, int] | None:
-    """Return where two things are, each of which is known and there once."""
+    """Return the indices of source and target; None unless each occurs exactly once."""
     known = source is not None and target is not None
     if known and found.count(source) == found.count(target) == 1:
         return found.index(source), found.index(target)

@@ -42,7 +42,7 @@ def language_of(text: str) -> str | None:
 
 
 def places_of(language: str, names: Sequence[str]) -> list[int]:
-    """Return the places of the names that mean a language: not one, if they leave it open.
+    """Return the indices of the names that mean a language; none or several if it is not clear.
 
     `zh_TW` is `zh-tw` or, without that, `zh` or `Chinese`, but never `zh-CN`, another variety. Of
     `id` and `Indonesian` both are meant: the first may be the column of numbers.

@@ -105,7 +105,7 @@ class _Columns:
         return (chosen[0], chosen[1]) if set(chosen) <= set(names) else None  # type: ignore[return-value]
 
     def among(self, names: list[str], where: str) -> tuple[list[str], _Columns]:
-        """Return the columns to read of a table with these columns, and how to choose of them."""
+        """Return the columns to read of a table, and a `_Columns` for the table reduced to them."""
         keys = self.keys(names)
         if keys is not None:
             return list(keys), _Columns(self.languages, self.given and (keys[0], keys[1]))
@@ -548,7 +548,7 @@ def _parquet_batches(path: Path, columns: _Columns) -> Iterator[list[tuple[dict,
 
 
 def _cut(column: pyarrow.Array) -> pyarrow.Array:
-    """Cut the texts of a column that are too long for a pair, but leave them too long."""
+    """Cut texts just beyond the limit: `checked_pair` still refuses them, in bounded memory."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

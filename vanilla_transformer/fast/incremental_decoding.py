@@ -43,7 +43,7 @@ FORGET_EVERY = 8  # positions between two searches for keys and values that are 
 def incremental_decoder(
     model: PreTrainedModel, inputs: Inputs, **sizes: Any
 ) -> IncrementalDecoder | None:
-    """Return a decoder for `beam_search`, or None for a modified model; arguments as of it."""
+    """Return an `IncrementalDecoder` for `beam_search`, or None for a modified model."""
     return IncrementalDecoder(model, inputs, **sizes) if is_unmodified(model) else None
 
 

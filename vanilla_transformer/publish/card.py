@@ -448,7 +448,7 @@ def _test_scores(scores: dict[str, TestScores]) -> dict[str, TestScores]:
 
 
 def _signatures(scores: dict[str, TestScores]) -> list[str]:
-    """Return how the measures are computed; how texts are compared as they are needs no words."""
+    """Return how the measures are computed; an exact match needs no words."""
     named = [f"{name}_signature" for name in MEASURES if name != "exact_match"]
     found: list[Mapping[str, Any]] = list(scores.values())
     return list(dict.fromkeys(each[name] for name in named for each in found if name in each))

@@ -143,7 +143,7 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The languages, or whatever else, of the two sides; "source" and "target" if unnamed."""
+        """Names of the two sides: language codes, or else "source" and "target"."""
         return self.source_language or "source", self.target_language or "target"
 
     def model_overrides(self) -> dict[str, Any]:

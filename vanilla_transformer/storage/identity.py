@@ -83,7 +83,7 @@ def config_identity(config: Identity) -> Identity:
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of those of some files that a folder holds, by name."""
+    """Return the SHA-256 of the named files that exist in a folder, by name."""
     return {name: sha256(folder / name) for name in names if (folder / name).is_file()}
 
 
@@ -104,7 +104,7 @@ def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
 
 
 def changed_since_scored(directory: Path, record: _Record = MODEL_FILES) -> list[str]:
-    """Return the files of a run that are not those of which its metrics have a record.
+    """Return the files of a run that no longer match the digests in its metrics.
 
     Without metrics of a run there is nothing to compare with.
     """

@@ -1,4 +1,4 @@
-"""Log what is trained and when it is expected to end."""
+"""Log the size of a training, forecast its end, and warn if that falls into the warm-up."""
 
 import logging
 import math
@@ -14,7 +14,7 @@ _REMEMBERED = 120.0  # seconds whose speed is taken for that of the rest
 
 
 class Eta(TrainerCallback):
-    """Log size and expected end of a training: its updates or minutes, whichever come first.
+    """Log the size of a training; forecast its end, by updates or minutes, whichever come first.
 
     Args:
         trainer: our trainer. Its clock must start before this callback is called.
@@ -24,7 +24,7 @@ class Eta(TrainerCallback):
         self.trainer = trainer
         # Updates and seconds, of which a resumed training brings some along; empty before it.
         self._recent: deque[tuple[int, float]] = deque()
-        self._is_end_known = False
+        self._is_warmup_checked = False
 
     def end(self, state: TrainerState) -> tuple[int, float] | None:
         """Return the last update and the minutes that the run will take; None if not known yet."""
@@ -51,14 +51,14 @@ class Eta(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Forget an earlier training."""
         self._recent.clear()
-        self._is_end_known = False
+        self._is_warmup_checked = False
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Log what is trained, once the number of updates per epoch is known."""
+        """Log the size, once the number of updates per epoch is known."""
         if not self._recent:
             self._recent.append((0, 0.0))
             if state.is_world_process_zero:
-                self._tell_what_it_is(state)
+                self._log_size(state)
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Warn of an end within the warm-up once the speed is known."""
@@ -67,13 +67,13 @@ class Eta(TrainerCallback):
         while self._recent[1][1] < seconds - _REMEMBERED:
             self._recent.popleft()
         end = self.end(state)
-        if not self._is_end_known and (end is not None or control.should_training_stop):
-            self._is_end_known = True
+        if not self._is_warmup_checked and (end is not None or control.should_training_stop):
+            self._is_warmup_checked = True
             last = state.global_step if end is None else end[0]
             if last < state.max_steps and not self.trainer.signum:
                 self.trainer.warn_of_warmup(last)
 
-    def _tell_what_it_is(self, state: TrainerState) -> None:
+    def _log_size(self, state: TrainerState) -> None:
         minutes, each = self.trainer.args.max_minutes, self.trainer.updates_per_epoch
         told = [f"{self.trainer.model.num_parameters():,} parameters"]
         if each:  # the data has a length

@@ -41,18 +41,18 @@ def check_ours(recipe: Recipe, run: Path) -> None:
         return
     if not _trained(run):  # an attempt that trained nothing does not restrict the next one
         return
-    differences = load_recipe(str(run / RECIPE)).differences(recipe)
-    binding = [text for text in differences if text.partition(":")[0] not in CHANGEABLE]
+    changed = load_recipe(str(run / RECIPE)).differences(recipe)
+    binding = [text for text in changed if text.partition(":")[0] not in CHANGEABLE]
     if binding:
         raise RequestError(
             f"{run} holds a run of another recipe ({'; '.join(binding)}); give another "
             "--output-dir, or the original values."
         )
     complete = (run / METRICS).is_file()
-    if differences and complete and last_whole_checkpoint(run / CHECKPOINTS) is None:
+    if changed and complete and last_whole_checkpoint(run / CHECKPOINTS) is None:
         raise RequestError(
             f"{run} is complete, and without a whole checkpoint it cannot continue "
-            f"({'; '.join(differences)}); give another --output-dir, or the original values."
+            f"({'; '.join(changed)}); give another --output-dir, or the original values."
         )
 
 
@@ -122,13 +122,13 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
     changed = changed_files(run, metrics.get(MODEL_FILES, {}))
     if not changed:
         if reports := changed_since_scored(run, "report_files"):
-            logger.warning("%s of %s changed after that or is gone.", ", ".join(reports), run)
+            logger.warning("%s changed since %s was complete, or is gone.", ", ".join(reports), run)
         return metrics
     there = [name for name in changed if (run / name).exists()]
     if there or last_whole_checkpoint(run / CHECKPOINTS) is None:
         raise RequestError(
-            f"{run} is complete, but {' and '.join(there or changed)} in it changed after that or "
-            "is gone; put a copy back, or delete it to restore it from a whole checkpoint."
+            f"{run} is complete, but {' and '.join(there or changed)} in it changed since, or is "
+            "gone; put a copy back, or delete it to restore it from a whole checkpoint."
         )
     logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
     return None
@@ -176,12 +176,12 @@ def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
     if not _trained(run):
         (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # it may be of other pairs
     elif (run / METRICS).is_file():
-        differences = "; ".join(load_recipe(str(run / RECIPE)).differences(recipe))
-        if differences:
+        changed = "; ".join(load_recipe(str(run / RECIPE)).differences(recipe))
+        if changed:
             message = (
                 "%s is complete; it continues with other values (%s), and its model is replaced."
             )
-            logger.warning(message, run, differences)
+            logger.warning(message, run, changed)
     (run / DATA).parent.mkdir(parents=True, exist_ok=True)
     write_text(run / RECIPE, recipe.to_yaml())
     write_json(run / DATA, identity)

@@ -43,8 +43,8 @@ def choose_on_validation_pairs(
 ) -> Chosen:
     """Choose how many checkpoints to average, then the length penalty of the mean.
 
-    The recipe's first measure decides: of greedy translations on the number, and of the recipe's
-    beam search on the penalty. Nothing is written.
+    The recipe's first measure decides both: greedy translations choose the number, beam search
+    with the mean of so many chooses the penalty. Nothing is written.
 
     Args:
         recipe: the run's recipe; its own values are tried too, and win a tie.
