@@ -6,11 +6,13 @@ test_paper.py tests what the model computes; these tests check that every way gi
 import copy
 import functools
 import inspect
+import logging
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from tiny_models import tiny_config, word_level
 from transformers import (
     AutoModel,
@@ -906,6 +908,29 @@ def test_decoder_mask_of_a_cached_step_covers_earlier_tokens():
         with pytest.raises(RequestError, match=r"Decoder attention_mask .* allowed is \(2, 5\)"):
             model(**{**step, **narrow}, past_key_values=first.past_key_values)
     assert model(**step, past_key_values=first.past_key_values).logits.shape == (2, 1, 31)
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_padding_without_a_mask_is_warned_of(caplog, monkeypatch, padded):
+    """Else translations change in silence: here, and for all encoder-decoders in transformers."""
+    transformers.utils.logging.warning_once.cache_clear()
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    ids = GOOD["input_ids"].masked_fill(GOOD["attention_mask"] == 0, 4)
+    pad = tiny_model().config.pad_token_id
+    ids = torch.nn.functional.pad(ids, (0, 1), value=pad if padded else 4)
+    tiny_model()(**{**GOOD, "input_ids": ids, "attention_mask": None})
+    assert ("`attention_mask` since your input_ids may be padded" in caplog.text) == padded
+
+
+def test_the_exported_model_takes_batches_of_any_size():
+    model = tiny_model().eval()
+    inputs = {name: GOOD[name] for name in ("input_ids", "attention_mask", "decoder_input_ids")}
+    rows = torch.export.Dim("rows", min=2, max=64)
+    shapes = {**{name: {0: rows} for name in inputs}, "use_cache": None}
+    exported = torch.export.export(model, (), {**inputs, "use_cache": False}, dynamic_shapes=shapes)
+    more = {name: ids.repeat(3, 1) for name, ids in inputs.items()}
+    found = exported.module()(**more, use_cache=False).logits
+    assert_close(found, model(**more).logits)
 
 
 @pytest.mark.parametrize("token", [2, 0.5, -1, math.nan])

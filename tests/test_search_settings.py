@@ -137,6 +137,7 @@ def test_settings_are_the_calls_then_the_models_then_the_papers():
             {"repetition_penalty": 1.1, "penalty_alpha": 0.5},
             ["repetition_penalty", "penalty_alpha"],
         ),
+        ({"repetition_penalty": 0, "guidance_scale": 0}, ["repetition_penalty", "guidance_scale"]),
         ({"a_setting_of_next_year": True}, ["a_setting_of_next_year"]),
     ],
 )

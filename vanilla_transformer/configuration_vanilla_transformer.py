@@ -71,7 +71,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     model_type = "vanilla_transformer"
     keys_to_ignore_at_inference = ["cache", "past_key_values"]
-    attribute_map = {  # other names, as in BART
+    attribute_map = {  # other names, as in BART: those of layers and heads are the encoder's
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
         "num_hidden_layers": "encoder_layers",

@@ -9,14 +9,8 @@ also pads predictions to a `max_new_tokens` of that config, so a new model has n
 from typing import Any
 
 import torch
-from transformers import (
-    Cache,
-    DynamicCache,
-    EncoderDecoderCache,
-    GenerationConfig,
-    GenerationMixin,
-    PreTrainedModel,
-)
+from transformers import Cache, DynamicCache, EncoderDecoderCache, PreTrainedModel
+from transformers.generation import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from .input_checks import check_generation

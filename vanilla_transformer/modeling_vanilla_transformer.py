@@ -393,6 +393,8 @@ class Encoder(Stack):
 
         Returns `last_hidden_state`, (B, S, d); kwargs can ask for `attentions`, `hidden_states`.
         """
+        if input_ids is not None:  # the decoder needs no mask: its padding follows the text
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         x = self.embed(input_ids, inputs_embeds, attention_mask)
         mask = create_bidirectional_mask(self.config, x, attention_mask)
         for layer in self.layers:
@@ -608,7 +610,7 @@ class VanillaTransformerForConditionalGeneration(
         hidden_states = outputs.last_hidden_state  # (B, T, d)
         if places is not None:
             places = places.to(hidden_states.device)[..., None]  # and back, (B, T, 1)
-            hidden_states = hidden_states.take_along_dim(places, dim=1)
+            hidden_states = hidden_states.gather(1, places.expand_as(hidden_states))
         loss = logits = None
         return_dict = self.config.return_dict if return_dict is None else return_dict
         if return_logits is None:  # a tuple without them would have others in their place

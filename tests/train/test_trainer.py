@@ -232,6 +232,14 @@ def test_eval_loss_is_the_token_mean_of_plain_cross_entropy(tmp_path):
     assert metrics["eval_perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-5)
 
 
+def test_other_data_sets_are_said_to_have_a_mean_over_batches(tmp_path, caplog):
+    trainer = make_trainer(tmp_path)
+    rows = trainer.eval_dataset.select_columns(["input_ids", "labels"]).to_list()
+    for _ in range(2):
+        assert "eval_perplexity" not in trainer.evaluate(rows)
+    assert caplog.text.count("eval_loss is a mean over batches") == 1
+
+
 def test_training_loss_is_estimated_on_pairs_from_the_whole_training_set(tmp_path):
     """As for a set that was joined from two sources, one after the other."""
     halves = copy_task(2).select([0] * 200 + [1] * 200)

@@ -169,7 +169,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.measures = list(measures)
         self.train_sampler: TokenBatchSampler | None = None  # made with the batches
         self.updates_per_epoch = 0  # known when the first epoch begins, if the data has a length
-        self._evaluates_own_set = False
+        self._evaluates_own_set = self._has_told_of_means = False
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
         self._bpe_dropout = None
         if args.bpe_dropout:
@@ -255,7 +255,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 )
         if self.args.batch_tokens is not None:
             logger.warning(
-                "The training data has no columns input_ids and labels to measure: a batch has "
+                "The training data is no Dataset with columns input_ids and labels: a batch has "
                 "%d examples, whatever batch_tokens is.",
                 self.args.per_device_train_batch_size,
             )
@@ -556,6 +556,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             loss = self._plain_loss(self._with_progress(batches))
             measured = {} if self._has_other_loss else {"loss": loss}
             measured["perplexity"] = math.exp(min(loss, 700.0))
+        elif not self._has_told_of_means:
+            self._has_told_of_means = True
+            logger.warning(
+                "No Dataset with columns input_ids and labels, or not in full precision: eval_loss "
+                "is a mean over batches, without perplexity."
+            )
         if measured and own_set and _has_tokens(self.train_dataset) and self.train_dataset:
             # The same for some training pairs: the gap between the two shows overfitting.
             count = len(self.train_dataset)
