@@ -205,7 +205,7 @@ def test_block_back_translation(own, monkeypatch):
 def test_block_init_from(tmp_path):
     for language in ("en", "de"):
         lines = [f"{number} {language}" for number in range(40)]
-        (tmp_path / f"new.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (tmp_path / f"more.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     small = ["--max-steps", "2", "--evaluate-pairs", "2", "--num-samples", "1"]
     run(f"{BLOCKS['init_from'].rstrip()} {' '.join(small)}", tmp_path)
     folders = (tmp_path / "runs/tuned", Path(pretrained("everyday-en-de")))

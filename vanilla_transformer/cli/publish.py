@@ -124,7 +124,7 @@ def _publish(options: argparse.Namespace) -> int:
     if options.output:
         print(f"The files are in {options.output}.")
     if publication.commit is None:
-        first = "" if options.space else "read the card (--card-dir DIR), then "
+        first = "" if options.space or options.card_dir else "read the card (--card-dir DIR), then "
         print(f"Nothing was pushed; {first}give --push.")
         return 0
     print(f"Pushed: {publication.commit.commit_url}")

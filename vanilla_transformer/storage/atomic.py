@@ -168,10 +168,11 @@ def check_folder(output: Path, *, overwrite: bool = False) -> None:
         _mark(output)
     elif foreign:
         names = f"{', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}"
-        advice = "give --overwrite to replace all of it, or name" if is_ours else "name"
-        raise RequestError(
-            f"{output} is not an empty directory, and no command wrote {names}; {advice} another."
-        )
+        whose, advice = "which no command wrote", "name"
+        if is_ours:
+            whose = "added or changed since it was written"
+            advice = "give --overwrite to replace all of it, or name"
+        raise RequestError(f"{output} is not empty: it holds {names}, {whose}; {advice} another.")
 
 
 def _foreign_files(folder: Path) -> list[str]:
