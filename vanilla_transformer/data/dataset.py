@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -277,6 +277,28 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
             ids = getattr(side, "encoder", None) or side.get_vocab()
             sides.append(f"{type(side).__name__} {sorted(ids.items())}")
     return hashlib.sha256("".join(sides).encode()).hexdigest()
+
+
+def has_tokens(dataset: object) -> bool:
+    """Return whether a data set has columns of tokens and a length, so that it can be measured."""
+    columns = getattr(dataset, "column_names", None) or ()
+    return {"input_ids", "labels"} <= set(columns) and isinstance(dataset, Sized)
+
+
+def pairs_digest(dataset: Dataset) -> str:
+    """Hash the ids of all pairs in their order, and their corpora."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    digest = hashlib.sha256()
+    corpora = pair_corpora(dataset)
+    for numbers in (*pair_lengths(dataset), *([] if corpora is None else [corpora])):
+        digest.update(np.ascontiguousarray(numbers, dtype=np.int64).data)
+    for table in dataset.select_columns(["input_ids", "labels"]).with_format("arrow").iter(BLOCK):
+        for column in table.columns:
+            ids = pc.list_flatten(column).cast(pa.int32()).to_numpy()
+            digest.update(np.ascontiguousarray(ids).data)
+    return digest.hexdigest()
 
 
 class _Encoder:

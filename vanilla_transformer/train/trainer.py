@@ -1,7 +1,6 @@
 """Training (Section 5) with transformers' Seq2SeqTrainer; there is no loop of our own."""
 
 import copy
-import hashlib
 import itertools
 import json
 import logging
@@ -10,7 +9,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from types import FrameType, SimpleNamespace
@@ -35,7 +34,14 @@ from transformers.training_args import OptimizerNames
 from ..beam_search import attention_of_any_shape
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
-from ..data.dataset import BLOCK, PairCollator, pair_corpora, pair_lengths, tokenizer_digest
+from ..data.dataset import (
+    PairCollator,
+    has_tokens,
+    pair_corpora,
+    pair_lengths,
+    pairs_digest,
+    tokenizer_digest,
+)
 from ..errors import NotFiniteError, RequestError
 from ..evaluation import corpus_scores
 from ..evaluation.scores import measure_metric
@@ -46,7 +52,7 @@ from ..recipes.options import binding_arguments
 from ..storage.atomic import write_text, writing
 from ..storage.cpu_threads import FreeThreads, free_threads
 from ..storage.environment import hardware, versions
-from ..storage.identity import config_identity, differences
+from ..storage.identity import Identity, config_identity, differences
 from ..storage.metrics import MEASURES
 from ..storage.signals import handled_by
 from ..translation.many_texts import translate
@@ -197,7 +203,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def _warn_of_ends(self) -> None:
         """Warn if the targets do not end with the model's end symbol, which stops the search."""
-        if not _has_tokens(self.train_dataset) or len(self.train_dataset) == 0:
+        if not has_tokens(self.train_dataset) or len(self.train_dataset) == 0:
             return
         end, labels = self.model.config.eos_token_id, self.train_dataset[0]["labels"]
         if len(labels) > 0 and int(labels[-1]) not in (end if isinstance(end, list) else [end]):
@@ -211,7 +217,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     @property
     def _token_budget(self) -> int | None:
         """`batch_tokens`, or None if the training data comes in batches of a number of pairs."""
-        return self.args.batch_tokens if _has_tokens(self.train_dataset) else None
+        return self.args.batch_tokens if has_tokens(self.train_dataset) else None
 
     def get_train_dataloader(self) -> DataLoader:
         """Return batches by token budget (Section 5.1), dealt to the ranks in turn."""
@@ -352,37 +358,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 to resume.
         """
         self._print_once()
-        if resume_from_checkpoint is None or isinstance(resume_from_checkpoint, bool):
-            found = last_whole_checkpoint(self.args.output_dir)
-            if bool(resume_from_checkpoint) != (found is not None):
-                holds = (
-                    "no whole checkpoint" if found is None else f"{found}, which it would replace"
-                )
-                raise RequestError(
-                    f"got resume_from_checkpoint={resume_from_checkpoint}, but output_dir holds "
-                    f"{holds}; give {not resume_from_checkpoint}, or another output_dir."
-                )
-            resume_from_checkpoint = found
+        checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
         identity = self._identity()
-        if resume_from_checkpoint:
-            checkpoint = Path(resume_from_checkpoint)
-            has_parts = all(map(any, map(checkpoint.glob, ("*.safetensors", OPTIMIZER_NAME))))
-            if not is_whole(checkpoint) or not has_parts:
-                raise RequestError(
-                    f"{checkpoint} is not whole, or lacks .safetensors, or (with save_only_model) "
-                    f"{OPTIMIZER_NAME}; resume from another checkpoint, or start a new training "
-                    "from its model."
-                )
-            self.progress = Progress.load(checkpoint)
-            self.progress.require(identity)
-            if self.is_world_process_zero():
-                logger.info("Resuming from %s.", resume_from_checkpoint)
-                if changed := differences(self.progress.versions, versions()):
-                    logger.warning(
-                        "The checkpoint was trained with other versions (%s): what follows may be "
-                        "rounded otherwise.",
-                        "; ".join(changed),
-                    )
+        if checkpoint is not None:
+            self._restore_progress(checkpoint, identity)
         else:  # nothing of an earlier training counts
             self.progress = Progress(matmul_precision=self.progress.matmul_precision)
             if self.args.world_size > 1:
@@ -399,13 +378,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             attention_of_any_shape(torch.backends.cuda),
             handled_by(self._note_signal, signal.SIGTERM, signal.SIGINT),
         ):
-            start = str(resume_from_checkpoint or "") or None
             try:
-                output = super().train(start, *args, **kwargs)
+                output = super().train(checkpoint and str(checkpoint), *args, **kwargs)
             except UnpicklingError as error:  # torch reads with weights_only=True
                 raise RequestError(
-                    f"{start} holds a file that torch refuses to unpickle, as it would run code; "
-                    "resume from another checkpoint."
+                    f"{checkpoint} holds a file that torch refuses to unpickle, as it would run "
+                    "code; resume from another checkpoint."
                 ) from error
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
@@ -413,6 +391,39 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             last = last_whole_checkpoint(self.args.output_dir)
             raise TrainingInterrupted(self.signum, last)
         return output
+
+    def _checkpoint_to_resume(self, asked: str | os.PathLike[str] | bool | None) -> Path | None:
+        """Return the checkpoint that is asked for, by its path or by True; None: a new training."""
+        if asked is not None and not isinstance(asked, bool):
+            return Path(asked)
+        found = last_whole_checkpoint(self.args.output_dir)
+        if bool(asked) != (found is not None):
+            holds = "no whole checkpoint" if found is None else f"{found}, which it would replace"
+            raise RequestError(
+                f"got resume_from_checkpoint={asked}, but output_dir holds {holds}; give "
+                f"{not asked}, or another output_dir."
+            )
+        return found
+
+    def _restore_progress(self, checkpoint: Path, identity: Identity) -> None:
+        """Continue the clock and counts of a checkpoint, if it is whole and of this training."""
+        has_parts = all(map(any, map(checkpoint.glob, ("*.safetensors", OPTIMIZER_NAME))))
+        if not is_whole(checkpoint) or not has_parts:
+            raise RequestError(
+                f"{checkpoint} is not whole, or lacks .safetensors, or (with save_only_model) "
+                f"{OPTIMIZER_NAME}; resume from another checkpoint, or start a new training from "
+                "its model."
+            )
+        self.progress = Progress.load(checkpoint)
+        self.progress.require(identity)
+        if self.is_world_process_zero():
+            logger.info("Resuming from %s.", checkpoint)
+            if changed := differences(self.progress.versions, versions()):
+                logger.warning(
+                    "The checkpoint was trained with other versions (%s): what follows may be "
+                    "rounded otherwise.",
+                    "; ".join(changed),
+                )
 
     def _identity(self) -> dict[str, Any]:
         """Return what decides the updates, whatever the number of processes."""
@@ -422,8 +433,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         names -= {"gradient_accumulation_steps", "save_steps", "seed"}
         values = {name: getattr(self.args, name) for name in sorted(names)}
         values |= {f"optimizer's {name}": str(value) for name, value in self._constants.items()}
+        pairs = None if self._token_budget is None else pairs_digest(self.train_dataset)
         return {
-            "training pairs": None if self._token_budget is None else _digest(self.train_dataset),
+            "training pairs": pairs,
             "tokenizer": None if tokenizer is None else tokenizer_digest(tokenizer),
             # The argument counts the batches of one process.
             "batches_per_update": self.args.gradient_accumulation_steps * self.args.world_size,
@@ -550,7 +562,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """
         measured = {}
         has_full_eval = self.args.bf16_full_eval or self.args.fp16_full_eval
-        if _has_tokens(dataset) and not has_full_eval:
+        if has_tokens(dataset) and not has_full_eval:
             batches = self._batches_by_length(dataset)
             self.callback_handler.eval_dataloader = batches
             loss = self._plain_loss(self._with_progress(batches))
@@ -562,7 +574,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "No Dataset with columns input_ids and labels, or not in full precision: eval_loss "
                 "is a mean over batches, without perplexity."
             )
-        if measured and own_set and _has_tokens(self.train_dataset) and self.train_dataset:
+        if measured and own_set and has_tokens(self.train_dataset) and self.train_dataset:
             # The same for some training pairs: the gap between the two shows overfitting.
             count = len(self.train_dataset)
             some = self.train_dataset.select(range(0, count, -(-count // _TRAINING_PAIRS)))
@@ -789,25 +801,3 @@ class _RunControl(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         self.last_save = time.monotonic()
-
-
-def _has_tokens(dataset: object) -> bool:
-    """Return whether a data set has columns of tokens and a length, so that it can be measured."""
-    columns = getattr(dataset, "column_names", None) or ()
-    return {"input_ids", "labels"} <= set(columns) and isinstance(dataset, Sized)
-
-
-def _digest(dataset: "Dataset") -> str:
-    """Hash the ids of all pairs in their order, and their corpora."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    digest = hashlib.sha256()
-    corpora = pair_corpora(dataset)
-    for numbers in (*pair_lengths(dataset), *([] if corpora is None else [corpora])):
-        digest.update(np.ascontiguousarray(numbers, dtype=np.int64).data)
-    for table in dataset.select_columns(["input_ids", "labels"]).with_format("arrow").iter(BLOCK):
-        for column in table.columns:
-            ids = pc.list_flatten(column).cast(pa.int32()).to_numpy()
-            digest.update(np.ascontiguousarray(ids).data)
-    return digest.hexdigest()
