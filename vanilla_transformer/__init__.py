@@ -39,7 +39,7 @@ def metric(name: str, **options: Any) -> Any:
     """Return a measure of ours as an `evaluate.Metric`, such as `evaluate.load` returns.
 
     Args:
-        name: One of `storage.metrics.MEASURES`, such as "bleu" or "ter".
+        name: One of `storage.metrics.MEASURES`, such as "bleu" or "wer".
         **options: Those of `evaluate.load`, such as `cache_dir` or `num_process`.
 
     Raises:

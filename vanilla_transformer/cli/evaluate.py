@@ -19,7 +19,7 @@ _EVALUATE_EXAMPLE = """example:
 
 tokenized_bleu is lower-cased BLEU on Moses tokens, as papers on Multi30k report it; compound_bleu
 is cased BLEU on Moses tokens with compounds split at hyphens, as in the authors' get_ende_bleu.sh.
-ter and cer are errors per token (between spaces) and per character.
+wer and cer are errors per token (between spaces) and per character.
 A .tsv file has a heading and the columns source, hypothesis, reference, test_set. Tabs, line breaks
 and backslashes in a text are written as \\t, \\n, \\r and \\\\. A .jsonl file has these four as
 keys of each line, and the texts unchanged.

@@ -31,8 +31,6 @@ from ..storage.shipped import shipped_folder
 # The forms that a model is published in.
 NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
 
-# What `evaluate` calls some of our measures.
-_HUB_NAMES = {"ter": "wer"}  # its "ter" is the translation edit rate, and its "wer" our formula
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
@@ -435,7 +433,7 @@ def _eval_results(facts: Metrics, task: str) -> Iterator[EvalResult]:
                 dataset_name=source or dataset,
                 dataset_split=name,
                 dataset_revision=data.get("revision"),
-                metric_type=_HUB_NAMES.get(metric, metric),
+                metric_type=metric,
                 metric_name=labels[metric],
                 metric_value=round(result[metric], 2 if metric in ("bleu", "chrf") else 3),
                 metric_args={"signature": signature} if signature else None,

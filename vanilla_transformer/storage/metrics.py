@@ -29,7 +29,7 @@ MEASURES = {
     "bleu": Measure("BLEU"),
     "chrf": Measure("chrF"),
     "exact_match": Measure("exact match"),
-    "ter": Measure("token error rate", lower_is_better=True),
+    "wer": Measure("token error rate", lower_is_better=True),
     "cer": Measure("character error rate", lower_is_better=True),
     "tokenized_bleu": Measure("tokenized BLEU"),
     "compound_bleu": Measure("compound BLEU"),
@@ -66,8 +66,8 @@ class Scores(TypedDict, total=False):
     chrf_signature: str
     exact_match: float
     exact_match_signature: str
-    ter: float
-    ter_signature: str
+    wer: float
+    wer_signature: str
     cer: float
     cer_signature: str
     tokenized_bleu: float
