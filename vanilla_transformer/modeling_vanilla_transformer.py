@@ -32,7 +32,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
 from .input_checks import Flags, check_mask, check_read
-from .loss import gaps_last, is_only_weight, smoothed_cross_entropy
+from .loss import IGNORED, gaps_last, is_only_weight, smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
@@ -627,13 +627,13 @@ class VanillaTransformerForConditionalGeneration(
         """Return labels, (B, T), with -100 in place of padding, unless that ends sentences."""
         padding = self.config.pad_token_id
         is_text = padding not in self.config.ids_outside_of_text()
-        return labels if is_text else labels.masked_fill(labels == padding, -100)
+        return labels if is_text else labels.masked_fill(labels == padding, IGNORED)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Offset labels, (B, T), by one position (Section 3.1); gaps before a label stay -100."""
         packed, _, places = gaps_last(self.without_padding(labels))
         shifted = packed.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id
-        shifted = shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        shifted = shifted.masked_fill(shifted == IGNORED, self.config.pad_token_id)
         moved = places > torch.arange(labels.size(1), device=labels.device)
-        return shifted.gather(1, places).masked_fill(moved, -100)
+        return shifted.gather(1, places).masked_fill(moved, IGNORED)
