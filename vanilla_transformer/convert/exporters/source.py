@@ -59,7 +59,7 @@ def load_source(
     """Load the model in a folder with `load_saved_model`, once its tokenizer is found whole.
 
     Args:
-        source: a directory with model and tokenizer, from a training run or `save_pretrained`.
+        source: the `model_dir` of `write_export`.
         dtype: data type of the weights. None keeps the saved one.
 
     Raises:
