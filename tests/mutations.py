@@ -218,7 +218,7 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        ".masked_fill(moved, -100)",
+        ".masked_fill(moved, IGNORED)",
         "",
         "test_modeling.py::test_collated_pairs_have_one_loss_on_whichever_side_they_are_padded",
     ),

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from .storage.shipped import pretrained
 
@@ -34,19 +35,20 @@ def register() -> None:
         FASTER_DECODERS.append(incremental_decoder)
 
 
-def metric(name: str) -> str:
-    """Return the path of a measure of ours as a module of `evaluate`, for `evaluate.load`.
+def metric(name: str, **options: Any) -> Any:
+    """Return a measure of ours as an `evaluate.Metric`, such as `evaluate.load` returns.
 
     Args:
-        name: One of `storage.metrics.MEASURES`, such as "bleu" or "ter".
+        name: One of `storage.metrics.MEASURES`, such as "bleu" or "wer".
+        **options: Those of `evaluate.load`, such as `cache_dir` or `num_process`.
 
     Raises:
         ValueError: There is no such measure.
+        ImportError: `evaluate` is not installed.
     """
-    from .storage.metrics import check_measures
+    from .evaluation.evaluate_module import Measure
 
-    check_measures([name])
-    return str(Path(__file__).parent / "evaluation" / "modules" / f"{name}.py")
+    return Measure(name, **options)
 
 
 # torch and transformers take seconds to load. The program `vanilla-transformer` shows its help

@@ -20,7 +20,7 @@ from .ranges import EXTRA_TOKENS
 CACHE_NAMES = ("cache", "past_key_values")
 CACHE = next(name for name in CACHE_NAMES if name in Seq2SeqLMOutput.__dataclass_fields__)
 
-_HOSTS_LENGTH = 20  # the default of transformers
+HOSTS_LENGTH = 20  # the default of transformers
 
 
 def one_cache(
@@ -100,7 +100,7 @@ class LimitedGenerationMixin(GenerationMixin):
         own: Any = self.generation_config
         # A max_length that is set alone counts, unless Seq2SeqTrainer filled in the defaults. The
         # config has no other mark of that: typical_p stands for the many that nobody sets.
-        is_filled_in = own.max_length == _HOSTS_LENGTH and own.typical_p is not None
+        is_filled_in = own.max_length == HOSTS_LENGTH and own.typical_p is not None
         limited = most is not None or kwargs["has_default_max_length"] or is_filled_in
         if limited and not getattr(generation_config, "bounded_by_call", False):
             # Deviation: `generate` also ends at the config's bound on columns, 1,024 by default.

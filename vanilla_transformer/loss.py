@@ -20,6 +20,7 @@ from .errors import RequestError
 # Logits in memory at one time: 64 MiB of float32 on a CPU. With smaller chunks, reading the table
 # and adding to its gradient takes long compared to the matrix products.
 _CPU_CHUNK, _DEVICE_CHUNK = 2**24, 2**27
+IGNORED = -100  # label of what the loss leaves out, such as padding
 _LINEAR_FORWARD = nn.Linear.forward  # as it was imported
 
 
@@ -53,7 +54,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             matmul_dtype = torch.get_autocast_dtype(device_type)
         with torch.autocast(device_type, enabled=False):
             labels = labels[:, None]
-            counts = labels != -100  # (N, 1)
+            counts = labels != IGNORED  # (N, 1)
             loss, *gradients = _loss_and_gradients(
                 hidden,
                 weight.to(matmul_dtype),
@@ -180,8 +181,7 @@ def smoothed_cross_entropy(
         label_smoothing: eps_ls; 0 is plain cross-entropy.
         num_items: Number of labels in the whole update, by which the sum is divided, if several
             batches make one update. None: the number in this batch.
-        chunk_size: Tokens whose logits exist at one time. None: 64 MiB of float32 logits on a CPU,
-            512 MiB on other devices.
+        chunk_size: Tokens whose logits exist at one time. None: 64 MiB on CPUs, 512 MiB elsewhere.
 
     Returns:
         Scalar, nats per label, in float32 at least. Zero when there is no label.
@@ -198,7 +198,7 @@ def smoothed_cross_entropy(
         labels = labels.long()
     hidden, labels = hidden.reshape(-1, hidden.size(-1)), labels.reshape(-1).to(hidden.device)
     if num_items is None:
-        num_items = (labels != -100).sum().clamp(min=1)
+        num_items = (labels != IGNORED).sum().clamp(min=1)
     num_items = torch.as_tensor(num_items)
     on_cpu = hidden.device.type == "cpu"
     if chunk_size is None:
@@ -217,7 +217,7 @@ def smoothed_cross_entropy(
     if on_cpu and not torch.compiler.is_compiling():
         # Project only tokens with a label. On other devices the CPU would have to wait for the
         # number of rows in every step, which costs more than padding in batches of similar length.
-        kept = (labels != -100).nonzero().squeeze(1)
+        kept = (labels != IGNORED).nonzero().squeeze(1)
         if kept.numel() < labels.numel():
             hidden, labels = hidden[kept], labels[kept]
     wanted = tuple(torch.is_grad_enabled() and x.requires_grad for x in (hidden, weight))
@@ -227,13 +227,13 @@ def smoothed_cross_entropy(
 
 
 def move_gaps_to_end(
-    ids: torch.Tensor, mask: torch.Tensor | None = None, *, filler: int = -100
+    ids: torch.Tensor, mask: torch.Tensor | None = None, *, filler: int = IGNORED
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Move the gaps of each row, -100, to its end, where causal attention needs no mask.
 
     Returns the ids, (B, T), with the filler in gaps, their mask, and where each went, (B, T).
     """
-    is_gap = ids == -100
+    is_gap = ids == IGNORED
     kept = (~is_gap).cumsum(1)
     places = kept.where(~is_gap, kept[:, -1:] + is_gap.cumsum(1)) - 1
     if mask is not None and mask.shape == ids.shape:

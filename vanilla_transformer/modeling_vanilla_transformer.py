@@ -32,7 +32,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
 from .input_checks import Flags, check_mask, check_read
-from .loss import is_only_weight, move_gaps_to_end, smoothed_cross_entropy
+from .loss import IGNORED, is_only_weight, move_gaps_to_end, smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
@@ -631,13 +631,13 @@ class VanillaTransformerForConditionalGeneration(
         """Replace padding in labels, (B, T), by -100, unless its id also ends sentences."""
         padding = self.config.pad_token_id
         is_end = padding not in self.config.ids_outside_of_text()
-        return labels if is_end else labels.masked_fill(labels == padding, -100)
+        return labels if is_end else labels.masked_fill(labels == padding, IGNORED)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Shift labels, (B, T), right by one (Section 3.1); gaps before a label stay -100."""
         packed, _, places = move_gaps_to_end(self.without_padding(labels))
         shifted = packed.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id
-        shifted = shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        shifted = shifted.masked_fill(shifted == IGNORED, self.config.pad_token_id)
         moved = places > torch.arange(labels.size(1), device=labels.device)
-        return shifted.gather(1, places).masked_fill(moved, -100)
+        return shifted.gather(1, places).masked_fill(moved, IGNORED)

@@ -552,11 +552,11 @@ def test_card_of_a_model_that_was_not_pushed_names_nothing_on_the_hub(
 def test_a_card_names_the_sides_and_only_languages_as_languages(
     tmp_path, sides, languages, purpose
 ):
-    scores = {"num_sentences": 9, "ter": 4.25, "ter_signature": "nrefs:1", "exact_match": 81.0}
+    scores = {"num_sentences": 9, "wer": 4.25, "wer_signature": "nrefs:1", "exact_match": 81.0}
     content = facts()
     content["recipe"] |= dict(zip(("source_language", "target_language"), sides, strict=True))
-    content["recipe"]["metric"] = "ter,exact_match"
-    content["scores"] = {"test": {**scores, "copy_baseline": {"ter": 99.0}, "perplexity": 1.5}}
+    content["recipe"]["metric"] = "wer,exact_match"
+    content["scores"] = {"test": {**scores, "copy_baseline": {"wer": 99.0}, "perplexity": 1.5}}
     card = ModelCard(str(render_card(content)))
     assert card_problems(card, pictures(tmp_path)) == []
     assert card.data.language == languages

@@ -152,7 +152,7 @@ def other_value(name):
     if kind is str:
         texts = {"preset": "C_N2", "position_encoding": "learned"}
         texts |= {"generated": "cldr", "precision": "fp32", "report_to": "wandb"}
-        texts |= {"metric": "exact_match,ter", "early_stopping_on": "bleu"}
+        texts |= {"metric": "exact_match,wer", "early_stopping_on": "bleu"}
         return texts.get(name, "some text")
     if kind is bool:
         return not field.default

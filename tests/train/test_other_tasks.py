@@ -40,7 +40,7 @@ def recipe(tmp_path_factory):
         test_file=write_words(folder / "test.tsv", ["read", "cat", "rack"]),
         tokenizer="bytes,symbols",
         several_references="true",
-        metric="exact_match,ter",
+        metric="exact_match,wer",
         max_steps=60,
         warmup_steps=20,
         learning_rate_factor=3,
@@ -77,14 +77,14 @@ def test_a_run_is_scored_by_the_measures_of_its_recipe(run):
         outputs,
         [WORDS["read"], WORDS["cat"], WORDS["rack"]],
         target_language="phonemes",
-        measures=["exact_match", "ter"],
+        measures=["exact_match", "wer"],
     )
     assert {name: found[name] for name in expected} == expected
     assert "bleu" not in found
-    assert found["ter"] < 100
+    assert found["wer"] < 100
     assert metrics["chosen_on_validation"]["measure"] == "exact_match"
     heading = (folder / "history.tsv").read_text().splitlines()[0].split("\t")
-    assert {"eval_exact_match", "eval_ter"} <= {*heading}
+    assert {"eval_exact_match", "eval_wer"} <= {*heading}
     assert "eval_bleu" not in heading
 
 
@@ -98,7 +98,7 @@ def test_commands_know_the_two_sides(run, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == expected
     assert main(["evaluate", str(folder), "--pair", "letters-phonemes"]) == 0
     shown = capsys.readouterr().out
-    assert f"{metrics['scores']['test']['ter']:.2f}" in shown
+    assert f"{metrics['scores']['test']['wer']:.2f}" in shown
     assert "token error rate: nrefs:var|unit:token|jiwer:" in shown
     assert main(["evaluate", str(folder), "--metric", "cer"]) == 0
     assert "character error rate: nrefs:var" in capsys.readouterr().out
@@ -127,7 +127,7 @@ def test_a_tuned_run_is_compared_with_its_initial_model_on_its_own_test_pairs(ru
         train_file=write_words(tmp_path / "train.tsv", ["at", "cat"] * 20),
         validation_file=write_words(tmp_path / "valid.tsv", ["at"]),
         test_file=write_words(tmp_path / "test.tsv", ["cat"]),
-        metric="exact_match,ter",
+        metric="exact_match,wer",
         **dict.fromkeys(
             ("d_model", "encoder_layers", "decoder_layers", "attention_heads", "ffn_dim"), "null"
         ),
@@ -140,7 +140,7 @@ def test_a_tuned_run_is_compared_with_its_initial_model_on_its_own_test_pairs(ru
 
 
 def test_without_languages_the_sides_are_source_and_target(tmp_path, capsys):
-    recipe = tiny_recipe(tmp_path, pair="x-y", tokenizer="symbols", metric="ter")
+    recipe = tiny_recipe(tmp_path, pair="x-y", tokenizer="symbols", metric="wer")
     text = recipe.read_text().replace("pair: x-y\n", "")
     rows = "".join(f"{a} b\tB {c}\n" for a, c in zip("acdefghij" * 9, "ACDEFGHIJ" * 9, strict=True))
     (tmp_path / "rows.tsv").write_text("source\ttarget\n" + rows)
@@ -150,7 +150,7 @@ def test_without_languages_the_sides_are_source_and_target(tmp_path, capsys):
     assert main(["train", str(recipe), "--output-dir", str(tmp_path / "run")]) == 0
     written = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert written["recipe"]["source_language"] is None
-    assert "ter" in written["scores"]["test"]
+    assert "wer" in written["scores"]["test"]
     assert main(["score", str(tmp_path / "run"), str(tmp_path / "rows.tsv")]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 81
 
@@ -168,7 +168,7 @@ def test_early_stopping_watches_a_measure(recipe, tmp_path, caplog):
     caplog.set_level("INFO")
     values = {
         "early_stopping_patience": 1,
-        "early_stopping_on": "ter",
+        "early_stopping_on": "wer",
         "learning_rate_factor": 1e-9,
     }
     metrics = run_recipe(load_recipe(str(recipe), values), tmp_path / "run")
@@ -181,7 +181,7 @@ def test_early_stopping_watches_a_measure(recipe, tmp_path, caplog):
     [
         ({"metric": "bleu,rouge"}, "'rouge'; choose from bleu, chrf"),
         ({"early_stopping_on": "chr"}, "early_stopping_on: got 'chr'; it must be loss, or one of"),
-        ({"early_stopping_on": "ter"}, "it must be loss, or one of --metric bleu,chrf,exact_match"),
+        ({"early_stopping_on": "wer"}, "it must be loss, or one of --metric bleu,chrf,exact_match"),
         ({"init_from": "runs/a", "tokenizer": "bytes"}, "which set the same thing"),
         ({"tokenizer": "bpe,bpe,bpe"}, "tokenizer: got 'bpe,bpe,bpe'; give one, or SOURCE,TARGET"),
     ],

@@ -211,7 +211,7 @@ OF_RUNS: dict[str, Callable[[Metrics], str]] = {
     "BLEU": _each_set("bleu", 1),
     "chrF": _each_set("chrf", 1),
     "Exact match, %": _each_set("exact_match", 1),
-    "Token error rate, %": _each_set("ter", 1),
+    "Token error rate, %": _each_set("wer", 1),
     "Perplexity": _each_set("perplexity", 2),
     "Seed": lambda metrics: str(metrics["seed"]),
     "Commit": lambda metrics: metrics["git_commit"][:7],

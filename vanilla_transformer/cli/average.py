@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import RequestError
-from .outputs import add_overwrite
-from .translate import count
+from .shared_options import add_overwrite, count
 
 _AVERAGE_EXAMPLE = """example:
   vanilla-transformer average runs/demo-en-de --last 5 --output runs/demo-mean-of-5

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
-from .evaluate import add_pair_options, add_test_options, test_options
-from .outputs import add_overwrite
-from .translate import count
+from .shared_options import add_overwrite, add_pair_options, add_test_options, count, test_options
 
 if TYPE_CHECKING:
     from ..data.pair_files import PairReader

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import RequestError
-from .outputs import add_overwrite
+from .shared_options import add_overwrite
 
 _IMPORT_EXAMPLE = """example:
   vanilla-transformer import marian opus-mt-en-de runs/opus-mt-en-de

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from ..recipes.recipe import make_recipe
 from ..storage.extras import TRAIN, require
 from ..storage.reading import printable
-from .evaluate import add_pair_options
+from .shared_options import add_pair_options
 
 _DATA_EXAMPLE = """example:
   vanilla-transformer data corpus.tsv --pair en-cs

@@ -4,11 +4,9 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..storage.metrics import MEASURES, TestScores, TestTexts
-from .outputs import add_overwrite
-from .translate import count
+from .shared_options import add_overwrite, add_test_options, test_options
 
 _TEXTS = ("source", "hypothesis", "reference", "test_set")
 _EVALUATE_EXAMPLE = """example:
@@ -19,7 +17,7 @@ _EVALUATE_EXAMPLE = """example:
 
 tokenized_bleu is lower-cased BLEU on Moses tokens, as papers on Multi30k report it; compound_bleu
 is cased BLEU on Moses tokens with compounds split at hyphens, as in the authors' get_ende_bleu.sh.
-ter and cer are errors per token (between spaces) and per character.
+wer and cer are errors per token (between spaces) and per character.
 A .tsv file has a heading and the columns source, hypothesis, reference, test_set. Tabs, line breaks
 and backslashes in a text are written as \\t, \\n, \\r and \\\\. A .jsonl file has these four as
 keys of each line, and the texts unchanged.
@@ -37,37 +35,6 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--output", metavar="FILE", help=text)
     add_overwrite(command, reads=("directory", "test_file"), files=("output",))
     command.set_defaults(run=_evaluate, command=command)
-
-
-def add_test_options(command: argparse.ArgumentParser) -> None:
-    """Add the options for the test pairs and for how they are translated."""
-    command.add_argument("--test-file", help="test pairs (default: those of the run's recipe)")
-    add_pair_options(command)
-    text = "equal sources of test pairs are one with several references"
-    command.add_argument("--several-references", action="store_true", default=None, help=text)
-    text = f"measures (default: the recipe's): {', '.join(MEASURES)}"
-    command.add_argument("--metric", metavar="NAME,...", help=text)
-    text = "refuse malformed lines of test pairs instead of skipping them"
-    command.add_argument("--strict", action="store_true", default=None, help=text)
-    command.add_argument("--num-beams", type=count, help="beams (default: the model's own)")
-    text = "size of a batch: sentences x beams x tokens of the longest (default: 4096)"
-    command.add_argument("--batch-tokens", type=count, default=4096, help=text)
-
-
-def add_pair_options(command: argparse.ArgumentParser) -> None:
-    """Add the options that say where the two sides of a pair are."""
-    text = "languages or other names of the two sides (default: the recipe's)"
-    command.add_argument("--pair", metavar="S-T", help=text)
-    for side in ("source", "target"):
-        text = f"column of the {side} sentences in a table, by name or from 1"
-        command.add_argument(f"--{side}-column", metavar="COLUMN", help=text)
-
-
-def test_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of the options of `add_test_options`, by their names in a recipe."""
-    from ..recipes.options import TEST_OPTIONS
-
-    return {name: getattr(options, name) for name in (*TEST_OPTIONS, "batch_tokens")}
 
 
 def _evaluate(options: argparse.Namespace) -> int:

@@ -28,10 +28,10 @@ from .compare import add_compare, add_score
 from .convert import add_export, add_import
 from .data import add_data
 from .evaluate import add_evaluate
-from .outputs import check_outputs_of
 from .publish import add_publish
+from .shared_options import check_outputs_of, count
 from .train import add_train, is_first_process
-from .translate import add_translate, count
+from .translate import add_translate
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk behind a redirected output
 _PACKAGE = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import RequestError
 from ..recipes.recipe import Recipe
-from .outputs import add_overwrite
+from .shared_options import add_overwrite
 
 _PUBLISH_EXAMPLE = """example:
   vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --license apache-2.0

@@ -25,7 +25,7 @@ from ..storage.reading import (
     open_content,
     read_lines,
 )
-from .outputs import add_overwrite
+from .shared_options import add_overwrite, count
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -113,13 +113,6 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     outputs = ("output", "alignments", "attention")
     add_overwrite(command, reads=("directory", "file"), files=outputs)
     command.set_defaults(run=_translate, command=command, apart=_APART, belonging=_BELONGING)
-
-
-def count(text: str) -> int:
-    """Parse a whole number from 1; argparse names the option that has another value."""
-    if int(text) < 1:
-        raise ValueError
-    return int(text)
 
 
 def column(text: str) -> int | str:

@@ -24,13 +24,12 @@ from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
 from ..search_settings import search_settings, settings_of_other_searches
 from ..storage.cpu_threads import usable_cores
 from ..storage.reading import read_json
-from ..storage.saved_model import read_config, read_generation_config
+from ..storage.saved_model import CONFIG, GENERATION_CONFIG, read_config, read_generation_config
 from ..translation.many_texts import pad_ids
 from .marian_names import shared_fields
 
 ENCODER, DECODER = "onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"  # as Optimum
 ENGINES = {"ctranslate2": "model.bin", "onnx": DECODER}  # and a file that identifies an export
-_SETTINGS = ("config.json", "generation_config.json")
 
 
 def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEngine":
@@ -49,7 +48,7 @@ def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEn
         ImportError: the engine's own package is not installed.
     """
     directory = Path(directory)
-    for file in (ENGINES[name], *((ENCODER,) if name == "onnx" else ()), *_SETTINGS):
+    for file in (ENGINES[name], *((ENCODER,) if name == "onnx" else ()), CONFIG, GENERATION_CONFIG):
         if not (directory / file).is_file():
             raise RequestError(
                 f"{directory} holds no {file}; export the model into a new folder, and give that: "
@@ -96,8 +95,8 @@ class CTranslate2Engine(torch.nn.Module):
         self.generation_config = _search_settings(directory)
         if unsupported := unsupported_settings(self.generation_config):
             names = ", ".join(unsupported)
-            raise RequestError(f"{directory}/generation_config.json has {names}; leave them out.")
-        self.longest = read_json(directory / "config.json", _Config)["max_position_embeddings"]
+            raise RequestError(f"{directory / GENERATION_CONFIG} has {names}; leave them out.")
+        self.longest = read_json(directory / CONFIG, _Config)["max_position_embeddings"]
         # The export has a table of positions, whatever encoding the model has.
         self.config = SimpleNamespace(
             position_encoding="learned", max_position_embeddings=self.longest

@@ -23,6 +23,7 @@ import torch
 from tqdm.auto import tqdm
 
 from ..errors import RequestError, quoted
+from ..loss import IGNORED
 from ..storage.reading import read_json, sha256
 from ..target_tokenizer import target_tokenizer, writes_start
 from ..translation.unknown_tokens import unknown_tokens
@@ -40,7 +41,6 @@ logger = logging.getLogger(__name__)
 Features = Sequence[Mapping[str, Sequence[int] | np.ndarray]]
 
 CORPUS = "corpus"  # column that tells of which of several joined data sets a pair is, from 0
-IGNORED = -100  # pads labels: the model's loss leaves it out
 BLOCK = 8000  # pairs taken at a time; each block has an overhead of about 15 ms
 _BLOCK_BYTES = 2**22  # of text in a block; a tokenizer takes 100 bytes for each token
 _READ = 1000  # pairs read at a time, which have 128 KiB at most

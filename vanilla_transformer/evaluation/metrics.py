@@ -49,9 +49,8 @@ class ExactMatch(_Share):
 class TokenErrorRate(_Share):
     """Insertions, deletions and substitutions per token of the references, as jiwer counts them.
 
-    Tokens stand between spaces: phonemes, symbols, or words, for which the field says phoneme or
-    word error rate. Of several references the one with the fewest edits counts. Not to be confused
-    with the translation edit rate of Snover et al. (2006), which moves words too.
+    Tokens stand between spaces: words, phonemes or symbols, for which the field says word, phoneme
+    or symbol error rate. Of several references the one with the fewest edits counts.
     """
 
     unit = "token"

@@ -18,13 +18,12 @@ from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBas
 from ..batch_translation import decode, encode, generation_option
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
+from ..loss import IGNORED
 from ..ranges import COUNT
 from ..storage.metrics import TRANSLATION_MEASURES, Perplexity, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
 from .scores import References, corpus_scores, measure_metric, scores_by_kind
-
-IGNORED = -100  # label of padding
 
 
 def negative_log_likelihoods(

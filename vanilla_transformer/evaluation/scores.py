@@ -74,7 +74,7 @@ def measure_metric(name: str, target_language: str) -> Metric:
 
     derived = {
         "exact_match": metrics.ExactMatch,
-        "ter": metrics.TokenErrorRate,
+        "wer": metrics.TokenErrorRate,
         "cer": metrics.CharacterErrorRate,
         "tokenized_bleu": metrics.TokenizedBLEU,
         "compound_bleu": metrics.CompoundBLEU,

@@ -23,7 +23,7 @@ from ..recipes.data import TRAINING_FILES, named_files
 from ..recipes.options import FILES, listed
 from ..recipes.recipe import Recipe, paper_values, train_command
 from ..storage.environment import cpu_cores
-from ..storage.metrics import MEASURES, Metrics, Sample, TestScores, check_metrics
+from ..storage.metrics import MEASURES, NUM_SAMPLES, Metrics, Sample, check_metrics, samples_of_run
 from ..storage.reading import own_file, printable, read_json
 from ..storage.run_files import CHOSEN, METRICS, MODEL_FILES
 from ..storage.shipped import shipped_folder
@@ -31,8 +31,6 @@ from ..storage.shipped import shipped_folder
 # The forms that a model is published in.
 NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
 
-# What `evaluate` calls some of our measures.
-_HUB_NAMES = {"ter": "wer"}  # its "ter" is the translation edit rate, and its "wer" our formula
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
@@ -42,7 +40,6 @@ _SHARED = "shared_with_training"  # number of pairs, by test set
 _OF_RUN = ("samples", MODEL_FILES, "report_files", "hypotheses", "warnings")
 # What configuration fields that are None stand for.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
-_NUM_SAMPLES = 3
 _LONGEST_SAMPLE = 90  # characters, so that the picture can be read
 
 
@@ -138,7 +135,7 @@ def render_card(facts: Metrics) -> ModelCard:
         command=train_command(recipe, published["run"]) if "run" in published else None,
         recipe=recipe,
         example=(right or samples)[0],
-        last_is_example=len(samples) > _NUM_SAMPLES and right[:1] == samples[-1:],
+        last_is_example=len(samples) > NUM_SAMPLES and right[:1] == samples[-1:],
         source=_plain(_language_name(sides[0])),
         target=_plain(_language_name(sides[1])),
         is_translation=len(languages) == 2,
@@ -317,12 +314,6 @@ def check_licenses(license: str | None, data_license: str | None) -> tuple[str, 
     return license, data_license
 
 
-def samples_of_run(metrics: Metrics) -> dict[str, list[Sample]]:
-    """Return the samples of a run by test set, or those that were published with it."""
-    published = metrics.get("published", {}).get("samples", [])
-    return metrics.get("samples") or {"published": published}
-
-
 def _short_samples(samples: Mapping[str, Sequence[Sample]], run: Path) -> list[Sample]:
     """Choose the first short sources, from each test set in turn, with their references.
 
@@ -336,13 +327,13 @@ def _short_samples(samples: Mapping[str, Sequence[Sample]], run: Path) -> list[S
         if i < len(of_one_set) and of_one_set[i]["source"].strip()
     ]
     short = [sample for sample in in_turn if len(sample["source"]) <= _LONGEST_SAMPLE]
-    chosen = short if len(short) >= _NUM_SAMPLES else in_turn
+    chosen = short if len(short) >= NUM_SAMPLES else in_turn
     if not chosen:
         raise RequestError(
             f"{run / METRICS} holds no samples; give a run that was trained with pairs to score."
         )
     right = [sample for sample in chosen if sample.get("translation") == sample["reference"]]
-    chosen = chosen[:_NUM_SAMPLES]
+    chosen = chosen[:NUM_SAMPLES]
     if right and right[0] not in chosen:
         chosen = [*chosen, right[0]]
     return [{"source": sample["source"], "reference": sample["reference"]} for sample in chosen]
@@ -421,7 +412,7 @@ def _eval_results(facts: Metrics, task: str) -> Iterator[EvalResult]:
     files = "cldr" if recipe.get("generated") else "parallel-text"
     dataset = _dataset_on_hub(recipe) or files
     source = facts["published"]["data_source"]
-    scores: Mapping[str, Mapping[str, Any]] = _test_scores(facts["scores"])
+    scores = _test_scores(facts["scores"])
     labels = {name: measure.label for name, measure in MEASURES.items()}
     labels |= {"exact_match": "exact_match", "perplexity": "perplexity"}
     sides = "-".join(filter(None, (recipe.get("source_language"), recipe.get("target_language"))))
@@ -435,22 +426,22 @@ def _eval_results(facts: Metrics, task: str) -> Iterator[EvalResult]:
                 dataset_name=source or dataset,
                 dataset_split=name,
                 dataset_revision=data.get("revision"),
-                metric_type=_HUB_NAMES.get(metric, metric),
+                metric_type=metric,
                 metric_name=labels[metric],
                 metric_value=round(result[metric], 2 if metric in ("bleu", "chrf") else 3),
                 metric_args={"signature": signature} if signature else None,
             )
 
 
-def _test_scores(scores: dict[str, TestScores]) -> dict[str, TestScores]:
+def _test_scores(scores: dict[str, Any]) -> dict[str, Any]:
     """Return the scores of the test sets, or of the validation set if there are none."""
     return {name: result for name, result in scores.items() if name != "validation"} or scores
 
 
-def _signatures(scores: dict[str, TestScores]) -> list[str]:
+def _signatures(scores: dict[str, Any]) -> list[str]:
     """Return how the measures are computed; an exact match needs no words."""
     named = [f"{name}_signature" for name in MEASURES if name != "exact_match"]
-    found: list[Mapping[str, Any]] = list(scores.values())
+    found = scores.values()
     return list(dict.fromkeys(each[name] for name in named for each in found if name in each))
 
 

@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import RequestError
+from ..generation_limits import HOSTS_LENGTH
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
 from ..storage.identity import changed_since_scored
 from ..storage.metrics import Metrics
@@ -35,6 +36,7 @@ from ..storage.saved_model import (
     GENERATION_CONFIG,
     MODEL,
     SETTINGS,
+    TOKENIZER_SETTINGS,
     WEIGHTS,
     WEIGHTS_INDEX,
     ModelConfig,
@@ -186,7 +188,7 @@ def _form(directory: Path, *, with_code: bool) -> str:
             f"{directory} holds a {model_type} model, whose code is in transformers already; leave "
             "--with-code out."
         )
-    if TARGET_TOKENIZER in read_json(directory / "tokenizer_config.json"):
+    if TARGET_TOKENIZER in read_json(directory / TOKENIZER_SETTINGS):
         raise RequestError(
             f"{directory} has a tokenizer for each side, and transformers alone decodes with the "
             "source's; publish the model that was exported."
@@ -209,7 +211,7 @@ def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     write_json(folder / CONFIG, config, sort_keys=True)
     generation = read_json(folder / GENERATION_CONFIG)
     generation.pop("_from_model_config", None)
-    if generation.get("max_length") == 20:  # a default that Seq2SeqTrainer fills in
+    if generation.get("max_length") == HOSTS_LENGTH:  # Seq2SeqTrainer fills it in
         generation.pop("max_length")
     write_json(folder / GENERATION_CONFIG, generation, sort_keys=True)
     if with_code:

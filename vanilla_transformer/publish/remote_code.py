@@ -18,6 +18,7 @@ from ..modeling_vanilla_transformer import (
 from ..pipeline import TASK, VanillaTransformerTranslationPipeline
 from ..storage.atomic import write_json
 from ..storage.reading import read_json
+from ..storage.saved_model import CONFIG
 
 AUTO_CLASSES = {
     "AutoConfig": VanillaTransformerConfig,
@@ -51,7 +52,7 @@ def embed_code(directory: Path) -> None:
     configuration = directory / f"{_module(VanillaTransformerConfig)}.py"
     with configuration.open("a", encoding="utf-8", newline="\n") as file:
         file.write(_IMPORT_ALL)
-    config_file = directory / "config.json"
+    config_file = directory / CONFIG
     config = read_json(config_file)
     config["auto_map"] = {name: _reference(cls) for name, cls in AUTO_CLASSES.items()}
     config["custom_pipelines"] = {

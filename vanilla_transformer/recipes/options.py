@@ -310,7 +310,7 @@ class Evaluation:
     evaluate_pairs: int = _option(500, "validation pairs for BLEU while training", COUNT)
     metric: str = _option(
         ",".join(TRANSLATION_MEASURES),
-        "measures of log, scores and card, such as exact_match,ter; the first decides",
+        "measures of log, scores and card, such as exact_match,wer; the first decides",
     )
     num_beams: int = _option(
         SearchSettings.num_beams, "beams of the final model's search", NUM_BEAMS, paper=_SAME

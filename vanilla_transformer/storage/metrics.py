@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple, NotRequired, Required, TypedDict
 from ..errors import RequestError, quoted
 from .reading import checked, read_json
 
-NUM_EXAMPLES = 3  # sources that a page offers to its visitors
+NUM_SAMPLES = 3  # as many as a card shows and a page offers; a run keeps no fewer
 _REMEDY = "measure the model again"
 
 
@@ -29,7 +29,7 @@ MEASURES = {
     "bleu": Measure("BLEU"),
     "chrf": Measure("chrF"),
     "exact_match": Measure("exact match"),
-    "ter": Measure("token error rate", lower_is_better=True),
+    "wer": Measure("token error rate", lower_is_better=True),
     "cer": Measure("character error rate", lower_is_better=True),
     "tokenized_bleu": Measure("tokenized BLEU"),
     "compound_bleu": Measure("compound BLEU"),
@@ -66,8 +66,8 @@ class Scores(TypedDict, total=False):
     chrf_signature: str
     exact_match: float
     exact_match_signature: str
-    ter: float
-    ter_signature: str
+    wer: float
+    wer_signature: str
     cer: float
     cer_signature: str
     tokenized_bleu: float
@@ -236,14 +236,20 @@ def read_metrics(path: Path) -> Metrics | None:
     return check_metrics(metrics, path) if "recipe" in metrics else None
 
 
+def samples_of_run(metrics: Metrics) -> dict[str, list[Sample]]:
+    """Return the samples of a run by test set, or those that were published with it."""
+    published = metrics.get("published", {}).get("samples", [])
+    return metrics.get("samples") or {"published": published}
+
+
 def example_sources(metrics: Metrics | None) -> list[str]:
     """Return sources for a visitor to try, from all test sets of a run; none without metrics."""
     if metrics is None:
         return []
-    samples = metrics.get("samples") or {"": metrics.get("published", {}).get("samples", [])}
-    texts = [sample["source"].strip() for of_one_set in samples.values() for sample in of_one_set]
+    sets = samples_of_run(metrics).values()
+    texts = [sample["source"].strip() for of_one_set in sets for sample in of_one_set]
     texts = [text for text in dict.fromkeys(texts) if text]
-    return texts[:: max(1, len(texts) // NUM_EXAMPLES)][:NUM_EXAMPLES]
+    return texts[:: max(1, len(texts) // NUM_SAMPLES)][:NUM_SAMPLES]
 
 
 def check_metrics(metrics: object, path: Path) -> Metrics:

@@ -23,6 +23,7 @@ from ..storage.saved_model import (
     CONFIG,
     GENERATION_CONFIG,
     TOKENIZER_FILES,
+    TOKENIZER_SETTINGS,
     VOCABULARY_FILES,
     WEIGHTS,
     ModelConfig,
@@ -84,7 +85,7 @@ def average_checkpoints(
         save_file(mean, aside / WEIGHTS, metadata={"format": "pt"})
     names = ", ".join(directory.name for directory in checkpoints)
     logger.info("The mean of %d checkpoint(s), %s.", len(checkpoints), names)
-    if not (output / "tokenizer_config.json").is_file():
+    if not (output / TOKENIZER_SETTINGS).is_file():
         logger.warning(
             "%s holds no tokenizer, so neither does the mean; save one there with "
             "tokenizer.save_pretrained.",

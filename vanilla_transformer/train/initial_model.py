@@ -16,6 +16,7 @@ from ..storage.identity import differences, digests, warn_of_changed_model
 from ..storage.reading import read_json
 from ..storage.run_files import recipe_values
 from ..storage.saved_model import (
+    CONFIG,
     TOKENIZER_FILES,
     ModelConfig,
     load_saved_model,
@@ -40,7 +41,7 @@ def identify_model(name: str) -> dict[str, Any]:
         ValueError: if there is no such model, or a recipe cannot train it.
     """
     folder = model_folder(name)
-    config = read_json(folder / "config.json", ModelConfig)
+    config = read_json(folder / CONFIG, ModelConfig)
     kind = config.get("model_type")
     if kind != VanillaTransformerConfig.model_type:
         raise RequestError(

@@ -13,7 +13,7 @@ from ..recipes.recipe import Recipe
 from ..storage.atomic import keep_text, write_text
 from ..storage.environment import git_commit, hardware, versions
 from ..storage.identity import config_identity
-from ..storage.metrics import Sample, TestTexts, TrainingFacts
+from ..storage.metrics import NUM_SAMPLES, Sample, TestTexts, TrainingFacts
 from ..storage.reading import printable
 from ..storage.run_files import HISTORY, HYPOTHESES, SAMPLES
 from ..target_tokenizer import target_tokenizer
@@ -21,7 +21,6 @@ from .arguments import VanillaTransformerTrainingArguments
 from .checkpoints import Progress
 
 _SAMPLE = ("source", "reference", "translation")
-_FEWEST_SAMPLES = 3  # as many as a model card shows
 
 
 def training_facts(
@@ -112,12 +111,12 @@ def choose_samples(results: Mapping[str, TestTexts], count: int) -> dict[str, li
 
     Args:
         results: `sources`, `references` and `hypotheses` of each test set.
-        count: samples per test set; raised to three, as many as a model card shows.
+        count: samples per test set; raised to those that a model card shows.
 
     Returns:
         Samples of each test set: `source`, `reference` and `translation`, each on one line.
     """
-    count = max(count, _FEWEST_SAMPLES)
+    count = max(count, NUM_SAMPLES)
     names = [name for name in results if name != "validation"] or list(results)
     chosen = {}
     for name in names:

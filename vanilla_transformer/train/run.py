@@ -54,6 +54,7 @@ from ..storage.metrics import Chosen, Metrics, TestTexts, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import (
+    GENERATION_CONFIG,
     MODEL,
     TOKENIZER_SETTINGS,
     copy_tokenizer,
@@ -570,7 +571,7 @@ def _save_search(search: SearchSettings, run: Path) -> None:
     config.early_stopping = search.early_stopping or None
     if search.num_beams == 1:  # transformers refuses beam options without beams
         config.early_stopping = config.length_penalty = None
-    write_aside(run / "generation_config.json", config.to_json_file)
+    write_aside(run / GENERATION_CONFIG, config.to_json_file)
 
 
 @contextmanager

@@ -153,15 +153,8 @@ def recipe_and_test_sets(
         raise RequestError(
             f"The pairs that the recipe of {run} names cannot be read: {error} Give --test-file."
         ) from error
-    changed = {} if trained is None else _changed_files(trained, recorded)
-    changed_training = "; ".join(changed[name] for name in TRAINING_FILES & changed.keys())
-    warn_of_changed_model(run)
-    told = [] if "test_file" in overrides else [changed[name] for name in sets if name in changed]
-    if trained is not None:
-        languages = ({"languages": "-".join(each.languages)} for each in (trained, recipe))
-        told += differences(*languages)
-    if told:
-        logger.warning("This is not the test of %s: %s.", run, "; ".join(told))
+    own_sets = [] if "test_file" in overrides else [*sets]
+    changed_training = _warn_of_changes(run, trained, recipe, recorded, own_sets)
     if any(map(len, sets.values())):
         if not recipe_of_pairs.generated:  # whose splits have no pair in common
             _warn_of_training_pairs(run, trained, recorded, changed_training, sets)
@@ -184,6 +177,26 @@ def recipe_and_test_sets(
             f"The recipe of {run} has no test or validation pairs; give --test-file."
         )
     return recipe, sets
+
+
+def _warn_of_changes(
+    run: Path, trained: Recipe | None, recipe: Recipe, recorded: Data, own_sets: Iterable[str]
+) -> str:
+    """Warn if the model, the files of a run's own test sets or the languages are not the run's.
+
+    Returns:
+        How the files of its training pairs have changed; empty if they have not.
+    """
+    warn_of_changed_model(run)
+    if trained is None:
+        return ""
+    changed = _changed_files(trained, recorded)
+    told = [changed[name] for name in own_sets if name in changed]
+    languages = ({"languages": "-".join(each.languages)} for each in (trained, recipe))
+    told += differences(*languages)
+    if told:
+        logger.warning("This is not the test of %s: %s.", run, "; ".join(told))
+    return "; ".join(changed[name] for name in TRAINING_FILES & changed.keys())
 
 
 def _changed_files(recipe: Recipe, recorded: Data) -> dict[str, str]:

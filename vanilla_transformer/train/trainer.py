@@ -47,6 +47,7 @@ from ..evaluation import corpus_scores
 from ..evaluation.scores import measure_metric
 from ..fast import release
 from ..generation_limits import longest_sequence
+from ..loss import IGNORED
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.options import binding_arguments
 from ..storage.atomic import write_text, writing
@@ -379,7 +380,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             handled_by(self._note_signal, signal.SIGTERM, signal.SIGINT),
         ):
             try:
-                output = super().train(checkpoint and str(checkpoint), *args, **kwargs)
+                output = super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
             except UnpicklingError as error:  # torch reads with weights_only=True
                 raise RequestError(
                     f"{checkpoint} holds a file that torch refuses to unpickle, as it would run "
@@ -499,7 +500,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """Also count the update's target tokens, without padding, over all ranks."""
         batches = list(itertools.islice(epoch_iterator, num_batches))
         if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:
-            batches[-1] = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
+            batches[-1] = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], IGNORED)}
         batches, num_items = super().get_batch_samples(iter(batches), num_batches, device)
         if num_items is not None:
             self.progress.count(num_items)
@@ -615,7 +616,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         with torch.no_grad():
             for batch in batches:
                 inputs = self._prepare_inputs(batch)
-                count = int((inputs["labels"] != -100).sum())
+                count = int((inputs["labels"] != IGNORED).sum())
                 loss = self.model(**inputs, return_logits=False, use_cache=False).loss
                 totals += torch.tensor([float(loss) * count, count], dtype=torch.float64)
         nats, tokens = self.over_ranks(*totals.tolist()).sum(0).tolist()

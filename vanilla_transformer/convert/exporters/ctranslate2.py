@@ -241,8 +241,8 @@ def export_ctranslate2(
     in the log-probability of each token, then as quantized, with a larger tolerance.
 
     Args:
-        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
-        output_dir: a new or empty directory, or an earlier export. It is complete or not there.
+        model_dir: as for `write_export`.
+        output_dir: as for `write_export`.
         quantization: type of the stored weights, one of `QUANTIZATIONS`.
 
     Returns:

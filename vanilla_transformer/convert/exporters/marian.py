@@ -99,12 +99,7 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
 
     The export is loaded again and compared with the model before it appears.
 
-    Args:
-        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
-        output_dir: a new or empty directory, or an earlier export. It is complete or not there.
-
-    Returns:
-        `output_dir` as a path.
+    Arguments and result are as for `write_export`.
 
     Raises:
         ValueError: a directory is unsuitable, Marian cannot represent the model, or the export

@@ -134,12 +134,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     ONNX Runtime runs the graphs before they appear, to compare them with the model: the
     log-probabilities of whole targets, of targets in two pieces, and a greedy translation.
 
-    Args:
-        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
-        output_dir: a new or empty directory, or an earlier export. It is complete or not there.
-
-    Returns:
-        `output_dir` as a path.
+    Arguments and result are as for `write_export`.
 
     Raises:
         ValueError: a directory is unsuitable, the model has tensors of other modules such as

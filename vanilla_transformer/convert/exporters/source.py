@@ -11,6 +11,7 @@ import torch
 from transformers import GenerationConfig
 
 from ...errors import RequestError
+from ...generation_limits import HOSTS_LENGTH
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside, write_json
 from ...storage.reading import read_json
@@ -58,7 +59,7 @@ def load_source(
     """Load the model in a folder with `load_saved_model`, once its tokenizer is found whole.
 
     Args:
-        source: a directory with model and tokenizer, from a training run or `save_pretrained`.
+        source: the `model_dir` of `write_export`.
         dtype: data type of the weights. None keeps the saved one.
 
     Raises:
@@ -84,7 +85,7 @@ def bounded_generation_config(
 ) -> GenerationConfig:
     """Return the generation config with a bound on the length, which other models do not have."""
     config = copy.deepcopy(model.generation_config)
-    if config.max_new_tokens is None and config.max_length in (None, 20):  # 20: by Seq2SeqTrainer
+    if config.max_new_tokens is None and config.max_length in (None, HOSTS_LENGTH):
         config.max_new_tokens = model.config.max_position_embeddings
     return config
 

@@ -26,12 +26,7 @@ def export_web(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[
     `npm install` in the folder fetches Transformers.js, which runs the model; from then on the page
     asks nothing of any other server.
 
-    Args:
-        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
-        output_dir: a new or empty directory, or an earlier export. It is complete or not there.
-
-    Returns:
-        `output_dir` as a path.
+    Arguments and result are as for `write_export`.
 
     Raises:
         ValueError: as for `export_onnx`, or the model has a tokenizer for each side; the export is

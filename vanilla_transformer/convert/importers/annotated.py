@@ -47,8 +47,7 @@ def import_annotated(
     """Import a model of The Annotated Transformer.
 
     Args:
-        path: a file that `torch.save(model.state_dict(), ...)` wrote, a safetensors file, or a
-            training's checkpoint.
+        path: as for `import_torch`.
         output: a new or empty directory. None means nothing is written.
         heads: h of `make_model`.
         source_vocab: file with the source's tokens, one per line by id, for a word tokenizer.

@@ -23,11 +23,7 @@ def import_fsmt(
 ) -> Imported:
     """Import a directory with an `FSMTForConditionalGeneration`.
 
-    Exact: logits differ by rounding alone.
-
-    Args:
-        path: a transformers directory with config.json, the weights, and the tokenizer's files.
-        output: a new or empty directory. None means nothing is written.
+    Exact: logits differ by rounding alone. The arguments are as for `import_marian`.
 
     Raises:
         ValueError: the directory is incomplete or not FSMT's, or `output` is not empty.

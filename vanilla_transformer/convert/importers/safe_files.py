@@ -138,7 +138,7 @@ def read_config(directory: Path, kind: type[_Config]) -> tuple[_Config, dict[str
         ValueError: it is of another architecture, or has values of wrong types.
         OSError: there is none.
     """
-    settings = read_json(directory / "config.json")
+    settings = read_json(directory / saved_model.CONFIG)
     config = saved_model.read_config(directory)
     if not isinstance(config, kind):
         raise RequestError(

@@ -1,8 +1,49 @@
-"""The option `--overwrite`, and the check of a command's outputs before any work."""
+"""Options that several commands have, and the check of their outputs before any work."""
 
 import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
+
+from ..storage.metrics import MEASURES
+
+
+def count(text: str) -> int:
+    """Parse a whole number from 1; argparse names the option that has another value."""
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def add_test_options(command: argparse.ArgumentParser) -> None:
+    """Add the options for the test pairs and for how they are translated."""
+    command.add_argument("--test-file", help="test pairs (default: those of the run's recipe)")
+    add_pair_options(command)
+    text = "equal sources of test pairs are one with several references"
+    command.add_argument("--several-references", action="store_true", default=None, help=text)
+    text = f"measures (default: the recipe's): {', '.join(MEASURES)}"
+    command.add_argument("--metric", metavar="NAME,...", help=text)
+    text = "refuse malformed lines of test pairs instead of skipping them"
+    command.add_argument("--strict", action="store_true", default=None, help=text)
+    command.add_argument("--num-beams", type=count, help="beams (default: the model's own)")
+    text = "size of a batch: sentences x beams x tokens of the longest (default: 4096)"
+    command.add_argument("--batch-tokens", type=count, default=4096, help=text)
+
+
+def add_pair_options(command: argparse.ArgumentParser) -> None:
+    """Add the options that say where the two sides of a pair are."""
+    text = "languages or other names of the two sides (default: the recipe's)"
+    command.add_argument("--pair", metavar="S-T", help=text)
+    for side in ("source", "target"):
+        text = f"column of the {side} sentences in a table, by name or from 1"
+        command.add_argument(f"--{side}-column", metavar="COLUMN", help=text)
+
+
+def test_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of the options of `add_test_options`, by their names in a recipe."""
+    from ..recipes.options import TEST_OPTIONS
+
+    return {name: getattr(options, name) for name in (*TEST_OPTIONS, "batch_tokens")}
 
 
 def add_overwrite(
