@@ -279,6 +279,12 @@ MUTATIONS = [
         "row = -smooth * hidden.sum(0, dtype=sum_dtype)",
         "test_loss.py::test_chunks_mask_ignored_labels_themselves",
     ),
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "return labels if is_end else labels.masked_fill",
+        "return labels.masked_fill",
+        "test_modeling.py::test_an_end_that_is_also_padding_keeps_its_loss",
+    ),
     # The paper's beam search (Section 6.1).
     Mutation(
         "beam_search.py",
@@ -488,6 +494,49 @@ MUTATIONS = [
         "module.normalized_shape, module.weight, module.bias, 1e-6",
         "fast/test_fused_layer.py::test_fused_layer_equals_its_modules",
     ),
+    # Batches of texts, and the pipeline.
+    Mutation(
+        "batch_translation.py",
+        "self.limits.repeat_interleave(rows_per_source)",
+        "self.limits.repeat(rows_per_source)",
+        "test_pipeline.py::test_generate_limits_each_translation_by_its_own_source",
+    ),
+    Mutation(
+        "batch_translation.py",
+        'criteria = options.get("stopping_criteria") or []',
+        "criteria = []",
+        "test_pipeline.py::test_generate_obeys_a_calls_own_limits",
+    ),
+    Mutation(
+        "batch_translation.py",
+        "if row == nothing or not text.strip()",
+        "if not text.strip()",
+        "test_pipeline.py::test_blank_text_beside_real_text_stays_blank_if_0_is_a_word",
+    ),
+    Mutation(
+        "translation/many_texts.py",
+        "size = min(window, 2 * size)",
+        "size = 2 * size",
+        "test_pipeline.py::test_no_more_than_a_window_of_texts_is_read_ahead",
+    ),
+    Mutation(
+        "input_checks.py",
+        "set(ends) <= set(suppressed)",
+        "set(ends) & set(suppressed)",
+        "test_beam_search.py::test_a_generation_config_must_let_sentences_end",
+    ),
+    Mutation(
+        "pipeline.py",
+        'empty = pad if name == "sequences" else 0',
+        "empty = 0",
+        "test_pipeline.py::test_blank_text_beside_real_text_stays_blank_if_0_is_a_word",
+    ),
+    Mutation(
+        "pipeline.py",
+        "ids.new_empty((len(ids), count, 0))",
+        "ids.new_empty((len(ids), 1, 0))",
+        "test_pipeline.py::test_blank_text_is_not_passed_to_the_model",
+    ),
     # Batches by a budget of tokens (Section 5.1).
     Mutation(
         "data/batches.py",
@@ -595,11 +644,35 @@ MUTATIONS = [
         "loss",
         "train/test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
     ),
+    Mutation(
+        "train/averaging.py",
+        "companions += folder.parent.glob(GENERATION_CONFIG)",
+        "pass",
+        "train/test_averaging.py::test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged",
+    ),
+    Mutation(
+        "train/averaging.py",
+        "folder = last.absolute().parent",
+        "folder = last.parent",
+        "train/test_averaging.py::test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged",
+    ),
     # Plain `generate` of a barely trained model.
     Mutation(
         "generation_limits.py",
         "generation_config.max_new_tokens = min(most, longest)",
         "pass",
+        "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
+    ),
+    Mutation(
+        "generation_limits.py",
+        'if limits == ["max_length"]:',
+        "if False:",
+        "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
+    ),
+    Mutation(
+        "generation_limits.py",
+        "least = max(generation_config.min_new_tokens or 0, generation_config.min_length or 0)",
+        "least = generation_config.min_new_tokens or 0",
         "test_modeling.py::test_generated_length_is_limited_by_default_to_source_plus_50",
     ),
     # The trainer.
@@ -614,6 +687,55 @@ MUTATIONS = [
         "return learning_rate / peak_rate(d_model=d_model, warmup_steps=warmup_steps)",
         "return learning_rate / peak_rate(d_model=d_model, warmup_steps=1)",
         "train/test_arguments.py::test_learning_rate_without_a_schedule_is_the_peak_of_eq3",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "has_full_eval = self.args.bf16_full_eval or self.args.fp16_full_eval",
+        "has_full_eval = False",
+        "train/test_seq2seq_trainer.py::test_evaluation_in_bfloat16_is_the_stock_one",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "            self.optimizer.eval()\n",
+        "            pass\n",
+        "train/test_trainer.py::test_evaluation_uses_the_averaged_weights_of_a_schedule_free_optimizer",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "(self.state.global_step + 1) % self.state.logging_steps",
+        "self.state.global_step % self.state.logging_steps",
+        "train/test_trainer.py::test_each_line_of_the_log_has_the_norm_of_its_own_gradient",
+    ),
+    Mutation(
+        "train/checkpoints.py",
+        "now, tokens = self.seconds - self.evaluation_seconds",
+        "now, tokens = self.seconds",
+        "train/test_checkpoints.py::test_evaluations_count_in_the_time_and_not_in_the_speed",
+    ),
+    Mutation(
+        "train/checkpoints.py",
+        "best = MEASURES[watched].best if watched in MEASURES else min",
+        "best = min",
+        "train/test_checkpoints.py::test_patience_counts_evaluations_since_the_lowest_loss",
+    ),
+    # What a model is, and models of other systems.
+    Mutation(
+        "storage/identity.py",
+        '"use_cache", "dtype", "torch_dtype"',
+        '"use_cache", "position_offset", "dtype", "torch_dtype"',
+        "storage/test_identity.py::test_every_field_that_changes_what_a_model_computes_is_part_of_its_config",
+    ),
+    Mutation(
+        "convert/importers/fairseq.py",
+        "longest = min(number(",
+        "longest = max(number(",
+        "convert/test_import_fairseq.py::test_imported_logits_equal_those_of_fairseq",
+    ),
+    Mutation(
+        "convert/importers/joeynmt.py",
+        '"encoder": (8, 4)',
+        '"encoder": (4, 8)',
+        "convert/test_import_joeynmt.py::test_stacks_without_sizes_have_those_of_joeynmt",
     ),
 ]
 

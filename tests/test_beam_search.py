@@ -334,6 +334,12 @@ def test_a_generation_config_must_let_sentences_end(batch):
         with pytest.raises(ValueError, match=r"suppress_tokens=\[0, 1, 3\] hold the end .* \[1\]"):
             search(batch[0])
         search(batch[0], suppress_tokens=[START], max_new_tokens=3)  # a call may
+    given = GenerationConfig(suppress_tokens=[START], eos_token_id=START, max_new_tokens=3)
+    model.generate(batch[0], generation_config=given)
+    model.generation_config.eos_token_id = [START, END]  # one of which is left
+    for search in (functools.partial(beam_search, model), model.generate):
+        search(batch[0], max_new_tokens=3)
+    model.generation_config.eos_token_id = START
     model.generation_config.suppress_tokens = model.config.ids_outside_of_text()
     assert beam_search(model, *batch).finished[:, 0].any()
 
@@ -547,6 +553,9 @@ def test_padded_prefixes_are_refused_within_generate(model, batch):
     # A static cache is given a mask of four dimensions, which does not tell where tokens begin.
     with pytest.raises(ValueError, match="decoder_attention_mask has padding"):
         model.generate(ids, cache_implementation="static", **options)
+    options |= {"decoder_input_ids": prefix[:, 1:], "decoder_attention_mask": torch.ones(7, 2)}
+    found = model.generate(ids, cache_implementation="static", **options)
+    assert torch.equal(found, model.generate(ids, **options))
 
 
 @pytest.mark.parametrize(

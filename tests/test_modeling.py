@@ -311,6 +311,7 @@ def test_generated_length_is_limited_by_default_to_source_plus_50():
         ({"max_new_tokens": 120}, 1 + 120),  # the default, but given
         ({"max_new_tokens": 9, "max_length": 5}, 1 + 9),  # as in transformers
         ({"min_new_tokens": 70}, 1 + 70),
+        ({"min_length": 70}, 1 + 70),
         ({"max_new_tokens": None}, 1 + length + 50),  # not the host's 20
         ({"generation_config": GenerationConfig(max_new_tokens=80)}, 1 + 80),
     ):
@@ -319,6 +320,7 @@ def test_generated_length_is_limited_by_default_to_source_plus_50():
     assert model.generate(encoder_outputs=encoded, **never).size(1) == 1 + length + 50
     model.generation_config.max_new_tokens = 7
     assert model.generate(ids, **never).size(1) == 1 + 7
+    assert model.generate(ids, **never, max_length=30).size(1) == 30
     assert model.generation_config.max_new_tokens == 7
     # Seq2SeqTrainer fills the host's defaults into the model's config.
     model.generation_config.max_new_tokens = None
@@ -403,6 +405,16 @@ def test_a_decoder_mask_may_come_with_labels_padded_on_the_left():
     left = with_gaps(labels, [[0, 1, 2, 3], [2, 3]], 4)
     found = model(**inputs, labels=left, decoder_attention_mask=(left != -100).long())
     assert_close(found.loss, model(**inputs, labels=labels).loss)
+
+
+def test_an_end_that_is_also_padding_keeps_its_loss():
+    """As in models of other systems that have one id for both."""
+    model = tiny_model(pad_token_id=2)
+    assert 2 not in model.config.ids_outside_of_text()
+    source, labels = torch.tensor([[4, 5, 2], [6, 7, 2]]), torch.tensor([[8, 9, 2], [5, 2, -100]])
+    found = model(source, labels=labels)
+    plain = torch.nn.functional.cross_entropy(found.logits.flatten(0, 1), labels.flatten())
+    assert_close(found.loss, plain)
 
 
 @pytest.mark.parametrize("filler", [-100, 0])

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 from accelerate import cpu_offload
-from tiny_models import tiny_config, word_level
+from tiny_models import tiny_config, with_end, word_level
+from tokenizers import Tokenizer, models, normalizers
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pipelines import PIPELINE_REGISTRY
@@ -20,7 +21,7 @@ from transformers.pipelines.pt_utils import KeyDataset
 from transformers.utils.logging import disable_progress_bar
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.batch_translation import beyond_paper_search, generate_ids
+from vanilla_transformer.batch_translation import beyond_paper_search, decode, generate_ids
 from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, evaluation_mode
 from vanilla_transformer.cli.translate import arriving
 from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
@@ -249,6 +250,19 @@ def test_pipeline_errors_name_the_input_that_is_not_text(model, tokenizer):
     assert pipe((), **options) == []
 
 
+def test_words_are_decoded_without_a_clean_up_of_spaces():
+    text = "a , b n't ."
+    tokens = word_level(text.split())
+    assert decode(tokens, torch.tensor([tokens(text)["input_ids"]])) == [text]
+
+
+def test_no_more_than_a_window_of_texts_is_read_ahead(model, tokenizer):
+    read = []
+    blank = (read.append(n) or "" for n in range(500))
+    for done, _ in enumerate(translate(model, tokenizer, blank, window=100)):
+        assert len(read) <= done + 100
+
+
 def test_text_longer_than_learned_positions_raises_an_error_naming_it(tokenizer):
     model = make_model(len(tokenizer), position_encoding="learned", max_position_embeddings=20)
     assert len(list(translate(model, tokenizer, ["x" * 19], num_beams=1))) == 1
@@ -362,6 +376,29 @@ def test_other_models_are_decoded_with_generate(tokenizer, model):
     ids = marian.generate(**inputs, max_new_tokens=inputs["input_ids"].size(1) + 50)
     expected = tokenizer.decode(ids[0], skip_special_tokens=True)
     assert list(translate(marian, tokenizer, ["one two"])) == [expected]
+
+
+ENDLESS = {"suppress_tokens": [0, 1, 2, 3], "repetition_penalty": 1.1}  # left to `generate`
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_generate_limits_each_translation_by_its_own_source(model, beams):
+    mask = (torch.arange(9) < torch.tensor([2, 9, 5])[:, None]).long()
+    options = {"num_beams": beams, "num_return_sequences": beams}
+    found = generate_ids(model, 5 * mask, mask, **options, **ENDLESS).sequences
+    lengths = mask.sum(dim=1, keepdim=True) + EXTRA_TOKENS
+    assert torch.equal((found != 0).sum(dim=2), lengths.expand(3, beams))
+
+
+def test_generate_obeys_a_calls_own_limits(model):
+    """Whatever the generation config says, and beside the limit by the source."""
+    marian = to_marian(VanillaTransformerForConditionalGeneration(model.config))
+    marian.generation_config.max_new_tokens = 2
+    ids = torch.tensor([[5, 6, 2]])
+    stop = [lambda ids, _: torch.full((len(ids),), ids.size(1) >= 4)]
+    for limit, size in (({"max_length": 6}, 5), ({"stopping_criteria": stop}, 3)):
+        found = generate_ids(marian, ids, torch.ones_like(ids), num_beams=1, **ENDLESS, **limit)
+        assert found.sequences.size(-1) == size
 
 
 def test_n_best_lists_equal_those_of_the_search_in_order(model, tokenizer):
@@ -544,6 +581,21 @@ def test_blank_text_is_not_passed_to_the_model(pipe, model, monkeypatch):
     monkeypatch.setattr(type(model), "generate", lambda *_, **__: pytest.fail("was called"))
     assert pipe("") == pipe(" \n") == [{"translation_text": ""}]
     assert pipe(["", ""], batch_size=2) == [[{"translation_text": ""}]] * 2
+    several = pipe([""], num_beams=3, num_return_sequences=3)
+    assert several == [[{"translation_text": ""}] * 3]
+
+
+def test_blank_text_beside_real_text_stays_blank_if_0_is_a_word():
+    """So does text that the tokenizer drops."""
+    tokens = Tokenizer(
+        models.WordLevel({"a": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "<pad>": 4}, unk_token="<unk>")
+    )
+    tokens.normalizer = normalizers.Replace("\u200b", "")
+    model = make_model(5, pad_token_id=4, bos_token_id=1, unk_token_id=3)
+    pipe = VanillaTransformerTranslationPipeline(model, with_end(tokens), device=-1)
+    real, *blank = pipe(["a", "", "\u200b"], batch_size=3, min_new_tokens=2)
+    assert blank == [[{"translation_text": ""}]] * 2
+    assert real not in blank
 
 
 def test_pipeline_returns_scores_on_request(pipe, model, tokenizer):
@@ -554,6 +606,9 @@ def test_pipeline_returns_scores_on_request(pipe, model, tokenizer):
     assert [result["score"] for result in one] == pytest.approx(found.scores[0].tolist())
     assert [result["score"] for result in blank] == [0.0, 0.0]
     assert "score" not in pipe("one")[0]
+    scoring = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1, return_scores=True)
+    assert "score" in scoring("one")[0]
+    assert scoring("one", return_scores=False) == pipe("one")
     named = r"return_scores, which .* support \(no_repeat_ngram_size\); leave"
     with pytest.raises(ValueError, match=named):
         pipe("one", return_scores=True, num_beams=2, no_repeat_ngram_size=2)

@@ -107,6 +107,7 @@ def test_imported_logits_equal_those_of_fairseq(tmp_path, sizes, options, modern
     )
     assert ours.config.dropout == 0.2
     assert ours.config.activation_dropout == 0.1
+    assert ours.config.max_position_embeddings == 30  # of the side that has fewer
 
 
 def test_tensor_names_of_early_fairseq_versions_are_read(tmp_path):

@@ -125,6 +125,22 @@ def test_imported_logits_equal_the_equations_of_joeynmt(tmp_path, dialect):
     assert (ours.lm_head.weight is target) == (tied and options["scale"])
 
 
+def test_stacks_without_sizes_have_those_of_joeynmt(tmp_path, monkeypatch):
+    """Encoder and decoder differ, and no tensor tells the number of heads."""
+    for sizes, encoder, decoder in ((LAYERS, 8, 4), (HEADS, 4, 8)):
+        monkeypatch.setitem(sizes, "encoder", encoder)
+        monkeypatch.setitem(sizes, "decoder", decoder)
+    config, state = settings(), make_state()
+    for stack in LAYERS:
+        del config["model"][stack]["num_layers"], config["model"][stack]["num_heads"]
+    ours = import_joeynmt(save_directory(tmp_path / "joey", state, config)).model
+    with torch.no_grad():
+        expected = joey_logits(
+            state, *make_batch(), layer_norm="post", scale=True, activation="relu"
+        )
+        torch.testing.assert_close(ours(*make_batch()).logits, expected, atol=1e-5, rtol=0)
+
+
 def test_vocabularies_give_tokenizers_and_the_start_symbol(tmp_path):
     folder = save_directory(tmp_path / "joey", make_state(), settings())
     import_joeynmt(folder, tmp_path / "ours")

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.identity import (
     changed_files,
@@ -64,3 +65,10 @@ def test_changed_and_missing_files_are_named(tmp_path):
 def test_a_configs_origin_is_no_part_of_it():
     config = {"d_model": 8, "_name_or_path": "x", "transformers_version": "5", "use_cache": True}
     assert config_identity(config) == {"d_model": 8}
+
+
+def test_every_field_that_changes_what_a_model_computes_is_part_of_its_config():
+    fields = VanillaTransformerConfig.__annotations__.keys()
+    assert len(fields) > 30
+    config = VanillaTransformerConfig().to_dict()
+    assert fields - config_identity(config).keys() == {"use_cache"}

@@ -7,7 +7,7 @@ import torch
 from command_line import error_of
 from published_runs import tiny_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSeq2SeqLM
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.train.averaging import average_checkpoints
@@ -193,7 +193,9 @@ def test_sharded_checkpoints_have_the_same_mean_in_one_file(three, tmp_path):
 
 
 @pytest.mark.parametrize("of_run", [False, True])
-def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(of_run, three, tmp_path):
+def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(
+    of_run, three, tmp_path, monkeypatch
+):
     expected = load_file(average_checkpoints(three[1:], tmp_path / "expected") / WEIGHTS)
     folder = tmp_path / "run"
     inside = folder / "checkpoints" if of_run else folder
@@ -201,12 +203,23 @@ def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(of_run, three, 
     for path in three:
         shutil.move(path, inside / path.name)
     if of_run:
+        (folder / "recipe.yaml").touch()
         for path in inside.iterdir():
             Progress().save(path)
             seal(path)
-    named = [str(inside / path.name) for path in three[1:]]
-    for place, words in (("last", [str(folder), "--last", "2"]), ("named", named)):
+    search = GenerationConfig(num_beams=7, length_penalty=1.5)
+    search.save_pretrained(folder)  # a run's lies there, not in its checkpoints
+    within = [path.name for path in three[1:]]
+    named = [str(inside / name) for name in within]
+    monkeypatch.chdir(inside)
+    ways = {"last": [str(folder), "--last", "2"], "named": named, "within": within}
+    for place, words in ways.items():
         assert main(["average", *words, "--output", str(tmp_path / place)]) == 0
+        if of_run:
+            kept = GenerationConfig.from_pretrained(tmp_path / place)
+            assert (kept.num_beams, kept.length_penalty) == (7, 1.5)
+        else:
+            assert not (tmp_path / place / "generation_config.json").exists()
         found = load_file(tmp_path / place / WEIGHTS)
         assert all(torch.equal(found[key], value) for key, value in expected.items())
 

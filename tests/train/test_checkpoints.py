@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -85,6 +86,8 @@ def test_patience_counts_evaluations_since_the_lowest_loss(losses, patience, sto
     history = [{"step": 5 * i, "eval_loss": loss} for i, loss in enumerate(losses)]
     history += [{"step": 5 * i, "loss": 0.1} for i in range(9)]
     assert stopped_early(history, patience) == stops
+    scores = [{"step": 5 * i, "eval_bleu": -loss} for i, loss in enumerate(losses)]
+    assert stopped_early(history + scores, patience, "bleu") == stops  # the higher, the better
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,24 @@ def test_tokens_are_counted_beyond_what_float32_holds():
     for _ in range(3):
         progress.count(torch.tensor(1.0))
     assert progress.target_tokens == 2**24 + 3
+
+
+def test_evaluations_count_in_the_time_and_not_in_the_speed(monkeypatch):
+    now = [5.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("vanilla_transformer.train.checkpoints.time", clock)
+    progress = Progress()
+    progress.start()
+    for tokens, seconds, evaluating in ((100, 20.0, 10.0), (60, 15.0, 3.0)):
+        progress.count(tokens)
+        progress.evaluation_seconds += evaluating
+        now[0] += seconds
+        found = progress.since_last_log()
+        assert found["target_tokens_per_second"] == tokens / (seconds - evaluating)
+    assert found["minutes"] == round(35 / 60, 3)
+    progress.stop()
+    now[0] += 100  # no longer part of the training
+    assert progress.seconds == progress.training_seconds == 35
 
 
 @pytest.mark.parametrize(

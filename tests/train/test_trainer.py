@@ -6,6 +6,7 @@ import math
 import os
 import re
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -213,8 +214,9 @@ def test_defaults_are_the_papers(tmp_path):
     assert (args.max_grad_norm, args.weight_decay, args.label_smoothing_factor) == (0, 0, 0)
 
 
-def test_eval_loss_is_the_token_mean_of_plain_cross_entropy(tmp_path):
-    trainer = make_trainer(tmp_path)
+@pytest.mark.parametrize("budget", [150, 11])  # some pairs are longer than the smaller one
+def test_eval_loss_is_the_token_mean_of_plain_cross_entropy(tmp_path, budget):
+    trainer = make_trainer(tmp_path, train=copy_task(20), batch_tokens=budget)
     metrics = trainer.evaluate()
     nats, tokens = 0.0, 0
     trainer.model.eval()
@@ -238,6 +240,46 @@ def test_other_data_sets_are_said_to_have_a_mean_over_batches(tmp_path, caplog):
     for _ in range(2):
         assert "eval_perplexity" not in trainer.evaluate(rows)
     assert caplog.text.count("eval_loss is a mean over batches") == 1
+
+
+def test_a_huge_loss_has_a_finite_perplexity(tmp_path):
+    model = tiny_model()
+    model.model.shared.weight.data *= 1e5
+    metrics = make_trainer(tmp_path, model=model).evaluate()
+    assert 1e3 < metrics["eval_loss"] < math.inf > metrics["eval_perplexity"]
+
+
+def test_each_line_of_the_log_has_the_norm_of_its_own_gradient(tmp_path):
+    norms = []
+    for every in (1, 3):
+        trainer = make_trainer(tmp_path, max_steps=6, logging_steps=every, save_strategy="no")
+        trainer.train()
+        logs = trainer.state.log_history
+        norms.append({log["step"]: log.get("grad_norm") for log in logs if "loss" in log})
+    assert norms[1] == {step: norms[0][step] for step in (3, 6)}
+    assert all(norms[0].values())
+
+
+def test_evaluation_uses_the_averaged_weights_of_a_schedule_free_optimizer(tmp_path):
+    class ScheduleFree(torch.optim.SGD):
+        """Has other weights in training, twice the averaged ones."""
+
+        is_training = True
+
+        def eval(self):
+            for parameter in model.parameters() if self.is_training else ():
+                parameter.data /= 2
+            self.is_training = False
+
+    model, averaged = tiny_model(), tiny_model()
+    for parameter in averaged.parameters():
+        parameter.data /= 2
+    names = ("eval_loss", "eval_training_loss")
+    expected = make_trainer(tmp_path, model=averaged).evaluate()
+    trainer = make_trainer(tmp_path, model=model)
+    trainer.optimizer = ScheduleFree(model.parameters())
+    found = trainer.evaluate()
+    assert [found[name] for name in names] == [expected[name] for name in names]
 
 
 def test_training_loss_is_estimated_on_pairs_from_the_whole_training_set(tmp_path):
@@ -532,12 +574,23 @@ def test_time_limit_ends_training_with_a_checkpoint(tmp_path):
     trainer.train()
     assert trainer.state.global_step == 1
     assert last_whole_checkpoint(tmp_path).name == "checkpoint-1"
+    assert not [log for log in trainer.state.log_history if "eval_loss" in log]  # nobody asked
 
 
 def test_timed_checkpoints_are_replaced_and_scheduled_ones_kept(tmp_path):
     trainer = make_trainer(tmp_path, save_every_minutes=1e-9, max_steps=11, checkpoints_to_keep=2)
     trainer.train()
     assert list(checkpoints(tmp_path)) == [4, 8, 11]
+
+
+def test_timed_checkpoints_are_counted_from_the_last_one(tmp_path, monkeypatch):
+    sealed, seal = [], trainer_module.seal
+    trainer = make_trainer(tmp_path, save_every_minutes=3, save_steps=5, max_steps=8)
+    clock = SimpleNamespace(monotonic=lambda: 60.0 * trainer.state.global_step)
+    monkeypatch.setattr(trainer_module, "time", clock)
+    monkeypatch.setattr(trainer_module, "seal", lambda path: sealed.append(path.name) or seal(path))
+    trainer.train()
+    assert sealed == [f"checkpoint-{update}" for update in (3, 5, 8)]
 
 
 def test_non_finite_loss_ends_the_run(tmp_path):
