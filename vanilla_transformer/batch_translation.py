@@ -156,7 +156,7 @@ def generate_ids(
             `return_alignments`.
 
     Returns:
-        n = `num_return_sequences` hypotheses of each source. `generate` gives no lengths, and
+        N = `num_return_sequences` hypotheses of each source. `generate` gives no lengths, and
         scores, its own, only if `return_dict_in_generate` and `output_scores` are set.
 
     Raises:

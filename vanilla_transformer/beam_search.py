@@ -55,7 +55,7 @@ class BeamSearchOutput(ModelOutput):
 
     Args:
         sequences: Target ids without the start symbol, (B, n, T), padding after the end.
-        scores: log P / ((5 + L) / 6)^alpha, (B, n), in float32 at least; -inf where there are
+        scores: Log P / ((5 + L) / 6)^alpha, (B, n), in float32 at least; -inf where there are
             fewer than n hypotheses.
         lengths: L, tokens of each hypothesis including its `</s>`, (B, n).
         finished: Which hypotheses have ended, (B, n). The others, which come after them, reached
@@ -99,7 +99,7 @@ def beam_search(
         input_ids: Source ids, (B, S); None if the encoder's output is given.
         attention_mask: 1 at tokens and 0 at padding, (B, S); None: no padding.
         num_beams: Living hypotheses at each position; 1 is greedy search.
-        length_penalty: alpha; 0 prefers short translations, larger values longer ones.
+        length_penalty: Alpha; 0 prefers short translations, larger values longer ones.
         early_stopping: Whether a sentence is also done when `num_beams` of its hypotheses have
             ended, each of them among the `num_beams` best of its position. This is the rule of
             fairseq, CTranslate2 and transformers. It is much faster with a large alpha, where

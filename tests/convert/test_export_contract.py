@@ -31,9 +31,9 @@ class Format(NamedTuple):
     """A format of exports.
 
     Attributes:
-        files: the files of an export, besides the tokenizer's.
-        spoil: patches the exporter, so that it writes another model than it read.
-        folder: where in an export the model is.
+        files: The files of an export, besides the tokenizer's.
+        spoil: Patches the exporter, so that it writes another model than it read.
+        folder: Where in an export the model is.
     """
 
     files: set[str]

@@ -33,11 +33,11 @@ class System(NamedTuple):
     """A small model of a system, and how it is imported.
 
     Attributes:
-        write: writes it into a new folder and returns what to import.
-        read: imports what `write` returned, into a directory.
-        file: file with the tensors, relative to the folder.
-        key: entry of that file with the tensors; empty if they are the whole content.
-        flags: options of the command line.
+        write: Writes it into a new folder and returns what to import.
+        read: Imports what `write` returned, into a directory.
+        file: File with the tensors, relative to the folder.
+        key: Entry of that file with the tensors; empty if they are the whole content.
+        flags: Options of the command line.
     """
 
     write: Callable

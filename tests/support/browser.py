@@ -18,8 +18,8 @@ def opened(address, *, width, before=None):
     """Open a page in a new browser; it collects its errors and the addresses that it asks for.
 
     Args:
-        address: address of the page.
-        width: width of the window in pixels.
+        address: Address of the page.
+        width: Width of the window in pixels.
         before: JavaScript that runs before that of the page.
     """
     playwright = pytest.importorskip(

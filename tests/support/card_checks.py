@@ -11,8 +11,8 @@ def card_problems(card, folder):
     """List what the Hub or a reader could not understand.
 
     Args:
-        card: a model card; it is checked without the network.
-        folder: the directory of the pictures that the card shows.
+        card: A model card; it is checked without the network.
+        folder: The directory of the pictures that the card shows.
     """
     problems = []
     of_translations = ("language", "pipeline_tag") if "translation" in card.data.tags else ()

@@ -57,7 +57,7 @@ class HubServer(ThreadingHTTPServer):
     """A server that runs until it is closed; set HF_ENDPOINT to its `url`.
 
     Attributes:
-        tokens: token -> name of the user who may write under that name.
+        tokens: Token -> name of the user who may write under that name.
         repositories: (type, id) -> Repository.
         requests: (method, path, token or None) of every call.
         fault: None, or where the next pushes fail: "storage", "commit" or "connection".

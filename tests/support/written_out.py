@@ -51,12 +51,12 @@ class Layout:
     """Names of a system's tensors.
 
     Attributes:
-        layers: of each stack, with a place for the layer's number.
-        attentions: of each stack, within a layer.
-        projections: query, key, value and output, within an attention.
-        feed_forward: both products, within a layer.
-        norms: of each stack, within a layer, in the order of the sublayers.
-        last_norm: after a pre-norm stack, with a place for the stack's name.
+        layers: Of each stack, with a place for the layer's number.
+        attentions: Of each stack, within a layer.
+        projections: Query, key, value and output, within an attention.
+        feed_forward: Both products, within a layer.
+        norms: Of each stack, within a layer, in the order of the sublayers.
+        last_norm: After a pre-norm stack, with a place for the stack's name.
     """
 
     layers: dict[str, str]

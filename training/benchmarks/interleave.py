@@ -34,7 +34,7 @@ def processes(
     """Start each contender in a process that lives as long as the block, and yield them by name.
 
     Args:
-        builders: by name, a module's function and its arguments; what the function returns is
+        builders: By name, a module's function and its arguments; what the function returns is
             called with the task of each turn. All must pickle.
     """
     context = multiprocessing.get_context("spawn")  # a fork would share torch's state

@@ -89,7 +89,7 @@ class Experiment(ABC):
         """Measure the missing rows and write the three files.
 
         Raises:
-            SystemExit: the results were measured with other settings or files, --rows has an
+            SystemExit: The results were measured with other settings or files, --rows has an
                 unknown row, or a row cannot be measured with these options.
         """
         logging.basicConfig(

@@ -288,7 +288,7 @@ def measures(weights: np.ndarray, special: np.ndarray) -> np.ndarray:
     """Return the sums of `MEASURES` over the queries of one sentence: (N, h, Q, K) -> (N, h, 6).
 
     Args:
-        weights: rows that sum to one.
+        weights: Rows that sum to one.
         special: (K,), whether a key is the start or the end symbol.
     """
     queries, keys = (np.arange(size) for size in weights.shape[2:])

@@ -10,9 +10,9 @@ def markdown_table(
     """Return the lines of a table; large whole numbers get commas.
 
     Args:
-        columns: headings.
-        rows: cells of each row.
-        right: whether to right-align columns of numbers.
+        columns: Headings.
+        rows: Cells of each row.
+        right: Whether to right-align columns of numbers.
     """
     rows = [*rows]
 

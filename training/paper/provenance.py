@@ -13,7 +13,7 @@ def provenance(*apart_from: str) -> dict[str, Any]:
     """Return the provenance of a result: date, commit, hardware and versions.
 
     Args:
-        *apart_from: paths relative to the clone that may differ from the commit.
+        *apart_from: Paths relative to the clone that may differ from the commit.
     """
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

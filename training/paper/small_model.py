@@ -36,10 +36,10 @@ class Translation:
     """Pairs, tokenizer and training of one experiment.
 
     Args:
-        name: name of the experiment, and of its folder among the runs.
-        recipe: name of the recipe that defines the pairs and the training.
-        values: values that replace the recipe's.
-        options: options of the command line, as `TranslationExperiment` defines them.
+        name: Name of the experiment, and of its folder among the runs.
+        recipe: Name of the recipe that defines the pairs and the training.
+        values: Values that replace the recipe's.
+        options: Options of the command line, as `TranslationExperiment` defines them.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class Translation:
         """Train one row to the end and evaluate it as Table 3 does: by beam search, no averaging.
 
         Args:
-            row: name of the row, and of its folder during training.
-            config: config values that differ from the paper's base model.
-            change: function applied to the new model before its first update.
-            seed: seed of the weights, the order of the batches and dropout.
+            row: Name of the row, and of its folder during training.
+            config: Config values that differ from the paper's base model.
+            change: Function applied to the new model before its first update.
+            seed: Seed of the weights, the order of the batches and dropout.
 
         Returns:
             Parameters, precision, updates, perplexity and BLEU on the validation pairs; or, in

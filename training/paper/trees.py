@@ -59,11 +59,11 @@ def read_trees(path: Path) -> list[Tree]:
     """Read the trees of a file, compressed (.gz) or not.
 
     Args:
-        path: a `.jsonl` file has one object per line, with the tree as text under "tree"; any other
+        path: A `.jsonl` file has one object per line, with the tree as text under "tree"; any other
             file is text with trees in the bracket notation of treebanks, on any number of lines.
 
     Raises:
-        ValueError: a bracket is missing.
+        ValueError: A bracket is missing.
     """
     content = path.read_bytes()
     text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
@@ -91,7 +91,7 @@ def parse(text: str) -> Iterator[Tree]:
     """Yield the trees of a text, one after another.
 
     Raises:
-        ValueError: a bracket is missing, or a word has no bracket of its own.
+        ValueError: A bracket is missing, or a word has no bracket of its own.
     """
     stack = [Tree("")]
     for label, word, close in re.findall(r"\(\s*([^\s()]*)|([^\s()]+)|(\))", text):
@@ -202,8 +202,8 @@ def brackets(tree: Tree, ignored: Sequence[bool]) -> Counter[tuple[str, int, int
     """Count the brackets of a tree as (label, first word, word after the last).
 
     Args:
-        tree: tree of a sentence.
-        ignored: for each word, whether it is skipped when words are numbered.
+        tree: Tree of a sentence.
+        ignored: For each word, whether it is skipped when words are numbered.
     """
     found: Counter[tuple[str, int, int]] = Counter()
     words = iter(ignored)

@@ -136,9 +136,9 @@ def _pairs_or_none(
     """Yield the pairs of a reader, and None in the place of each invalid one.
 
     Args:
-        reader: the reader, which skips malformed rows.
-        check: gets the number and the texts of a pair; raises ValueError if it is invalid.
-        invalid: list that gets what is wrong with each invalid pair.
+        reader: The reader, which skips malformed rows.
+        check: Gets the number and the texts of a pair; raises ValueError if it is invalid.
+        invalid: List that gets what is wrong with each invalid pair.
     """
 
     def note(place: str, error: Exception) -> None:

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: words of the command line; None takes those of this process.
+        arguments: Words of the command line; None takes those of this process.
 
     Returns:
         The exit code: 0, 2 for a mistake in the request, 128 + n after signal n.

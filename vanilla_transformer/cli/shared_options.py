@@ -56,10 +56,10 @@ def add_overwrite(
     """Add `--overwrite` to a command, and say which of its options are paths.
 
     Args:
-        command: parser of the command.
-        reads: options with paths that the command reads.
-        files: options with files that it writes.
-        folders: options with folders that it writes.
+        command: Parser of the command.
+        reads: Options with paths that the command reads.
+        files: Options with files that it writes.
+        folders: Options with folders that it writes.
     """
     text = "replace an output file that exists, or all of a folder that a command wrote"
     command.add_argument("--overwrite", action="store_true", help=text)

@@ -195,12 +195,12 @@ def _translated(
     """Return the translations of each text, by the search that the options describe.
 
     Args:
-        options: of the command line.
-        model: the model, or an exported one.
-        tokenizer: its tokenizer.
-        sources: the texts.
-        waits: whether the writer of the texts may wait for answers.
-        progress: whether to show a bar.
+        options: Of the command line.
+        model: The model, or an exported one.
+        tokenizer: Its tokenizer.
+        sources: The texts.
+        waits: Whether the writer of the texts may wait for answers.
+        progress: Whether to show a bar.
     """
     from ..batch_translation import generation_option
     from ..translation.many_texts import translate_nbest, translate_windows
@@ -312,9 +312,9 @@ def _rows(
 
     Args:
         stream: UTF-8 text.
-        name: its name in errors.
-        table: which table it is; None translates whole lines.
-        languages: of source and target, to split texts into sentences. None does not split.
+        name: Its name in errors.
+        table: Which table it is; None translates whole lines.
+        languages: Of source and target, to split texts into sentences. None does not split.
     """
     if table is None:
         for line in _lines(stream, name):
@@ -405,10 +405,10 @@ class _Warnings:
     """Warnings, once each, of what may be a mistake: tabs in a line, and a very long text.
 
     Attributes:
-        name: the name of the input.
-        tokenizer: the model's.
-        longest: tokens of the longest source in training; None once a longer text was found.
-        tabs: whether to warn of tabs.
+        name: The name of the input.
+        tokenizer: The model's.
+        longest: Tokens of the longest source in training; None once a longer text was found.
+        tabs: Whether to warn of tabs.
     """
 
     name: str

@@ -39,13 +39,13 @@ def load_engine(name: str, directory: str | Path) -> "CTranslate2Engine | OnnxEn
     `generate` of a model has transformers' instead, 1 and 1.0.
 
     Args:
-        name: one of `ENGINES`.
-        directory: a directory that `export` wrote.
+        name: One of `ENGINES`.
+        directory: A directory that `export` wrote.
 
     Raises:
-        KeyError: there is no such engine.
-        ValueError: the directory lacks a file of its export.
-        ImportError: the engine's own package is not installed.
+        KeyError: There is no such engine.
+        ValueError: The directory lacks a file of its export.
+        ImportError: The engine's own package is not installed.
     """
     directory = Path(directory)
     for file in (ENGINES[name], *((ENCODER,) if name == "onnx" else ()), CONFIG, GENERATION_CONFIG):
@@ -72,9 +72,9 @@ class CTranslate2Engine(torch.nn.Module):
         """Load the export.
 
         Args:
-            directory: a directory that `export ctranslate2` wrote.
+            directory: A directory that `export ctranslate2` wrote.
             device: "cpu", "cuda" or "auto".
-            compute_type: one of CTranslate2's; "default" computes in the stored weights' type.
+            compute_type: One of CTranslate2's; "default" computes in the stored weights' type.
         """
         import ctranslate2
 
@@ -124,7 +124,7 @@ class CTranslate2Engine(torch.nn.Module):
             input_ids: Source ids, (B, S).
             attention_mask: 1 at tokens and 0 at padding, (B, S).
             num_beams: Beam size. None means the generation config's.
-            length_penalty: alpha in the score log P / L^alpha. None means the generation config's.
+            length_penalty: Alpha in the score log P / L^alpha. None means the generation config's.
             early_stopping: None or True. CTranslate2 always searches as with True, its only rule.
             num_return_sequences: n. None means 1.
             max_new_tokens: Maximum number of tokens in a translation, including the end symbol.
@@ -260,7 +260,7 @@ def tensor_names(num_layers: int, prefix: str) -> list[str]:
     """Name the tensors with each layer's keys and values in the ONNX decoder, four a layer.
 
     Args:
-        num_layers: layers of the decoder.
+        num_layers: Layers of the decoder.
         prefix: "past_key_values" for inputs, "present" for outputs.
     """
     return [

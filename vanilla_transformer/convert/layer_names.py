@@ -18,12 +18,12 @@ class LayerNames:
     """A system's names of its stacks' modules.
 
     Attributes:
-        layers: what the number of a layer follows, of each stack.
-        attentions: of each stack, within a layer: over itself, and over the source.
-        norms: of each stack, within a layer, in the order of the sub-layers.
-        projections: query, key, value and output, within an attention.
-        feed_forward: both linear maps, within a layer.
-        last_norm: the norm after a stack, with a place for the stack's name.
+        layers: What the number of a layer follows, of each stack.
+        attentions: Of each stack, within a layer: over itself, and over the source.
+        norms: Of each stack, within a layer, in the order of the sub-layers.
+        projections: Query, key, value and output, within an attention.
+        feed_forward: Both linear maps, within a layer.
+        last_norm: The norm after a stack, with a place for the stack's name.
     """
 
     layers: Mapping[str, str]

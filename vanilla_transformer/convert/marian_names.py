@@ -69,7 +69,7 @@ def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
     """Map every tensor of the model to its place in Marian; what Marian ties, once.
 
     Args:
-        config: the configuration of a model that Marian can represent.
+        config: The configuration of a model that Marian can represent.
 
     Returns:
         For each key of our state dict, the key and axis in `MarianMTModel`'s.

@@ -64,7 +64,7 @@ def check_equal(
     """Return the largest or mean difference from the model, or raise if it exceeds the tolerance.
 
     Raises:
-        ValueError: it does, or is NaN.
+        ValueError: It does, or is NaN.
     """
     differences = differences.abs()
     difference = (differences.mean() if on_average else differences.max()).item()
@@ -84,9 +84,9 @@ def lost_by_choices(
     """Return by how much each token of a greedy translation is less probable than the model's.
 
     Args:
-        model: the model.
-        probe: sentences that were translated.
-        ids: the translations with the start symbol, (B, T).
+        model: The model.
+        probe: Sentences that were translated.
+        ids: The translations with the start symbol, (B, T).
 
     Returns:
         Differences of log-probabilities, 0 after the end of a translation, (B, T - 1).
@@ -107,13 +107,13 @@ def check_exportable(
     """Refuse a model that a format cannot represent, and list every reason.
 
     Args:
-        model: the model.
-        name: the name of the format in errors.
-        obstacles: what the format lacks. Tensors that the architecture lacks, as an adapter's, are
+        model: The model.
+        name: The name of the format in errors.
+        obstacles: What the format lacks. Tensors that the architecture lacks, as an adapter's, are
             one for every format.
 
     Raises:
-        ValueError: there are obstacles.
+        ValueError: There are obstacles.
     """
     reasons = list(obstacles)
     with torch.device("meta"):

@@ -57,21 +57,21 @@ def card_facts(
     """Collect what a card says about a model; an error names what is missing.
 
     Args:
-        directory: directory with metrics.json, as a run or `evaluate --output` writes it.
-        run: run directory with recipe, samples and curves, if `directory` is not one.
-        repo_id: name on the Hub.
-        place: directory that the card loads the model from, if it is not pushed.
+        directory: Directory with metrics.json, as a run or `evaluate --output` writes it.
+        run: Run directory with recipe, samples and curves, if `directory` is not one.
+        repo_id: Name on the Hub.
+        place: Directory that the card loads the model from, if it is not pushed.
         form: `NATIVE`, `WITH_CODE` or `STOCK`.
-        license: licence of the model.
-        data_license: licence of the training pairs. None takes the recipe's.
-        data_source: origin of the training pairs. None takes the recipe's.
+        license: Licence of the model.
+        data_license: Licence of the training pairs. None takes the recipe's.
+        data_source: Origin of the training pairs. None takes the recipe's.
 
     Returns:
         The content of metrics.json without paths of this machine, and under `published` what
         publishing adds.
 
     Raises:
-        ValueError: there are no metrics, or no licence.
+        ValueError: There are no metrics, or no licence.
     """
     metrics, scores_of_run = trained_metrics(directory, run)
     recipe = metrics["recipe"]
@@ -213,8 +213,8 @@ def paper_differences(
     """Return the settings that are not the paper's: name, value here, the paper's, meaning.
 
     Args:
-        recipe: recipe of the training.
-        model: configuration fields that no recipe has and that are not the paper's.
+        recipe: Recipe of the training.
+        model: Configuration fields that no recipe has and that are not the paper's.
     """
     preset = _preset(recipe)
     options = {field.name: field for field in dataclasses.fields(Recipe)}
@@ -246,7 +246,7 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[Metrics, bool]:
     """Return a run's metrics with this model's scores, and whether those are the run's scores too.
 
     Raises:
-        ValueError: there is no run, its metrics are damaged, or this model was never scored.
+        ValueError: There is no run, its metrics are damaged, or this model was never scored.
     """
     own = _read(directory / METRICS)
     whole = own if run is None else _read(run / METRICS)

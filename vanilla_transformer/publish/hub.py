@@ -47,21 +47,21 @@ def push_folder(
     anything fails, none of them.
 
     Args:
-        folder: folder with the files to push.
+        folder: Folder with the files to push.
         repo_id: `user/name`.
-        message: commit message.
+        message: Commit message.
         space_sdk: SDK of a Space, such as `gradio`. None pushes a model.
-        private: make the repository private if it is created.
-        revision: branch. None takes `main`.
-        token: see `publish`.
-        replaces: patterns of file names. Files that match are deleted from the repository if the
+        private: Make the repository private if it is created.
+        revision: Branch. None takes `main`.
+        token: See `publish`.
+        replaces: Patterns of file names. Files that match are deleted from the repository if the
             folder does not have them.
 
     Returns:
         The new commit.
 
     Raises:
-        ValueError: the Hub refuses or cannot be reached, or `private` is set and the repository
+        ValueError: The Hub refuses or cannot be reached, or `private` is set and the repository
             exists and is public.
     """
     api, files = hub_api(token), plan_files(folder)
@@ -105,7 +105,7 @@ def hub_api(token: str | None) -> HfApi:
     """Return the Hub's client for a token. None takes the token of the user who is logged in.
 
     Raises:
-        ValueError: no header can carry the token. The library's own error would show it.
+        ValueError: No header can carry the token. The library's own error would show it.
     """
     token = get_token() if token is None else token
     token = token.strip() if token else None  # read from a file, it has a line end

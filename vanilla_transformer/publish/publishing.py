@@ -91,27 +91,27 @@ def publish(
     """Check a model, render its card, and push both in one commit, or write them into a folder.
 
     Args:
-        directory: run directory, averaged model or Marian export, with its tokenizer.
+        directory: Run directory, averaged model or Marian export, with its tokenizer.
         repo_id: `user/name` on the Hub.
-        license: licence of the model, as the Hub names it, such as `cc-by-4.0`.
-        data_license: licence of the training pairs, in words. None takes the recipe's.
-        data_source: origin of the training pairs, in words. None takes the recipe's.
-        run: run directory that the model comes from, if `directory` is not one itself.
-        with_code: whether to push the model's code too, for `trust_remote_code=True`.
-        push: whether to push. False does everything else.
-        private: make the repository private if it is created.
-        revision: branch, created if missing. None takes `main`.
-        token: access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
-        card_dir: new folder for a copy of the card with pictures and metrics. Without `push`, the
+        license: Licence of the model, as the Hub names it, such as `cc-by-4.0`.
+        data_license: Licence of the training pairs, in words. None takes the recipe's.
+        data_source: Origin of the training pairs, in words. None takes the recipe's.
+        run: Run directory that the model comes from, if `directory` is not one itself.
+        with_code: Whether to push the model's code too, for `trust_remote_code=True`.
+        push: Whether to push. False does everything else.
+        private: Make the repository private if it is created.
+        revision: Branch, created if missing. None takes `main`.
+        token: Access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
+        card_dir: New folder for a copy of the card with pictures and metrics. Without `push`, the
             card names the directory of the model, and nothing on the Hub.
-        output: new folder for all the files, to deploy the model without the Hub. Without `push`,
+        output: New folder for all the files, to deploy the model without the Hub. Without `push`,
             the card names this folder. Both may be what an earlier call wrote.
 
     Returns:
         Files, form and commit.
 
     Raises:
-        ValueError: the model cannot be published as it is, or the Hub refuses; the message says
+        ValueError: The model cannot be published as it is, or the Hub refuses; the message says
             what to do. No file on the Hub has changed then; a new repository or branch may have
             been created.
     """
@@ -259,16 +259,16 @@ def load_in_clean_process(
     Only a model in native form may import this package there.
 
     Args:
-        folder: folder with model and tokenizer.
-        texts: texts to translate. The logits are for the first.
+        folder: Folder with model and tokenizer.
+        texts: Texts to translate. The logits are for the first.
         form: `card.NATIVE`, `WITH_CODE` or `STOCK`.
-        name: name of the folder in errors.
+        name: Name of the folder in errors.
 
     Returns:
         A dict with the class of the `model` and the `translations`, and the logits (1, T, V).
 
     Raises:
-        ValueError: the folder does not load, with the reason in one line.
+        ValueError: The folder does not load, with the reason in one line.
     """
     with temporary_folder() as home:
         request = {
@@ -295,14 +295,14 @@ def run_apart(
     It has no token, no cache and no standard input, whatever the model's code looks for.
 
     Args:
-        command: program and arguments.
-        home: directory that is the process's home.
-        problem: what it means if the process fails, as the beginning of the error.
-        cwd: directory to run in. None takes `home`.
-        **variables: environment variables, added to those of this process that are not secret.
+        command: Program and arguments.
+        home: Directory that is the process's home.
+        problem: What it means if the process fails, as the beginning of the error.
+        cwd: Directory to run in. None takes `home`.
+        **variables: Environment variables, added to those of this process that are not secret.
 
     Raises:
-        ValueError: the process fails; the message ends with the last line that it wrote.
+        ValueError: The process fails; the message ends with the last line that it wrote.
     """
     environment = {
         name: value for name, value in os.environ.items() if not _SECRET.search(name.upper())

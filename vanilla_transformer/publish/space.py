@@ -40,17 +40,17 @@ def publish_space(
     """Make a demo Space of a published model, try it here, and push it in one commit.
 
     Args:
-        directory: run directory or Marian export that was published.
+        directory: Run directory or Marian export that was published.
         repo_id: `user/name` of both the model and the Space.
-        push: whether to push. False does everything else.
-        private: make the Space private if it is created.
-        token: access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
+        push: Whether to push. False does everything else.
+        private: Make the Space private if it is created.
+        token: Access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
 
     Returns:
         Files, form and commit.
 
     Raises:
-        ValueError: the Space does not work here, the model is not on the Hub, or the Hub refuses.
+        ValueError: The Space does not work here, the model is not on the Hub, or the Hub refuses.
     """
     check_repo_id(repo_id)
     with temporary_folder() as temporary:
@@ -82,8 +82,8 @@ def write_space(folder: str | os.PathLike[str], model_id: str) -> None:
     """Write the files of a Space into a new folder.
 
     Args:
-        folder: folder to create.
-        model_id: model of the Space, `user/name` on the Hub.
+        folder: Folder to create.
+        model_id: Model of the Space, `user/name` on the Hub.
     """
     package, folder = Path(__file__).resolve().parents[1], Path(folder)
     page = shipped_folder("_space", "model_cards/space")

@@ -62,11 +62,11 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> str:
     """Return the name of the shipped recipe whose model suits the number of training pairs.
 
     Args:
-        typed: values as on the command line.
-        run: the run directory.
+        typed: Values as on the command line.
+        run: The run directory.
 
     Raises:
-        ValueError: if no pairs are named.
+        ValueError: If no pairs are named.
     """
     if not typed.keys() & {"train_file", "dataset"}:
         raise RequestError(
@@ -84,7 +84,7 @@ def inherit(recipe: Recipe, run: Path) -> Recipe:
     A run that began keeps those that it began with, so that it resumes without that model.
 
     Raises:
-        ValueError: there is no such model.
+        ValueError: There is no such model.
     """
     missing = [name for name in (*LANGUAGES, "bpe_dropout") if getattr(recipe, name) is None]
     if recipe.init_from is None or not missing:
@@ -101,7 +101,7 @@ def training_pairs(recipe: Recipe) -> "Dataset":
     """Return the training pairs of a recipe, after `clean_pairs` if it says `clean`.
 
     Raises:
-        ValueError: if the recipe names no training pairs.
+        ValueError: If the recipe names no training pairs.
     """
     if recipe.train_file is None and recipe.generated is None and recipe.dataset is None:
         raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
@@ -137,11 +137,11 @@ def held_out(recipe: Recipe, pairs: "Dataset") -> tuple["Dataset", TextPairs, Te
     """Return training, validation and test pairs of a recipe that names only training pairs.
 
     Args:
-        recipe: recipe with the number `held_out_pairs`. If that is None, `hold_out` decides.
-        pairs: its pairs from `training_pairs`.
+        recipe: Recipe with the number `held_out_pairs`. If that is None, `hold_out` decides.
+        pairs: Its pairs from `training_pairs`.
 
     Raises:
-        ValueError: if that many pairs cannot be held out.
+        ValueError: If that many pairs cannot be held out.
     """
     from ..data.selection import hold_out
 
@@ -155,8 +155,8 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
     """Return what identifies a recipe's pairs: digests of files, and the revision on the Hub.
 
     Args:
-        recipe: recipe from `load_recipe`; missing files are left out.
-        revision: revision that an earlier start of the run loaded. None asks the Hub.
+        recipe: Recipe from `load_recipe`; missing files are left out.
+        revision: Revision that an earlier start of the run loaded. None asks the Hub.
 
     Returns:
         `files`, for each split, and for a `dataset` that is a folder, a list of `name` and
@@ -257,7 +257,7 @@ def named_files(names: object) -> list[Path]:
     `~/` is the home directory: of two files a shell replaces only the first one's.
 
     Args:
-        names: a name, or a list of them.
+        names: A name, or a list of them.
     """
     paths = []
     for name in listed(names):

@@ -35,16 +35,16 @@ def _option(
     """Return the dataclass field of one option; all else is derived from its metadata.
 
     Args:
-        default: value if the recipe has none.
-        help: one line for `train --help`, recipe.yaml and the model card.
-        allowed: range of a number, or the allowed texts; None allows any text.
-        common: whether `train --help` lists it at the top, among the options most users give.
-        config: fields of `VanillaTransformerConfig` that it sets, all to the same value. The
+        default: Value if the recipe has none.
+        help: One line for `train --help`, recipe.yaml and the model card.
+        allowed: Range of a number, or the allowed texts; None allows any text.
+        common: Whether `train --help` lists it at the top, among the options most users give.
+        config: Fields of `VanillaTransformerConfig` that it sets, all to the same value. The
             paper's value then comes from the preset.
-        argument: field of `VanillaTransformerTrainingArguments` that it sets; empty if the field
+        argument: Field of `VanillaTransformerTrainingArguments` that it sets; empty if the field
             has the option's name.
-        paper: the paper's value; None if the paper has no such setting.
-        big: the paper's value for the big model, if it differs.
+        paper: The paper's value; None if the paper has no such setting.
+        big: The paper's value for the big model, if it differs.
     """
     metadata = {
         "help": help,

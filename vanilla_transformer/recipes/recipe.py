@@ -69,7 +69,7 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
     The config checks the model's sizes, because it knows which fit together.
 
     Raises:
-        ValueError: if a value is not allowed; the message names the option.
+        ValueError: If a value is not allowed; the message names the option.
     """
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
         """Refuse a model that cannot be trained as this recipe says.
 
         Raises:
-            ValueError: if its learned positions are too few for the longest sentence allowed.
+            ValueError: If its learned positions are too few for the longest sentence allowed.
         """
         longest = max(self.max_source_length, self.max_target_length)
         if config.position_encoding == "learned" and longest > config.max_position_embeddings:
@@ -126,10 +126,10 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
         """Return the config of the model.
 
         Args:
-            **vocabulary: fields that the tokenizer decides.
+            **vocabulary: Fields that the tokenizer decides.
 
         Raises:
-            ValueError: if no model has these sizes.
+            ValueError: If no model has these sizes.
         """
         from huggingface_hub.errors import StrictDataclassError
 
@@ -178,7 +178,7 @@ def paper_values(preset: str) -> dict[str, object]:
     """Return the paper's value of each option for which it has one.
 
     Args:
-        preset: the paper's model, one of `PRESETS`.
+        preset: The paper's model, one of `PRESETS`.
     """
     from ..configuration_vanilla_transformer import VanillaTransformerConfig
 
@@ -199,8 +199,8 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
     """Read a recipe by path, or by the name of one that is shipped.
 
     Args:
-        name_or_path: name or path, such as `demo` or `my/recipe.yaml`.
-        typed: values that win over the file's, as on the command line. Training pairs replace all
+        name_or_path: Name or path, such as `demo` or `my/recipe.yaml`.
+        typed: Values that win over the file's, as on the command line. Training pairs replace all
             that the file says about its pairs, a preset its model, `init_from` its model,
             regularization, tokenizer and languages, and one way to set the learning rate the other.
 
@@ -208,7 +208,7 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
         The recipe, with every value checked.
 
     Raises:
-        ValueError: if there is no such recipe, or a key or value is not allowed.
+        ValueError: If there is no such recipe, or a key or value is not allowed.
     """
     path = find_recipe(name_or_path)
     try:
@@ -310,8 +310,8 @@ def train_command(values: Mapping[str, Any], output_dir: str) -> str:
     A shipped recipe of other languages is used only if this saves two options or more.
 
     Args:
-        values: the recipe's values, as in metrics.json; missing ones have the default.
-        output_dir: the run directory.
+        values: The recipe's values, as in metrics.json; missing ones have the default.
+        output_dir: The run directory.
     """
     wanted = {**vars(Recipe()), **values}
     commands = []
@@ -358,12 +358,12 @@ def languages_of_model(
     """Return source and target language of a model: those typed, or its recipe's.
 
     Args:
-        folder: folder of the model.
-        pair: what was typed, if anything.
-        unnamed: names of the sides for a recipe that has none. None: it must have.
+        folder: Folder of the model.
+        pair: What was typed, if anything.
+        unnamed: Names of the sides for a recipe that has none. None: it must have.
 
     Raises:
-        ValueError: if neither says them.
+        ValueError: If neither says them.
     """
     known = recipe_values(folder) if pair is None else _split_pair(pair)
     names = zip(LANGUAGES, unnamed if known else (None, None), strict=True)

@@ -35,14 +35,14 @@ def writing(path: Path, *, only_saves: bool = False, only_system: bool = False) 
     """Turn a failed write to the disk into a one-line error; other errors pass unchanged.
 
     Args:
-        path: file that the block writes, or folder if it writes several.
-        only_saves: whether the block does nothing else, so that a RuntimeError is a failed write of
+        path: File that the block writes, or folder if it writes several.
+        only_saves: Whether the block does nothing else, so that a RuntimeError is a failed write of
             torch, which does not say why.
-        only_system: whether to leave the errors of safetensors and tokenizers, which may have been
+        only_system: Whether to leave the errors of safetensors and tokenizers, which may have been
             reading.
 
     Raises:
-        ValueError: the disk is full, read-only or broken, or it limits the size of files.
+        ValueError: The disk is full, read-only or broken, or it limits the size of files.
     """
     if PARTIAL in str(path):  # whoever made the temporary folder names what it is for
         yield
@@ -106,7 +106,7 @@ def file_written_aside(path: Path) -> Iterator[Path]:
     the block then writes to it directly.
 
     Args:
-        path: file to replace, in an existing folder.
+        path: File to replace, in an existing folder.
     """
     if cannot_be_replaced(path):
         with writing(path):
@@ -157,11 +157,11 @@ def check_folder(output: Path, *, overwrite: bool = False) -> None:
     """Refuse an output folder that holds anything but what `folder_written_aside` wrote there.
 
     Args:
-        output: folder to write, which need not exist.
-        overwrite: whether all files of a folder that was written there count as its own.
+        output: Folder to write, which need not exist.
+        overwrite: Whether all files of a folder that was written there count as its own.
 
     Raises:
-        ValueError: it is no folder, or it holds other files or changed ones.
+        ValueError: It is no folder, or it holds other files or changed ones.
     """
     is_ours, foreign = (output / MARKER).is_file(), _foreign_files(output)
     if foreign and is_ours and overwrite:
@@ -210,7 +210,7 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
     replaced, the largest last: without its weights no half-moved model loads.
 
     Args:
-        output: folder that passes `check_folder`.
+        output: Folder that passes `check_folder`.
     """
     check_folder(output)
     output = output.resolve()
@@ -277,8 +277,8 @@ def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
     """Replace files of a folder with those that the block writes to the yielded folder.
 
     Args:
-        folder: existing folder. Its other files stay.
-        last: name of the file that is moved last: a process that waits for it finds the others.
+        folder: Existing folder. Its other files stay.
+        last: Name of the file that is moved last: a process that waits for it finds the others.
     """
     with temporary_folder(folder, name=folder / last) as aside:
         yield aside
@@ -301,8 +301,8 @@ def temporary_folder(parent: Path | None = None, *, name: Path | None = None) ->
     Folders that killed processes left there are removed first. A living process holds a lock.
 
     Args:
-        parent: existing folder. None is the system's folder for temporary files.
-        name: path that errors name in place of the temporary one.
+        parent: Existing folder. None is the system's folder for temporary files.
+        name: Path that errors name in place of the temporary one.
     """
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     _remove_leftovers(parent)

@@ -32,7 +32,7 @@ def usable_cores(root: Path = Path("/")) -> int:
     """Return the cores that this process may use: its affinity, or less by its cgroups' quotas.
 
     Args:
-        root: folder that holds `proc` and `sys`.
+        root: Folder that holds `proc` and `sys`.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, math.floor(min([cores or 1, *_quotas(root)])))
@@ -69,7 +69,7 @@ def use_threads(number: int) -> None:
     """Compute with this number of threads, whatever other programs do.
 
     Raises:
-        ValueError: there are not as many cores.
+        ValueError: There are not as many cores.
     """
     Range(1, usable_cores()).check(threads=number)
     os.environ[GIVEN[0]] = str(number)
@@ -80,7 +80,7 @@ class FreeThreads:
     """Number of torch's threads that follows the free cores.
 
     Attributes:
-        used: the numbers of threads so far, in ascending order. Products are rounded differently
+        used: The numbers of threads so far, in ascending order. Products are rounded differently
             with each.
     """
 
@@ -88,7 +88,7 @@ class FreeThreads:
         """Start with the number that the last one found, else all usable cores or the user's.
 
         Args:
-            busy: function that returns the seconds of CPU time of all processes on the usable
+            busy: Function that returns the seconds of CPU time of all processes on the usable
                 cores, and of this process. None asks the system.
         """
         self.cores = usable_cores()

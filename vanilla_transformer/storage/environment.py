@@ -84,7 +84,7 @@ def git_commit(*apart_from: str) -> str | None:
     """Return the commit of the clone that the package runs from, marked if files differ from it.
 
     Args:
-        *apart_from: paths relative to the clone that may differ, such as results.
+        *apart_from: Paths relative to the clone that may differ, such as results.
     """
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():

@@ -23,11 +23,11 @@ def require(task: str, *packages: str) -> None:
     """Check that optional packages are installed, without importing them.
 
     Args:
-        task: what needs them, as the beginning of a sentence.
-        packages: their names.
+        task: What needs them, as the beginning of a sentence.
+        packages: Their names.
 
     Raises:
-        ImportError: one is missing; the message says how to install it.
+        ImportError: One is missing; the message says how to install it.
     """
     for package in packages:
         if find_spec(package) is None:

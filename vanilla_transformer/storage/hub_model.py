@@ -25,11 +25,11 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     neither downloaded nor run.
 
     Args:
-        name: path of a folder, or name in the package or on the Hub.
-        revision: branch, tag or commit on the Hub. None takes the main branch.
+        name: Path of a folder, or name in the package or on the Hub.
+        revision: Branch, tag or commit on the Hub. None takes the main branch.
 
     Raises:
-        ValueError: there is no such model, or it cannot be downloaded.
+        ValueError: There is no such model, or it cannot be downloaded.
     """
     folder = Path(name)
     is_local = folder.exists() or (len(folder.parts) > 1 and Path(folder.parts[0]).is_dir())

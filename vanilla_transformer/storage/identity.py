@@ -91,8 +91,8 @@ def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
     """Return the files of a folder that are missing or no longer match their digests.
 
     Args:
-        folder: folder with the files; names that point outside it are refused.
-        recorded: the result of `digests`, read back from a file.
+        folder: Folder with the files; names that point outside it are refused.
+        recorded: The result of `digests`, read back from a file.
 
     Raises:
         ValueError: `recorded` names no file, or one elsewhere.

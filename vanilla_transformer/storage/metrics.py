@@ -41,7 +41,7 @@ def check_measures(names: Sequence[str]) -> None:
     """Refuse names that are not those of measures.
 
     Raises:
-        ValueError: there is no such measure.
+        ValueError: There is no such measure.
     """
     for name in names:
         if name not in MEASURES:
@@ -256,7 +256,7 @@ def check_metrics(metrics: object, path: Path) -> Metrics:
     """Return the content of a `metrics.json`; refuse what no run writes, and what no card can show.
 
     Raises:
-        ValueError: a value is missing, of another type, NaN, or half of a surrogate pair.
+        ValueError: A value is missing, of another type, NaN, or half of a surrogate pair.
     """
     known = checked(metrics, Metrics, path, remedy=_REMEDY)
     try:

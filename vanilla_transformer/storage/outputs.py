@@ -25,13 +25,13 @@ def check_outputs(
     """Refuse outputs that would replace what they may not, or that could not be written.
 
     Args:
-        files: files to write. A device or a pipe is never refused.
-        folders: folders to write with `folder_written_aside`.
-        inputs: files and folders that the command reads. One that is missing counts for nothing.
-        overwrite: whether to replace files that exist, and whole folders that commands wrote.
+        files: Files to write. A device or a pipe is never refused.
+        folders: Folders to write with `folder_written_aside`.
+        inputs: Files and folders that the command reads. One that is missing counts for nothing.
+        overwrite: Whether to replace files that exist, and whole folders that commands wrote.
 
     Raises:
-        ValueError: an output may not be written; the message says why.
+        ValueError: An output may not be written; the message says why.
     """
     read = [path.resolve() for path in inputs if path.exists()]
     written = [path.resolve() for path in (*files, *folders)]

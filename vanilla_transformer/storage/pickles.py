@@ -26,13 +26,13 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
     """Return the content of a `torch.save` file: tensors, plain values and allowed classes.
 
     Args:
-        path: file to read.
-        allowed: classes that the format needs, each with its full name in the file.
+        path: File to read.
+        allowed: Classes that the format needs, each with its full name in the file.
 
     Raises:
-        ValueError: the file names another class or function, it is damaged, or it would take more
+        ValueError: The file names another class or function, it is damaged, or it would take more
             memory than its size.
-        OSError: it cannot be opened; `filename` says which.
+        OSError: It cannot be opened; `filename` says which.
     """
     try:
         _check_stored(path)

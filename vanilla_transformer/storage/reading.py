@@ -84,13 +84,13 @@ def read_json(path: Path, schema: Any = dict[str, Any], *, remedy: str = _COPY) 
     """Read a JSON file of at most 32 MiB.
 
     Args:
-        path: existing file.
-        schema: type of the content: a `TypedDict`, or a list or dict of some type.
-        remedy: what the error tells the user to do.
+        path: Existing file.
+        schema: Type of the content: a `TypedDict`, or a list or dict of some type.
+        remedy: What the error tells the user to do.
 
     Raises:
-        ValueError: the file holds something else.
-        OSError: it cannot be read; `filename` says which.
+        ValueError: The file holds something else.
+        OSError: It cannot be read; `filename` says which.
     """
     text = read_text(path, "JSON", JSON_BYTES, remedy)
     try:
@@ -107,7 +107,7 @@ def checked(
     """Return the content of a file if it is of the type that its schema says.
 
     Raises:
-        ValueError: it is not; the message names the first places that differ.
+        ValueError: It is not; the message names the first places that differ.
     """
     places = [*islice(_mistakes(content, schema, ""), 3)]
     if places:
@@ -169,12 +169,12 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
     """Read the `key: value` lines of a YAML file; dates stay text.
 
     Args:
-        path: existing file of at most 1 MiB.
-        remedy: what the error tells the user to do.
+        path: Existing file of at most 1 MiB.
+        remedy: What the error tells the user to do.
 
     Raises:
-        ValueError: the file holds something else, or a key twice.
-        OSError: it cannot be read; `filename` says which.
+        ValueError: The file holds something else, or a key twice.
+        OSError: It cannot be read; `filename` says which.
     """
     import yaml
 
@@ -209,7 +209,7 @@ def read_lines(file: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[bytes
     it. The rest is never held in memory at once.
 
     Raises:
-        ValueError: after the only line, if it has the line ends of old Macs in it; the message
+        ValueError: After the only line, if it has the line ends of old Macs in it; the message
             begins with `name`.
     """
     mark = b"\xef\xbb\xbf"
@@ -231,7 +231,7 @@ def open_content(path: Path) -> BinaryIO:
     """Open a file to read what it holds, unpacked if it was packed by gzip, bzip2 or xz.
 
     Raises:
-        OSError: it cannot be opened; `filename` says which.
+        OSError: It cannot be opened; `filename` says which.
     """
     with errors_naming(path):
         file = path.open("rb")
@@ -275,7 +275,7 @@ def damage_naming(path: str | os.PathLike) -> Iterator[None]:
     """Name the file in the block whose packed content is damaged.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: It is damaged.
     """
     try:
         yield
@@ -303,7 +303,7 @@ def in_bounded_memory(batches: Iterator[_Content]) -> Iterator[_Content]:
     """Take each batch in at most 1 GB more memory than before; only Linux has such a limit.
 
     Raises:
-        MemoryError: a batch takes more. Files of other programs can say much in few bytes, in more
+        MemoryError: A batch takes more. Files of other programs can say much in few bytes, in more
             ways than checks could list.
     """
     while (batch := _next_in_bounded_memory(batches)) is not None:
@@ -331,7 +331,7 @@ def own_file(path: Path) -> Path:
     """Return the path of a file that may be copied elsewhere, such as to the Hub.
 
     Raises:
-        ValueError: it is a link to a file outside its directory.
+        ValueError: It is a link to a file outside its directory.
     """
     target, directory = path.resolve(), path.parent.resolve()
     if target.is_relative_to(directory):
@@ -370,14 +370,14 @@ def read_text(path: Path, language: str, most: int, remedy: str = _COPY) -> str:
     """Read a text in UTF-8.
 
     Args:
-        path: existing file.
-        language: what it must hold, for errors.
-        most: largest number of bytes.
-        remedy: what the error tells the user to do.
+        path: Existing file.
+        language: What it must hold, for errors.
+        most: Largest number of bytes.
+        remedy: What the error tells the user to do.
 
     Raises:
-        ValueError: the file is larger, or not UTF-8.
-        OSError: it cannot be read; `filename` says which.
+        ValueError: The file is larger, or not UTF-8.
+        OSError: It cannot be read; `filename` says which.
     """
     with errors_naming(path), path.open("rb") as file:
         content = file.read(most + 1)

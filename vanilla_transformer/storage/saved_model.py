@@ -96,12 +96,12 @@ def load_saved_model(
     """Load the sequence-to-sequence model of a directory, in evaluation mode.
 
     Args:
-        directory: run directory, or one that `save_pretrained` wrote.
-        dtype: data type of the weights. None keeps the saved one.
-        device: device of the model; `auto` takes the GPU if there is one.
+        directory: Run directory, or one that `save_pretrained` wrote.
+        dtype: Data type of the weights. None keeps the saved one.
+        device: Device of the model; `auto` takes the GPU if there is one.
 
     Raises:
-        ValueError: something is missing, damaged, not finite, of another kind, or would run code.
+        ValueError: Something is missing, damaged, not finite, of another kind, or would run code.
     """
     directory = Path(directory)
     config, generation = read_config(directory), read_generation_config(directory)
@@ -152,8 +152,8 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     """Load the tokenizer of a directory.
 
     Raises:
-        ValueError: there is none, a file of it is damaged, or it has more ids than the model.
-        ImportError: it needs a package that is not installed; `name` says which.
+        ValueError: There is none, a file of it is damaged, or it has more ids than the model.
+        ImportError: It needs a package that is not installed; `name` says which.
     """
     directory = Path(directory)
     settings = directory / TOKENIZER_SETTINGS
@@ -198,7 +198,7 @@ def copy_tokenizer(source: Path, target: Path) -> None:
     """Copy the files of a tokenizer to another directory.
 
     Raises:
-        ValueError: one of them is a link that leaves the directory.
+        ValueError: One of them is a link that leaves the directory.
     """
     for name in TOKENIZER_FILES:
         if (source / name).is_file():
@@ -209,7 +209,7 @@ def weight_files(directory: Path) -> list[Path]:
     """Return the safetensors files with the weights of a directory: one, or those of its index.
 
     Raises:
-        ValueError: there are none, or the index is damaged or names other files.
+        ValueError: There are none, or the index is damaged or names other files.
     """
     if (directory / WEIGHTS).is_file():
         return [directory / WEIGHTS]
@@ -243,10 +243,10 @@ def indexed_files(index: Path) -> list[Path]:
     """Return the files that an index of weights names, all in its own directory.
 
     Args:
-        index: file such as `model.safetensors.index.json`, whose files end in `.safetensors`.
+        index: File such as `model.safetensors.index.json`, whose files end in `.safetensors`.
 
     Raises:
-        ValueError: it is damaged, or names a file that is not there or lies elsewhere.
+        ValueError: It is damaged, or names a file that is not there or lies elsewhere.
     """
     ending = index.suffixes[-3]
     names = sorted({*read_json(index, _WeightsIndex)["weight_map"].values()})
@@ -278,7 +278,7 @@ def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
         Names and tensors, memory-mapped from the file.
 
     Raises:
-        ValueError: the file is damaged, or a tensor holds NaN or infinity.
+        ValueError: The file is damaged, or a tensor holds NaN or infinity.
     """
     try:
         with path.open("rb") as file:
@@ -300,10 +300,10 @@ def check_finite(
     """Raise a ValueError that names the tensor and its file if it holds NaN or infinity.
 
     Args:
-        name: name of the tensor.
-        tensor: weights; whole numbers are always finite.
-        path: file of the tensor.
-        remedy: what the error tells the user to do.
+        name: Name of the tensor.
+        tensor: Weights; whole numbers are always finite.
+        path: File of the tensor.
+        remedy: What the error tells the user to do.
     """
     # A sum takes one pass and no memory. It may overflow, so only then look at each number.
     if tensor.dtype in _FLOATS and not tensor.sum().isfinite() and not tensor.isfinite().all():
@@ -316,7 +316,7 @@ def read_generation_config(directory: Path) -> GenerationConfig:
     """Return the generation settings in generation_config.json, or else in config.json.
 
     Raises:
-        ValueError: the file is damaged. The search checks the values that it reads.
+        ValueError: The file is damaged. The search checks the values that it reads.
     """
     path = directory / GENERATION_CONFIG
     with named_errors(f"{path} does not say how to generate"):
@@ -329,7 +329,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
     """Return the configuration of a sequence-to-sequence model.
 
     Raises:
-        ValueError: there is none, it is damaged, or it is of another kind.
+        ValueError: There is none, it is damaged, or it is of another kind.
     """
     path = directory / CONFIG
     if not path.is_file():

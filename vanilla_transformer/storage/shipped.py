@@ -11,11 +11,11 @@ def shipped_folder(in_wheel: str, in_clone: str) -> Path:
     """Return a folder that a wheel has inside the package, and a clone beside it.
 
     Args:
-        in_wheel: its name inside the package, as `pyproject.toml` sets it.
-        in_clone: its path in a clone of the repository.
+        in_wheel: Its name inside the package, as `pyproject.toml` sets it.
+        in_clone: Its path in a clone of the repository.
 
     Raises:
-        ValueError: there is neither.
+        ValueError: There is neither.
     """
     for folder in (_PACKAGE / in_wheel, _PACKAGE.parent / in_clone):
         if folder.is_dir():
@@ -35,7 +35,7 @@ def pretrained(name: str) -> str:
         name: `everyday-en-de` or `everyday-en-zh`.
 
     Raises:
-        ValueError: there is no such model.
+        ValueError: There is no such model.
     """
     models = pretrained_models()
     if name not in models:

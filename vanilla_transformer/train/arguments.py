@@ -107,7 +107,7 @@ def share_of_update(batches: int, processes: int) -> int:
     """Divide the batches of an update among the processes.
 
     Raises:
-        ValueError: they do not divide evenly.
+        ValueError: They do not divide evenly.
     """
     if batches % processes == 0:
         return batches // processes
@@ -128,14 +128,14 @@ def check_arguments(
     """Refuse arguments that would be ignored in silence.
 
     Args:
-        args: the training arguments.
-        optimizer: the optimizer passed to the trainer, if any.
-        schedule: the learning rate schedule passed to the trainer, if any.
-        several_sets: whether there are several evaluation sets, and so no single `eval_loss`.
-        measures: what evaluations find beside it.
+        args: The training arguments.
+        optimizer: The optimizer passed to the trainer, if any.
+        schedule: The learning rate schedule passed to the trainer, if any.
+        several_sets: Whether there are several evaluation sets, and so no single `eval_loss`.
+        measures: What evaluations find beside it.
 
     Raises:
-        ValueError: names the first such argument.
+        ValueError: Names the first such argument.
     """
     if args.batch_tokens is not None:
         _refuse(args, _BATCHES, "batches are filled up to batch_tokens; set that to None, or leave")

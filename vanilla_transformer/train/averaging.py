@@ -57,15 +57,15 @@ def average_checkpoints(
     complete, so that a crash leaves the old model unchanged.
 
     Args:
-        checkpoint_dirs: directories with config.json and safetensors (one file, or several with an
+        checkpoint_dirs: Directories with config.json and safetensors (one file, or several with an
             index), oldest first.
-        output_dir: directory for the mean; created if missing. It may be one of the checkpoints.
+        output_dir: Directory for the mean; created if missing. It may be one of the checkpoints.
 
     Returns:
         `output_dir` as a path.
 
     Raises:
-        ValueError: if there is no checkpoint, or one is incomplete, damaged, not finite, or of
+        ValueError: If there is no checkpoint, or one is incomplete, damaged, not finite, or of
             another model than the rest; the message names it.
     """
     checkpoints = [Path(directory) for directory in checkpoint_dirs]
@@ -98,7 +98,7 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
     """Return the arithmetic mean of the weights of some checkpoints.
 
     Raises:
-        ValueError: as for `average_checkpoints`.
+        ValueError: As for `average_checkpoints`.
     """
     sums: dict[str, torch.Tensor] = {}
     squares = squares_of_mean = 0.0  # of matrices; vectors may begin alike

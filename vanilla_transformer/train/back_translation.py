@@ -61,15 +61,15 @@ def back_translated(
     """Return the file of pairs made of a recipe's `monolingual_target`; make what is not there.
 
     Args:
-        recipe: the recipe of the run.
-        run: its directory.
-        train: its training pairs.
-        validation: its validation pairs.
-        args: its arguments, which know the other processes.
+        recipe: The recipe of the run.
+        run: Its directory.
+        train: Its training pairs.
+        validation: Its validation pairs.
+        args: Its arguments, which know the other processes.
         train_run: `run_recipe`, which every process calls.
 
     Raises:
-        ValueError: there are too few pairs, the text is in the source language or largely damaged,
+        ValueError: There are too few pairs, the text is in the source language or largely damaged,
             or RUN-back was made of other pairs or another text.
     """
     run = run.absolute()

@@ -63,7 +63,7 @@ class Progress:
         """Refuse to resume with what decides the updates other than at the start of the run.
 
         Raises:
-            ValueError: something differs; the message says what.
+            ValueError: Something differs; the message says what.
         """
         if changed := differences(self.identity, identity):
             raise RequestError(
@@ -126,7 +126,7 @@ def is_whole(checkpoint: Path) -> bool:
     """Return whether all files of a checkpoint match its manifest.
 
     Raises:
-        OSError: a file is there but cannot be read, which says nothing about its content.
+        OSError: A file is there but cannot be read, which says nothing about its content.
     """
     try:
         return not changed_files(checkpoint, read_json(checkpoint / MANIFEST, _Manifest)["files"])
@@ -181,11 +181,11 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     """Return the last checkpoints of a run directory, or of a stock Trainer's output directory.
 
     Args:
-        directory: directory with the checkpoints, or with `checkpoints/`.
-        count: number of checkpoints.
+        directory: Directory with the checkpoints, or with `checkpoints/`.
+        count: Number of checkpoints.
 
     Raises:
-        ValueError: if there are too few, or one is not whole. A stock Trainer writes no manifest,
+        ValueError: If there are too few, or one is not whole. A stock Trainer writes no manifest,
             so its checkpoints are not checked.
     """
     folder = directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory

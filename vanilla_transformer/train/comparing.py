@@ -119,16 +119,16 @@ def compare_runs(
     load on the machine slows all of them equally.
 
     Args:
-        directories: two or more run directories, or names of models. One that is no run is
+        directories: Two or more run directories, or names of models. One that is no run is
             tested like the first run, whose recipe it takes; a model and a run that trained it
             further (`init_from`), on the test pairs of that run.
-        batch_tokens: tokens in a batch.
-        progress: whether to show progress bars.
+        batch_tokens: Tokens in a batch.
+        progress: Whether to show progress bars.
         **test_options: `TEST_OPTIONS`, which override the recipes. None: the recipe's value, and
             the beams that each model's generation config sets.
 
     Raises:
-        ValueError: if there are fewer than two runs, one holds no model, or their languages or
+        ValueError: If there are fewer than two runs, one holds no model, or their languages or
             test pairs differ.
     """
     if len(directories) < 2:
@@ -260,7 +260,7 @@ def run_notes(comparison: Comparison) -> list[str]:
     """Return sentences on how options and search of the runs differ from the first run's.
 
     Args:
-        comparison: result of `compare_runs`.
+        comparison: Result of `compare_runs`.
     """
     first, *others = comparison["runs"]
     notes = []
@@ -289,8 +289,8 @@ def comparison_page(comparison: Comparison, *, shown: int | None = None) -> str:
     """Render a comparison as Markdown that a terminal can show too: tables are aligned text.
 
     Args:
-        comparison: result of `compare_runs`.
-        shown: number of sentences that differ; None for all.
+        comparison: Result of `compare_runs`.
+        shown: Number of sentences that differ; None for all.
     """
     lines = ["# Comparison", "", *map(_item, run_notes(comparison)), ""]
     for name, test_set in comparison["test_sets"].items():

@@ -77,8 +77,8 @@ def cpu_training_settings(
     float32.
 
     Args:
-        model: the model to train. On another device nothing changes.
-        matmul_precision: as for `torch.set_float32_matmul_precision`. None: unchanged.
+        model: The model to train. On another device nothing changes.
+        matmul_precision: As for `torch.set_float32_matmul_precision`. None: unchanged.
     """
     if model.device.type != "cpu":
         yield

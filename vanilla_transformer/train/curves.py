@@ -43,7 +43,7 @@ def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
     There is no title: a run directory may have any name, and a card names its model itself.
 
     Args:
-        log_history: a Trainer's `state.log_history`. Without `eval_perplexity` the exponential of
+        log_history: A Trainer's `state.log_history`. Without `eval_perplexity` the exponential of
             `eval_loss` is drawn. `eval_training_loss` shares a panel with the validation loss: both
             are plain, cross-entropy without label smoothing and dropout.
     """

@@ -17,7 +17,7 @@ class Eta(TrainerCallback):
     """Log the size of a training; forecast its end, by updates or minutes, whichever come first.
 
     Args:
-        trainer: our trainer. Its clock must start before this callback is called.
+        trainer: Our trainer. Its clock must start before this callback is called.
     """
 
     def __init__(self, trainer: Any) -> None:

@@ -31,14 +31,14 @@ def identify_model(name: str) -> dict[str, Any]:
     """Return data that identifies a model exactly.
 
     Args:
-        name: a folder, or a name on the Hub.
+        name: A folder, or a name on the Hub.
 
     Returns:
         `revision`, the commit on the Hub or None, and `files`, the `name` and `sha256` of each file
         of weights or of the tokenizer.
 
     Raises:
-        ValueError: if there is no such model, or a recipe cannot train it.
+        ValueError: If there is no such model, or a recipe cannot train it.
     """
     folder = model_folder(name)
     config = read_json(folder / CONFIG, ModelConfig)
@@ -68,10 +68,10 @@ def initial_folder(name: str, identity: Mapping[str, Any] | None) -> Path:
 
     Args:
         name: `init_from` of the recipe.
-        identity: result of `identify_model` when the run began. None: it is lost, so do not check.
+        identity: Result of `identify_model` when the run began. None: it is lost, so do not check.
 
     Raises:
-        ValueError: if the model is gone or has changed.
+        ValueError: If the model is gone or has changed.
     """
     folder = model_folder(name, (identity or {}).get("revision"))
     if identity and (changed := differences(identity, {**identity, "files": _files(folder)})):
@@ -101,7 +101,7 @@ def load_initial_model(folder: Path, recipe: Recipe) -> VanillaTransformerForCon
     """Load a model in float32, with the recipe's rates of dropout and label smoothing.
 
     Raises:
-        ValueError: if it does not load, or cannot be trained with the recipe.
+        ValueError: If it does not load, or cannot be trained with the recipe.
     """
     saved = load_saved_model(folder, dtype=torch.float32)
     for name, value in recipe.model_overrides().items():

@@ -26,10 +26,10 @@ def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) 
     (6.988e-4 for the base model), then falls with the inverse square root of the step.
 
     Args:
-        step: number of the update, from 1.
-        d_model: width of the model.
-        warmup_steps: updates until the peak; 4000 in the paper.
-        factor: multiple of Eq. 3; 1.0 in the paper. Small models tolerate more.
+        step: Number of the update, from 1.
+        d_model: Width of the model.
+        warmup_steps: Updates until the peak; 4000 in the paper.
+        factor: Multiple of Eq. 3; 1.0 in the paper. Small models tolerate more.
     """
     warmup_steps = max(warmup_steps, 1)  # without any, the first update has the peak
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
@@ -44,14 +44,14 @@ def noam_schedule(
     holds only its counter; the constants come from this call, so they may change on resumption.
 
     Args:
-        optimizer: an optimizer with learning rate 1.0, which the schedule multiplies, such as one
+        optimizer: An optimizer with learning rate 1.0, which the schedule multiplies, such as one
             from `paper_adam`.
-        d_model: width of the model.
-        warmup_steps: updates until the peak; 4000 in the paper.
-        factor: multiple of Eq. 3; 1.0 in the paper.
+        d_model: Width of the model.
+        warmup_steps: Updates until the peak; 4000 in the paper.
+        factor: Multiple of Eq. 3; 1.0 in the paper.
 
     Raises:
-        ValueError: if the optimizer's learning rate is not 1.0.
+        ValueError: If the optimizer's learning rate is not 1.0.
     """
     for group in optimizer.param_groups:
         base = float(group.get("initial_lr", group["lr"]))
@@ -86,13 +86,13 @@ def paper_adam(
     """Return Adam with the paper's constants, fused if all parameters allow it.
 
     Args:
-        parameters: the model's parameters, or parameter groups.
-        lr: learning rate; 1.0 if `noam_schedule` sets the rate.
-        betas: decay rates of the two moments.
-        eps: constant added to the root of the second moment.
+        parameters: The model's parameters, or parameter groups.
+        lr: Learning rate; 1.0 if `noam_schedule` sets the rate.
+        betas: Decay rates of the two moments.
+        eps: Constant added to the root of the second moment.
 
     Raises:
-        ValueError: for float16 parameters, where eps underflows to zero and the update is 0 / 0.
+        ValueError: For float16 parameters, where eps underflows to zero and the update is 0 / 0.
     """
     groups: list[Any] = list(parameters)
     tensors = [

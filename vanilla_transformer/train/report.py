@@ -59,8 +59,8 @@ def config_beyond_recipe(config: PreTrainedConfig, recipe: Recipe) -> dict[str, 
     """Return the config's values that the recipe does not record and that are not the paper's.
 
     Args:
-        config: the model's config.
-        recipe: a recipe with `init_from`, which does not record the shape.
+        config: The model's config.
+        recipe: A recipe with `init_from`, which does not record the shape.
     """
     recorded = {
         name
@@ -111,7 +111,7 @@ def choose_samples(results: Mapping[str, TestTexts], count: int) -> dict[str, li
 
     Args:
         results: `sources`, `references` and `hypotheses` of each test set.
-        count: samples per test set; raised to those that a model card shows.
+        count: Samples per test set; raised to those that a model card shows.
 
     Returns:
         Samples of each test set: `source`, `reference` and `translation`, each on one line.

@@ -64,7 +64,7 @@ def training_lock(run: Path) -> Iterator[None]:
     at the end if nothing else was written into them.
 
     Raises:
-        ValueError: if another process trains there; the message says which.
+        ValueError: If another process trains there; the message says which.
     """
     path = run / LOCK
     created = [folder for folder in path.absolute().parents if not folder.exists()]
@@ -99,7 +99,7 @@ def check_shared(run: Path) -> None:
     """Refuse to join a training whose lock is not in the run directory that this machine sees.
 
     Raises:
-        ValueError: if the machines do not share the directory, or the first process has stopped.
+        ValueError: If the machines do not share the directory, or the first process has stopped.
     """
     if not (run / HOLDER).is_file():
         raise RequestError(
@@ -114,7 +114,7 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
     A run whose model files are missing counts as incomplete: its checkpoints can restore them.
 
     Raises:
-        ValueError: if a file has changed, or is missing and cannot be restored.
+        ValueError: If a file has changed, or is missing and cannot be restored.
     """
     metrics = read_metrics(run / METRICS)
     if metrics is None or make_recipe(metrics["recipe"]) != recipe:
@@ -153,7 +153,7 @@ def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
         recorded one, or None if that is lost.
 
     Raises:
-        ValueError: if a file changed since the run began, or the model of `init_from` is missing.
+        ValueError: If a file changed since the run began, or the model of `init_from` is missing.
     """
     trained = _trained(run)
     recorded = recorded_data(run) if trained else {}

@@ -49,10 +49,10 @@ def score_run(
     """Score the model of a run directory on its test pairs, or else on its validation pairs.
 
     Args:
-        directory: run directory, or any folder or name of a model if `pair` and `test_file` are
+        directory: Run directory, or any folder or name of a model if `pair` and `test_file` are
             given.
-        batch_tokens: tokens in a batch.
-        with_texts: whether to return the `sources`, `hypotheses` and `references` too.
+        batch_tokens: Tokens in a batch.
+        with_texts: Whether to return the `sources`, `hypotheses` and `references` too.
         **test_options: `TEST_OPTIONS`, which override the recipe. None: the recipe's value, and the
             beams that the model's generation config sets.
 
@@ -60,7 +60,7 @@ def score_run(
         The scores of each test set.
 
     Raises:
-        ValueError: if there is no model, no test or validation pairs, or an unknown option.
+        ValueError: If there is no model, no test or validation pairs, or an unknown option.
     """
     run = model_folder(str(directory))
     overrides = overridden(test_options)
@@ -85,11 +85,11 @@ def score_set(
     """Return the scores of a model on a set of pairs, by the measures of a recipe.
 
     Args:
-        model: the model.
-        tokenizer: its tokenizer.
-        recipe: its recipe.
-        pairs: the pairs.
-        **options: other arguments of `score_model`.
+        model: The model.
+        tokenizer: Its tokenizer.
+        recipe: Its recipe.
+        pairs: The pairs.
+        **options: Other arguments of `score_model`.
     """
     return score_model(
         model,
@@ -108,7 +108,7 @@ def overridden(test_options: Mapping[str, object]) -> dict[str, Any]:
     """Return the `TEST_OPTIONS` that are not None.
 
     Raises:
-        ValueError: if there is an unknown option.
+        ValueError: If there is an unknown option.
     """
     if foreign := sorted(test_options.keys() - {*TEST_OPTIONS}):
         raise RequestError(f"Got {foreign[0]}; a test has the options {', '.join(TEST_OPTIONS)}.")
@@ -121,15 +121,15 @@ def recipe_and_test_sets(
     """Return the recipe and the pairs for testing the model of a run directory.
 
     Args:
-        run: run directory, or any directory with model and tokenizer if `pair` and `test_file` are
+        run: Run directory, or any directory with model and tokenizer if `pair` and `test_file` are
             given.
-        overrides: recipe fields that override the run's own.
+        overrides: Recipe fields that override the run's own.
 
     Returns:
         The recipe, and its test sets by name, or its validation pairs if there are none.
 
     Raises:
-        ValueError: if there is no model, or no test or validation pairs.
+        ValueError: If there is no model, or no test or validation pairs.
     """
     weight_files(run)  # raises if there are none
     recorded, trained = recorded_data(run), None

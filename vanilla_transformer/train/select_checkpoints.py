@@ -47,10 +47,10 @@ def choose_on_validation_pairs(
     with the mean of so many chooses the penalty. Nothing is written.
 
     Args:
-        recipe: the run's recipe; its own values are tried too, and win a tie.
-        checkpoints: the checkpoints that may be averaged, oldest first.
-        tokenizer: the run's tokenizer.
-        pairs: the validation pairs; every n-th is used, 200 at most.
+        recipe: The run's recipe; its own values are tried too, and win a tie.
+        checkpoints: The checkpoints that may be averaged, oldest first.
+        tokenizer: The run's tokenizer.
+        pairs: The validation pairs; every n-th is used, 200 at most.
 
     Returns:
         `averaged`, the number of checkpoints, and `length_penalty` if there is more than one beam;

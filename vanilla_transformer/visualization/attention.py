@@ -61,8 +61,8 @@ class Attention:
         encoder: (N, h, S, S); the last axis, the words attended to, sums to one.
         decoder: (N, h, T', T').
         cross: (N, h, T, S).
-        source: the source sentence, for titles.
-        target: the target sentence, for titles.
+        source: The source sentence, for titles.
+        target: The target sentence, for titles.
     """
 
     source_words: list[str]
@@ -131,17 +131,17 @@ def attention_weights(
     `eager`, the same formula, replaces it during the call.
 
     Args:
-        model: an encoder-decoder model with a language modelling head.
-        tokenizer: its tokenizer.
-        source: the source sentence.
-        target: the target sentence; None translates the source first.
-        merge_words: whether to join the pieces of each of several words: average their rows and
+        model: An encoder-decoder model with a language modelling head.
+        tokenizer: Its tokenizer.
+        source: The source sentence.
+        target: The target sentence; None translates the source first.
+        merge_words: Whether to join the pieces of each of several words: average their rows and
             add their columns, so that rows still sum to one.
-        **generation_kwargs: options of `generate_ids`, whose translation by default is at most 50
+        **generation_kwargs: Options of `generate_ids`, whose translation by default is at most 50
             tokens longer than the source.
 
     Raises:
-        ValueError: the model's attention returns no weights, or a side has more than 512 tokens.
+        ValueError: The model's attention returns no weights, or a side has more than 512 tokens.
     """
     check_texts([source], None)
     if adds_prompt(model):
@@ -215,11 +215,11 @@ def plot_attention(
     For a long sentence, the cells are small and only some of the words are written next to them.
 
     Args:
-        attention: from `attention_weights`.
+        attention: From `attention_weights`.
         kind: "encoder", "decoder" or "cross"; in "cross" the source lies along the x axis.
-        layer: counted from 0, as in the state dict; -1 is the last. The picture counts from 1.
-        heads: one head, several, None for all, or "mean" for their mean; counted from 0 too.
-        title: title of the picture. None means the kind, the layer and the sentence.
+        layer: Counted from 0, as in the state dict; -1 is the last. The picture counts from 1.
+        heads: One head, several, None for all, or "mean" for their mean; counted from 0 too.
+        title: Title of the picture. None means the kind, the layer and the sentence.
     """
     weights, names = attention.select(kind, layer=layer, heads=heads)
     rows, columns = ([label(word) for word in words] for words in attention.words(kind))
@@ -364,10 +364,10 @@ def plot_positional_encoding(
     """Draw the sinusoids of Section 3.5: all of them as a heat map, a few as curves.
 
     Args:
-        d_model: width of the model.
-        length: number of positions.
+        d_model: Width of the model.
+        length: Number of positions.
         style: "sinusoidal", or "tensor2tensor" for the authors' code.
-        dimensions: dimensions to draw as curves. None means two sines that show about one and
+        dimensions: Dimensions to draw as curves. None means two sines that show about one and
             two waves, and their cosines.
     """
     if style not in (styles := [name for name in get_args(PositionEncoding) if name != "learned"]):

@@ -26,12 +26,12 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
     """Write a figure to a file, in the format of its ending; a crash leaves the old file intact.
 
     Args:
-        figure: what a `plot_` function returned.
-        path: the file.
-        dpi: pixels per inch; fewer if a side of the picture would have more than 4,000 pixels.
+        figure: What a `plot_` function returned.
+        path: The file.
+        dpi: Pixels per inch; fewer if a side of the picture would have more than 4,000 pixels.
 
     Raises:
-        ValueError: there is no picture format with that ending.
+        ValueError: There is no picture format with that ending.
     """
     path = Path(path)
     form = path.suffix.lstrip(".").lower() or "png"
@@ -65,7 +65,7 @@ def new_figure(
     """Make an empty figure of a size in inches.
 
     Raises:
-        ImportError: matplotlib is missing; the message says how to install it.
+        ImportError: Matplotlib is missing; the message says how to install it.
     """
     require("Drawing", "matplotlib")
     from matplotlib.figure import Figure

@@ -216,7 +216,7 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
     """Return the token of each id in order; ids that the tokenizer lacks get a made-up one.
 
     Raises:
-        ValueError: the tokenizer has ids that the model lacks.
+        ValueError: The tokenizer has ids that the model lacks.
     """
     tokens = [f"<unused {number}>" for number in range(size)]
     for token, number in tokenizer.get_vocab().items():
@@ -241,15 +241,15 @@ def export_ctranslate2(
     in the log-probability of each token, then as quantized, with a larger tolerance.
 
     Args:
-        model_dir: as for `write_export`.
-        output_dir: as for `write_export`.
-        quantization: type of the stored weights, one of `QUANTIZATIONS`.
+        model_dir: As for `write_export`.
+        output_dir: As for `write_export`.
+        quantization: Type of the stored weights, one of `QUANTIZATIONS`.
 
     Returns:
         `output_dir` as a path.
 
     Raises:
-        ValueError: a directory is unsuitable, CTranslate2 cannot represent the model, or the
+        ValueError: A directory is unsuitable, CTranslate2 cannot represent the model, or the
             export differs from it.
     """
 

@@ -76,7 +76,7 @@ def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTMode
     """Convert to a stock `MarianMTModel` with equal logits and equal translations.
 
     Args:
-        model: the model; it is not changed, and the result shares no memory with it.
+        model: The model; it is not changed, and the result shares no memory with it.
 
     Returns:
         A model in evaluation mode with the dtype, device, ties and generation settings of `model`.
@@ -102,7 +102,7 @@ def export_marian(model_dir: str | os.PathLike[str], output_dir: str | os.PathLi
     Arguments and result are as for `write_export`.
 
     Raises:
-        ValueError: a directory is unsuitable, Marian cannot represent the model, or the export
+        ValueError: A directory is unsuitable, Marian cannot represent the model, or the export
             differs from it.
     """
     return write_export(model_dir, output_dir, "a MarianMTModel", _write)

@@ -137,7 +137,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     Arguments and result are as for `write_export`.
 
     Raises:
-        ValueError: a directory is unsuitable, the model has tensors of other modules such as
+        ValueError: A directory is unsuitable, the model has tensors of other modules such as
             adapters, or the export differs from it.
     """
 
@@ -157,16 +157,16 @@ def write_onnx(
     """Write a model in float32 and its tokenizer, and compare what was written with the model.
 
     Args:
-        model: the model.
-        source: directory with its tokenizer.
-        folder: directory to create.
-        half: whether to store in float16 what is exact in it.
+        model: The model.
+        source: Directory with its tokenizer.
+        folder: Directory to create.
+        half: Whether to store in float16 what is exact in it.
 
     Returns:
         The largest difference of log-probabilities, for the log.
 
     Raises:
-        ValueError: the model has tensors of other modules, or the export differs from it.
+        ValueError: The model has tensors of other modules, or the export differs from it.
     """
     check_exportable(model, name="An ONNX graph")
     model.set_attn_implementation("eager")

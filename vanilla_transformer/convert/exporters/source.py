@@ -35,10 +35,10 @@ def write_export(
     """Write an export into a new folder, which appears once `write` has found it right.
 
     Args:
-        model_dir: a directory with model and tokenizer, from a training run or `save_pretrained`.
-        output_dir: a new or empty directory, or an earlier export. It is complete or not there.
-        kind: what is written, for the log.
-        write: gets `model_dir` and a folder to create; returns by how much the log-probabilities
+        model_dir: A directory with model and tokenizer, from a training run or `save_pretrained`.
+        output_dir: A new or empty directory, or an earlier export. It is complete or not there.
+        kind: What is written, for the log.
+        write: Gets `model_dir` and a folder to create; returns by how much the log-probabilities
             of what it wrote differ from the model's.
 
     Returns:
@@ -59,13 +59,13 @@ def load_source(
     """Load the model in a folder with `load_saved_model`, once its tokenizer is found whole.
 
     Args:
-        source: the `model_dir` of `write_export`.
-        dtype: data type of the weights. None keeps the saved one.
+        source: The `model_dir` of `write_export`.
+        dtype: Data type of the weights. None keeps the saved one.
 
     Raises:
-        ValueError: the folder holds another architecture, a damaged file, or a weight that is not
+        ValueError: The folder holds another architecture, a damaged file, or a weight that is not
             finite.
-        OSError: a file is missing.
+        OSError: A file is missing.
     """
     config = read_config(source)
     if config.model_type != "vanilla_transformer":
@@ -94,7 +94,7 @@ def export_tokenizer(source: Path, target: Path) -> None:
     """Copy the tokenizer, with settings that transformers 4 reads as transformers 5 does.
 
     Raises:
-        ValueError: a file of it is a link that leaves `source`.
+        ValueError: A file of it is a link that leaves `source`.
     """
     copy_tokenizer(source, target)
     path = target / TOKENIZER_SETTINGS

@@ -29,7 +29,7 @@ def export_web(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[
     Arguments and result are as for `write_export`.
 
     Raises:
-        ValueError: as for `export_onnx`, or the model has a tokenizer for each side; the export is
+        ValueError: As for `export_onnx`, or the model has a tokenizer for each side; the export is
             compared with the model whose weights are rounded to half precision.
     """
     return write_export(model_dir, output_dir, "a page", _write)

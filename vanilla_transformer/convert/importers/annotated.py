@@ -47,15 +47,15 @@ def import_annotated(
     """Import a model of The Annotated Transformer.
 
     Args:
-        path: as for `import_torch`.
-        output: a new or empty directory. None means nothing is written.
-        heads: h of `make_model`.
-        source_vocab: file with the source's tokens, one per line by id, for a word tokenizer.
+        path: As for `import_torch`.
+        output: A new or empty directory. None means nothing is written.
+        heads: H of `make_model`.
+        source_vocab: File with the source's tokens, one per line by id, for a word tokenizer.
             None means no tokenizer.
-        target_vocab: the same for the target. None means the source's.
+        target_vocab: The same for the target. None means the source's.
 
     Raises:
-        ValueError: the file is damaged or could run code, tensors are missing, surplus or wrongly
+        ValueError: The file is damaged or could run code, tensors are missing, surplus or wrongly
             shaped, or `output` is not empty.
     """
     file = Path(path)

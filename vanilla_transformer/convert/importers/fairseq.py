@@ -67,16 +67,16 @@ def import_fairseq(
     dictionaries, separated by spaces, and gives their ids; with BPE codes it takes any text.
 
     Args:
-        path: the .pt file.
-        output: a new or empty directory. None means nothing is written.
-        dictionaries: directory with dict.SOURCE.txt and dict.TARGET.txt. None means the
+        path: The .pt file.
+        output: A new or empty directory. None means nothing is written.
+        dictionaries: Directory with dict.SOURCE.txt and dict.TARGET.txt. None means the
             checkpoint's.
-        bpe_codes: file with codes of subword-nmt or fastBPE. transformers' FSMTTokenizer then
+        bpe_codes: File with codes of subword-nmt or fastBPE. transformers' FSMTTokenizer then
             applies Moses and BPE, as fairseq does with `--tokenizer moses --bpe fastbpe`.
             (`tokenizers` cannot: its merges need ids that the dictionary lacks.) None means no BPE.
 
     Raises:
-        ValueError: the file is damaged, could run code, holds another architecture or features
+        ValueError: The file is damaged, could run code, holds another architecture or features
             that this package does not support, or `output` is not empty.
     """
     file = Path(path)
@@ -211,7 +211,7 @@ def read_dictionary(path: Path) -> list[str]:
     text for unknown words: its id stays, and no text has it.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: The file is damaged.
     """
     numbers = {token: number for number, token in enumerate(SPECIAL_TOKENS)}
     tokens = list(SPECIAL_TOKENS)
@@ -254,7 +254,7 @@ def _merges(path: Path) -> list[str]:
     """Read the merges of subword-nmt or fastBPE in the order in which they were learned.
 
     Raises:
-        ValueError: the file has another format.
+        ValueError: The file has another format.
     """
     merges = []
     for number, line in enumerate(read_tokens(path), start=1):

@@ -26,7 +26,7 @@ def import_fsmt(
     Exact: logits differ by rounding alone. The arguments are as for `import_marian`.
 
     Raises:
-        ValueError: the directory is incomplete or not FSMT's, or `output` is not empty.
+        ValueError: The directory is incomplete or not FSMT's, or `output` is not empty.
     """
     source = Path(path)
     fsmt, settings = read_config(source, FSMTConfig)

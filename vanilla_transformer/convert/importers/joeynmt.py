@@ -75,12 +75,12 @@ def import_joeynmt(
     vocabularies, separated by spaces.
 
     Args:
-        path: directory with config.yaml, checkpoints, src_vocab.txt and trg_vocab.txt.
-        output: a new or empty directory. None means nothing is written.
-        checkpoint: name of the checkpoint in the directory. None means the best.
+        path: Directory with config.yaml, checkpoints, src_vocab.txt and trg_vocab.txt.
+        output: A new or empty directory. None means nothing is written.
+        checkpoint: Name of the checkpoint in the directory. None means the best.
 
     Raises:
-        ValueError: the directory is incomplete, its model is not a Transformer or has features
+        ValueError: The directory is incomplete, its model is not a Transformer or has features
             that this package does not support, or `output` is not empty.
         ImportError: PyYAML is not installed.
     """

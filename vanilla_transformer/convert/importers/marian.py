@@ -41,11 +41,11 @@ def import_marian(
     Exact: logits differ by rounding alone, and an export of our model comes back bit for bit.
 
     Args:
-        path: a transformers directory with config.json, the weights, and the tokenizer's files.
-        output: a new or empty directory. None means nothing is written.
+        path: A transformers directory with config.json, the weights, and the tokenizer's files.
+        output: A new or empty directory. None means nothing is written.
 
     Raises:
-        ValueError: the directory is incomplete or not Marian's, or `output` is not empty.
+        ValueError: The directory is incomplete or not Marian's, or `output` is not empty.
     """
     source = Path(path)
     marian, settings = read_config(source, MarianConfig)

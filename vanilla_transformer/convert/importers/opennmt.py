@@ -53,11 +53,11 @@ def import_opennmt(
     spaces, as OpenNMT-py does.
 
     Args:
-        path: the .pt file.
-        output: a new or empty directory. None means nothing is written.
+        path: The .pt file.
+        output: A new or empty directory. None means nothing is written.
 
     Raises:
-        ValueError: the file is damaged, could run code, holds another architecture or features
+        ValueError: The file is damaged, could run code, holds another architecture or features
             that this package does not support, or `output` is not empty.
     """
     file = Path(path)

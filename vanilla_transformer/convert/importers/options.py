@@ -31,16 +31,16 @@ def check_options(
     """Refuse options that change the computation in ways that this package does not support.
 
     Args:
-        settings: the source's options, as `options_in` takes them.
-        systems: tables of options.toml.
-        origin: the source's name in errors.
-        given: more options, with the only allowed value of each, which the caller gave.
+        settings: The source's options, as `options_in` takes them.
+        systems: Tables of options.toml.
+        origin: The source's name in errors.
+        given: More options, with the only allowed value of each, which the caller gave.
 
     Returns:
         A note that names the options that are set and in no table, if there are any.
 
     Raises:
-        ValueError: an option has another value than the allowed ones.
+        ValueError: An option has another value than the allowed ones.
     """
     tables = [_tables()[system] for system in systems]
     kinds = ("implemented", "without_effect")
@@ -72,7 +72,7 @@ def shared_option(name: str, values: Mapping[str, Any], *, origin: object) -> An
     """Return the value of an option that both stacks have.
 
     Raises:
-        ValueError: they have different values, but our configuration has one.
+        ValueError: They have different values, but our configuration has one.
     """
     first, *others = values.values()
     if others != [first] * len(others):

@@ -34,7 +34,7 @@ def state_dict(found: object, origin: object) -> dict[str, Tensor]:
     """Return the tensors by name, if that is what was found.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: It is something else.
     """
     if not isinstance(found, Mapping) or not found:
         got = f"a {type(found).__name__}" if found else "nothing"
@@ -55,7 +55,7 @@ def read_state_dict(path: Path) -> tuple[dict[str, Tensor], object]:
     of trainings do: `model_state_dict` in PyTorch's tutorials, `state_dict` of Lightning.
 
     Raises:
-        ValueError: the file is damaged, could run code, or does not hold one state dict.
+        ValueError: The file is damaged, could run code, or does not hold one state dict.
     """
     if path.suffix == ".safetensors":
         return state_dict(_read_part(path), path), None
@@ -86,13 +86,13 @@ def read_checkpoint(
     """Return the content of a system's checkpoint, by name.
 
     Args:
-        path: file to read.
-        system: its name in errors.
-        parts: names of what a checkpoint holds at least.
-        allowed: see `read_pickle`.
+        path: File to read.
+        system: Its name in errors.
+        parts: Names of what a checkpoint holds at least.
+        allowed: See `read_pickle`.
 
     Raises:
-        ValueError: the file is damaged, could run code, or is no checkpoint of the system.
+        ValueError: The file is damaged, could run code, or is no checkpoint of the system.
     """
     found = read_pickle(path, allowed)
     content = found if isinstance(found, Mapping) else {}
@@ -115,7 +115,7 @@ def read_directory(directory: Path) -> dict[str, Tensor]:
     """Return the tensors of a transformers directory, from one file or several.
 
     Raises:
-        ValueError: there is no file with tensors, or one is damaged.
+        ValueError: There is no file with tensors, or one is damaged.
     """
     for name in ("model.safetensors", "pytorch_model.bin"):
         index = directory / f"{name}.index.json"
@@ -135,8 +135,8 @@ def read_config(directory: Path, kind: type[_Config]) -> tuple[_Config, dict[str
     """Return the configuration of a transformers directory, and what its file says.
 
     Raises:
-        ValueError: it is of another architecture, or has values of wrong types.
-        OSError: there is none.
+        ValueError: It is of another architecture, or has values of wrong types.
+        OSError: There is none.
     """
     settings = read_json(directory / saved_model.CONFIG)
     config = saved_model.read_config(directory)
@@ -174,12 +174,12 @@ def tokenizer_files(
     """Return the source's tokenizer files, with the tokenizer class set; empty if none exist.
 
     Args:
-        source: a transformers directory.
-        needed: names of files that the tokenizer needs unless there is a tokenizer.json.
-        tokenizer_class: the class that opens the files.
+        source: A transformers directory.
+        needed: Names of files that the tokenizer needs unless there is a tokenizer.json.
+        tokenizer_class: The class that opens the files.
 
     Raises:
-        ValueError: some of the files are missing or damaged.
+        ValueError: Some of the files are missing or damaged.
     """
     there = [name for name in TOKENIZER_FILES if (source / name).is_file()]
     if not there:

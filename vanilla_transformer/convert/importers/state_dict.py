@@ -39,9 +39,9 @@ class Piece(NamedTuple):
     """The place of one of our tensors in the source.
 
     Attributes:
-        keys: names of the tensor in the source. If the source ties several, all that are present
+        keys: Names of the tensor in the source. If the source ties several, all that are present
             must be equal. No names means zeros, for a bias that the source lacks.
-        change: computes our tensor from the source's. None means they are the same.
+        change: Computes our tensor from the source's. None means they are the same.
     """
 
     keys: tuple[str, ...]
@@ -52,12 +52,12 @@ class Imported(NamedTuple):
     """The result of an import.
 
     Attributes:
-        model: the model in evaluation mode, in a dtype that holds all of its tensors exactly.
-        tokenizer: a tokenizer of the source, or of both languages. None means none was built.
-        target_tokenizer: the tokenizer of a separate target vocabulary. After `finish` the source's
+        model: The model in evaluation mode, in a dtype that holds all of its tensors exactly.
+        tokenizer: A tokenizer of the source, or of both languages. None means none was built.
+        target_tokenizer: The tokenizer of a separate target vocabulary. After `finish` the source's
             tokenizer holds it too.
-        files: tokenizer files to write as they are, by name.
-        notes: what a user should know, one sentence each.
+        files: Tokenizer files to write as they are, by name.
+        notes: What a user should know, one sentence each.
     """
 
     model: VanillaTransformerForConditionalGeneration
@@ -71,7 +71,7 @@ def make_config(origin: object, **fields: Any) -> VanillaTransformerConfig:
     """Return the configuration with these fields.
 
     Raises:
-        ValueError: the fields are not a valid configuration.
+        ValueError: The fields are not a valid configuration.
     """
     activation = str(fields.get("activation_function") or "relu")
     fields["activation_function"] = _ACTIVATIONS.get(activation, activation)
@@ -90,7 +90,7 @@ def number_setting(
     default is whole, 6.0 becomes 6.
 
     Raises:
-        ValueError: the setting is something else.
+        ValueError: The setting is something else.
     """
     value = settings.get(name)
     if isinstance(value, list) and value:
@@ -117,16 +117,16 @@ def build_model(
     """Build a model with all of its tensors from the source.
 
     Args:
-        config: the model's configuration.
-        pieces: the place in the source of each tensor of our state dict, tied tensors once.
-        tensors: the source's tensors by name.
-        origin: the source's name in errors.
-        positions: names of tables that must hold the sinusoids that the model computes.
-        columns: the order of these tables' columns, (d,). None means ours.
-        ignored: other names in the source that the model does not need.
+        config: The model's configuration.
+        pieces: The place in the source of each tensor of our state dict, tied tensors once.
+        tensors: The source's tensors by name.
+        origin: The source's name in errors.
+        positions: Names of tables that must hold the sinusoids that the model computes.
+        columns: The order of these tables' columns, (d,). None means ours.
+        ignored: Other names in the source that the model does not need.
 
     Raises:
-        ValueError: tensors are missing, surplus, wrongly shaped, hold NaN or infinity, are other
+        ValueError: Tensors are missing, surplus, wrongly shaped, hold NaN or infinity, are other
             positions, or differ although the source ties them; the message names them.
     """
     for name in positions:
@@ -203,19 +203,19 @@ def find_tables(
     """Infer vocabulary sizes and ties from embeddings and softmax: equal tables become one.
 
     Args:
-        tensors: the source's tensors by name.
-        source: name of the encoder's embedding, (V, d).
-        target: name of the decoder's embedding, (V, d).
-        softmax: name of the pre-softmax table, (V, d).
-        origin: the source's name in errors.
-        scaled: whether the source multiplies embeddings by sqrt(d_model). If not, they are divided
+        tensors: The source's tensors by name.
+        source: Name of the encoder's embedding, (V, d).
+        target: Name of the decoder's embedding, (V, d).
+        softmax: Name of the pre-softmax table, (V, d).
+        origin: The source's name in errors.
+        scaled: Whether the source multiplies embeddings by sqrt(d_model). If not, they are divided
             by it here, and then cannot be tied to the pre-softmax table.
 
     Returns:
         The fields of our configuration that the tables determine, and the tables' places.
 
     Raises:
-        ValueError: a table is missing.
+        ValueError: A table is missing.
     """
     require(tensors, (source, target, softmax), origin=origin)
     sizes = [tensors[name].size(0) for name in (source, target)]
@@ -243,7 +243,7 @@ def require(tensors: Mapping[str, Tensor], names: Iterable[str], *, origin: obje
     """Refuse a source that lacks tensors from which its sizes are read.
 
     Raises:
-        ValueError: some are missing, or are not matrices.
+        ValueError: Some are missing, or are not matrices.
     """
     missing = [name for name in names if name not in tensors or tensors[name].dim() != 2]
     if missing:
@@ -273,11 +273,11 @@ def _is_sinusoids(
     The tolerance admits tables computed in single precision, inexact at large positions.
 
     Args:
-        table: the source's table, (positions, width), possibly with further dimensions of size 1.
+        table: The source's table, (positions, width), possibly with further dimensions of size 1.
         width: d_model.
-        style: kind of sinusoids, as in `position_encoding`.
-        first: row of the first position.
-        columns: order of the source's columns, (d,). None means ours.
+        style: Kind of sinusoids, as in `position_encoding`.
+        first: Row of the first position.
+        columns: Order of the source's columns, (d,). None means ours.
     """
     table = table.squeeze()
     if table.dim() != 2 or table.size(1) != width or not table.is_floating_point():
@@ -297,7 +297,7 @@ def layer_sizes(
     """Return the fields of our configuration that the layers' tensors determine.
 
     Raises:
-        ValueError: the first layer of a stack is missing.
+        ValueError: The first layer of a stack is missing.
     """
     sizes = {}
     for stack, prefix in names.layers.items():
@@ -342,9 +342,9 @@ def learned_positions(
     """Return the fields, places and notes of learned position tables.
 
     Args:
-        tensors: the source's tensors by name.
-        names: the name of each stack's table, (positions, d), or with dimensions of size 1.
-        first: row of the first position.
+        tensors: The source's tensors by name.
+        names: The name of each stack's table, (positions, d), or with dimensions of size 1.
+        first: Row of the first position.
     """
     rows = {
         stack: tensors[name].squeeze().size(0) - first

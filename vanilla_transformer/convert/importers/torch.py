@@ -64,27 +64,27 @@ def import_torch(
     Exact: logits differ by rounding alone. The arguments give what a state dict does not contain.
 
     Args:
-        path: a file that `torch.save(model.state_dict(), ...)` wrote, a safetensors file, or a
+        path: A file that `torch.save(model.state_dict(), ...)` wrote, a safetensors file, or a
             training's checkpoint.
-        output: a new or empty directory. None means nothing is written.
-        heads: attention heads (`nhead`).
-        pad_token_id: id of padding.
-        bos_token_id: id from which the decoder starts.
-        eos_token_id: id that ends a target.
-        unk_token_id: id of unknown words, never produced. None means there is none.
-        source_embedding: name of the encoder's embedding, (V, d). None means find it.
-        target_embedding: name of the decoder's embedding, (V, d). None means find it.
-        generator: name of the pre-softmax table, (V, d). None means find it.
-        norm_first: the value given to `torch.nn.Transformer`.
+        output: A new or empty directory. None means nothing is written.
+        heads: Attention heads (`nhead`).
+        pad_token_id: Id of padding.
+        bos_token_id: Id from which the decoder starts.
+        eos_token_id: Id that ends a target.
+        unk_token_id: Id of unknown words, never produced. None means there is none.
+        source_embedding: Name of the encoder's embedding, (V, d). None means find it.
+        target_embedding: Name of the decoder's embedding, (V, d). None means find it.
+        generator: Name of the pre-softmax table, (V, d). None means find it.
+        norm_first: The value given to `torch.nn.Transformer`.
         activation: "relu" or "gelu", as given to `torch.nn.Transformer`.
-        layer_norm_eps: the value given to `torch.nn.Transformer`.
-        unscaled: whether embeddings were used without the factor sqrt(d_model).
-        source_vocab: file with the source's tokens, one per line, for a word tokenizer that puts
+        layer_norm_eps: The value given to `torch.nn.Transformer`.
+        unscaled: Whether embeddings were used without the factor sqrt(d_model).
+        source_vocab: File with the source's tokens, one per line, for a word tokenizer that puts
             `bos` and `eos` around a text, as in PyTorch's tutorial. None means no tokenizer.
-        target_vocab: the same for the target. None means the source's.
+        target_vocab: The same for the target. None means the source's.
 
     Raises:
-        ValueError: the file is damaged or could run code, a table was not found, tensors are
+        ValueError: The file is damaged or could run code, a table was not found, tensors are
             missing, surplus or wrongly shaped, or `output` is not empty.
     """
     file = Path(path)

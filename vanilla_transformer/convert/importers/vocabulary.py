@@ -24,13 +24,13 @@ def word_tokenizer(
     (SentencePiece).
 
     Args:
-        tokens: the vocabulary's tokens in order of id.
-        special: the tokens that are `pad`, `bos`, `eos` and `unk`.
-        template: the layout of an encoded text, such as "bos $A eos".
-        origin: the vocabulary's name in errors.
+        tokens: The vocabulary's tokens in order of id.
+        special: The tokens that are `pad`, `bos`, `eos` and `unk`.
+        template: The layout of an encoded text, such as "bos $A eos".
+        origin: The vocabulary's name in errors.
 
     Raises:
-        ValueError: a token occurs twice, or a special one is missing.
+        ValueError: A token occurs twice, or a special one is missing.
     """
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) < len(tokens):
@@ -84,7 +84,7 @@ def read_tokens(path: Path) -> list[str]:
     """Read a vocabulary with one token per line.
 
     Raises:
-        ValueError: the file is too large, or not UTF-8.
+        ValueError: The file is too large, or not UTF-8.
     """
     lines = read_text(path, "a vocabulary", JSON_BYTES).removesuffix("\n").split("\n")
     return [line.removesuffix("\r") for line in lines]
@@ -100,16 +100,16 @@ def word_tokenizers(
     """Build tokenizers of source and target.
 
     Args:
-        vocabularies: the tokens of source and target in order of id.
-        config: the model's configuration, which has the special ids.
-        templates: the layouts of an encoded source and target.
-        origins: the vocabularies' names in errors.
+        vocabularies: The tokens of source and target in order of id.
+        config: The model's configuration, which has the special ids.
+        templates: The layouts of an encoded source and target.
+        origins: The vocabularies' names in errors.
 
     Returns:
         The source's and the target's tokenizer; None for the target's if it is the same.
 
     Raises:
-        ValueError: a vocabulary does not fit the model.
+        ValueError: A vocabulary does not fit the model.
     """
     ids = {role: getattr(config, f"{role}_token_id") for role in ("pad", "bos", "eos", "unk")}
     if ids["unk"] is None:
@@ -146,15 +146,15 @@ def vocabulary_tokenizers(
     """Build tokenizers of source and target from files with one token per line.
 
     Args:
-        paths: the source's file (None means no tokenizers) and the target's (None means the same).
-        config: the model's configuration, which has the special ids.
-        templates: the layouts of an encoded source and target.
+        paths: The source's file (None means no tokenizers) and the target's (None means the same).
+        config: The model's configuration, which has the special ids.
+        templates: The layouts of an encoded source and target.
 
     Returns:
         The source's and the target's tokenizer; None for the target's if it is the same.
 
     Raises:
-        ValueError: a vocabulary does not fit the model.
+        ValueError: A vocabulary does not fit the model.
     """
     if paths[0] is None:
         if paths[1] is not None:
