@@ -359,8 +359,8 @@ class Stack(VanillaTransformerPreTrainedModel):
         name = type(self).__name__
         if (input_ids is None) == (inputs_embeds is None):
             raise RequestError(
-                f"{name} needs either ids or embeddings. If Trainer took the labels, as it does for "
-                "label_smoothing_factor, collate with DataCollatorForSeq2Seq(tokenizer, model)."
+                f"{name} needs either ids or embeddings. If Trainer took the labels (it does with "
+                "label_smoothing_factor), collate with DataCollatorForSeq2Seq(tokenizer, model)."
             )
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
