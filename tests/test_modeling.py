@@ -767,7 +767,7 @@ WRONG_MASKS = {
 WRONG_INPUTS = {  # and the fragment of a message, most of them of torch
     "no target": (
         {"decoder_input_ids": None, "labels": None},
-        r"Decoder needs .* label_smoothing_factor.* DataCollatorForSeq2Seq\(.*model=model\)",
+        r"Decoder needs .* label_smoothing_factor.* DataCollatorForSeq2Seq\(.*model\)",
     ),
     "no source": ({"input_ids": None}, "Encoder needs either ids or embeddings"),
     "two sources": ({"inputs_embeds": EMBEDS}, "Encoder needs either ids or embeddings"),
