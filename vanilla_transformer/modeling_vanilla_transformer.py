@@ -393,7 +393,7 @@ class Encoder(Stack):
 
         Returns `last_hidden_state`, (B, S, d); kwargs can ask for `attentions`, `hidden_states`.
         """
-        if input_ids is not None:  # the decoder needs no mask: its padding follows the text
+        if input_ids is not None and not input_ids.is_meta:  # the decoder's padding is at its end
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         x = self.embed(input_ids, inputs_embeds, attention_mask)
         mask = create_bidirectional_mask(self.config, x, attention_mask)
