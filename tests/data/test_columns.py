@@ -379,6 +379,22 @@ def test_raw_tabs_keep_the_quotes_of_a_text(tmp_path):
     assert list(read_pairs(tmp_path / "a.tsv", source_language="en", target_language="de")) == pairs
 
 
+@pytest.mark.parametrize("separator", ",;")
+@pytest.mark.parametrize("place", [0, 3, COUNT])
+@pytest.mark.parametrize("header", [False, True])
+def test_a_row_with_a_separator_in_a_text_costs_itself_wherever_it_is(
+    tmp_path, separator, place, header
+):
+    """Rows that are alike say how wide a table is, and its header, but not its first pair."""
+    rows = [["Up", "Auf"], ["Down", "Ab"]] * (COUNT // 2)
+    rows.insert(place, [f"Yes{separator} I do.", "Ja."])
+    rows.insert(COUNT + 1, [f"No{separator} I do not.", "Nein."])
+    text = "".join(f"{separator.join(row)}\n" for row in [["en", "de"]] * header + rows)
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8")
+    pairs = [("Up", "Auf"), ("Down", "Ab")] * (COUNT // 2)
+    assert read(tmp_path / "a.csv") == (pairs, 2)
+
+
 # ---------------------------------------------------------------------------- other formats
 
 

@@ -179,8 +179,8 @@ class _Table:
         else:
             has_header = self._is_unlike_the_body() or self._is_labels()
             places = self._sides_by_content(has_header)
-        width = max(self.width, len(self.top), *(place + 1 for place in places))
         header = self.top if has_header else []
+        width = max(self.width, len(header), *(place + 1 for place in places))
         return Layout(places, self.first + has_header, width, header, self.told)
 
     def _has_header(self) -> bool:
