@@ -122,19 +122,20 @@ READ = {
 }
 
 
+def sides(rows, languages):
+    layout = find_sides(rows, languages, None, "a table")
+    return [layout.sides(row, languages) for row in rows[layout.skipped :]]
+
+
 @pytest.mark.parametrize("form", READ)
 def test_forms_of_public_corpora_are_read_right(form):
-    rows = READ[form]
-    layout = find_sides(rows, ("en", "de"), None, "a table")
-    assert [tuple(row[i] for i in layout.places) for row in rows[layout.skipped :]] == PAIRS
+    assert sides(READ[form], ("en", "de")) == PAIRS
 
 
 @pytest.mark.parametrize("form", READ)
 def test_forms_of_public_corpora_are_read_in_the_other_direction_or_refused(form):
     """Where nothing tells which side is which, the user's order counts."""
-    rows = READ[form]
-    layout = find_sides(rows, ("de", "en"), None, "a table")
-    found = [tuple(row[i] for i in layout.places) for row in rows[layout.skipped :]]
+    found = sides(READ[form], ("de", "en"))
     told = {"two texts", "CCMatrix", "Tatoeba with ids", "Anki", "bicleaner", "NLLB", "Joey NMT"}
     told |= {"Hugging Face", "a constant", "segments"}
     assert found == (PAIRS if form in told else [pair[::-1] for pair in PAIRS])
@@ -150,11 +151,6 @@ REFUSED = {
         "not clear which columns",
     ),
     "another pair's header": (table(ENGLISH, GERMAN, header=("English", "Czech")), "cs and en"),
-    "another pair's columns": (table(ENGLISH, GERMAN, EN, ["fr"] * COUNT), "en and fr"),
-    "several directions": (
-        table(ENGLISH, GERMAN, EN[:3] + DE[:3], DE[:3] + EN[:3]),
-        "languages are several",
-    ),
     "names of no one's": (
         table(IDS, ENGLISH, GERMAN, header=("id", "Vorlage", "Übersetzung")),
         "not clear which is the source",
@@ -201,6 +197,8 @@ def test_columns_that_the_user_names_are_taken():
     assert layout[:2] == ((1, 2), 1)
     rows, _ = REFUSED["another pair's header"]
     assert find_sides(rows, ("en", "de"), (1, 2), "")[:2] == ((0, 1), 1)
+    told = find_sides(READ["languages under names"], ("en", "de"), (2, 1), "").told
+    assert not told  # whatever the rows say
     rows, _ = REFUSED["names of no one's"]
     with pytest.raises(RequestError, match="no single column is named 'Text' among"):
         find_sides(rows, ("en", "de"), ("Vorlage", "Text"), "")
@@ -263,33 +261,74 @@ def test_files_that_were_joined_are_read_as_one_or_refused(tmp_path):
         read(tmp_path / "a.tsv")
 
 
-@pytest.mark.parametrize("header", ["", "source\ttarget\tsource_lang\ttarget_lang\n"])
-def test_a_row_in_other_languages_is_no_pair(tmp_path, header):
-    """Also after the rows that told the columns."""
-    rows = ["\t".join((*pair, "en", "de")) for pair in PAIRS * 10]
-    rows += ["\t".join((*pair[::-1], "de", "en")) for pair in PAIRS]
-    (tmp_path / "a.tsv").write_text(header + "\n".join(rows), encoding="utf-8")
-    assert read(tmp_path / "a.tsv") == (PAIRS * 10, COUNT)
+TOLD = [  # by records and by columns that have names
+    {"source_lang": "{0}", "target_lang": "{1}"},
+    {"target_lang": "{1}_Latn", "source_lang": "{0}_Latn"},
+    {"srcLang": "{0}", "tgtLang": "{1}"},
+    {"language 1": "{0}-XX", "language 2": "{1}-XX"},
+    {"tgt_language": "{1}"},
+    {"orig_lang": "fr", "lp": "{0}-{1}"},
+    {"language_pair": "{0}_{1}"},
+    {"direction": "{0}2{1}"},
+    {"direction": "{0}→{1}"},
+    {"Direction": "{0}-DE:{1}-US"},
+    {"pair": "{0}_Latn to {1}_Latn"},
+]
 
 
-def test_records_say_their_languages(tmp_path):
-    sides, languages = ("source", "target"), ("source_lang", "target_lang")
-    rows = [
-        dict(zip(sides + languages, values, strict=True))
-        for source, target in PAIRS
-        for values in ((source, target, "en", "de"), (target, source, "deu", "eng_Latn"))
-    ]
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+@pytest.mark.parametrize("form", TOLD, ids=str)
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "data set", "csv"])
+def test_each_row_says_its_languages_in_every_format(tmp_path, kind, form):
+    """Rows in the other direction are turned; those in other languages are no pairs."""
+    rows = []
+    for source, target in PAIRS:
+        for *texts, codes in (
+            (source, target, ("en", "de")),
+            (target, source, ("deu", "eng")),
+            (source, "Oui.", ("en", "fr")),
+        ):
+            told = {name: value.format(*codes) for name, value in form.items()}
+            rows.append({"source": texts[0], "target": texts[1], **told})
     twice = [pair for pair in PAIRS for _ in range(2)]
-    assert read(tmp_path / "a.jsonl") == (twice, 0)
-    reader = read_pairs(Dataset.from_list(rows), source_language="de", target_language="en")
-    assert list(reader) == [pair[::-1] for pair in twice]
-    lines = [{"lp": "de-en", "src": target, "tgt": source} for source, target in PAIRS]
-    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    assert read(tmp_path / "b.jsonl") == (PAIRS, 0)
-    other = json.dumps({**rows[0], "target_lang": "fr"})
-    (tmp_path / "a.jsonl").write_text(f"{json.dumps(rows[0])}\n{other}\n", encoding="utf-8")
-    assert read(tmp_path / "a.jsonl") == (PAIRS[:1], 1)
+    found = path = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([rows[0], *(row.values() for row in rows)])
+    elif kind == "jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    else:
+        found = Dataset.from_list(rows)
+        if kind == "parquet":
+            found.to_parquet(path)
+            found = path
+    assert read(found) == (twice, COUNT)
+    assert read(found, ("de", "en")) == ([pair[::-1] for pair in twice], COUNT)
+
+
+@pytest.mark.parametrize("form", ["{0}\t{1}", "{0}-{1}", "{0}2{1}", "{0}_XX > {1}_XX"])
+def test_each_row_says_its_languages_without_names(tmp_path, form):
+    """Also after the rows that told the columns."""
+    rows = ["\t".join((*pair, form.format("en", "de"))) for pair in PAIRS * 10]
+    for languages in (("de", "en"), ("en", "fr")):
+        rows += ["\t".join((*pair[::-1], form.format(*languages))) for pair in PAIRS]
+    (tmp_path / "a.tsv").write_text("\n".join(rows), encoding="utf-8")
+    assert read(tmp_path / "a.tsv") == (PAIRS * 11, COUNT)
+    rows = [row for pair in zip(rows[60:66], rows[66:], strict=True) for row in pair]
+    (tmp_path / "a.tsv").write_text("\n".join(rows), encoding="utf-8")
+    assert read(tmp_path / "a.tsv") == (PAIRS, COUNT)
+
+
+@pytest.mark.parametrize("values", [["de", "pt"], ["no", "yes"], ["fr"], ["0.9", "unknown"]])
+@pytest.mark.parametrize("name", ["language", "formal"])
+def test_one_language_of_a_row_must_be_of_the_pair(tmp_path, name, values):
+    """Where its column is named so: other columns hold the same words."""
+    rows = [{"source": s, "target": t, name: v} for v in values for s, t in PAIRS]
+    text = "".join(f'"{row["source"]}","{row["target"]}",{row[name]}\n' for row in rows)
+    (tmp_path / "a.csv").write_text(f"source,target,{name}\n{text}", encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    other = [value in ("pt", "no", "fr") and name == "language" for value in values]
+    for path in (tmp_path / "a.csv", tmp_path / "a.jsonl"):
+        assert read(path) == (PAIRS * other.count(False), COUNT * other.count(True))
 
 
 @pytest.mark.parametrize(
@@ -438,8 +477,9 @@ def test_markup_and_archives_give_their_pairs(tmp_path):
         assert list(read_pairs(source, source_language="en", target_language="de")) == PAIRS
     reverse = read_pairs(tmp_path / "wmt.xml", source_language="de", target_language="en")
     assert list(reverse) == [pair[::-1] for pair in PAIRS]
-    with pytest.raises(RequestError, match="is in en and de, but the pair is en-fr"):
-        list(read_pairs(tmp_path / "wmt.xml", source_language="en", target_language="fr"))
+    reader = read_pairs(tmp_path / "wmt.xml", source_language="en", target_language="fr")
+    assert not list(reader)
+    assert reader.examples[0].endswith("wmt.xml: segment 1: its languages are ['en', 'de']")
 
 
 def test_a_memory_keeps_varieties_apart_and_drops_codes_of_layout(tmp_path):

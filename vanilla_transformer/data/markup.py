@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 from ..errors import RequestError
 from ..storage.reading import reason_of
 from .checked_pairs import MalformedError, Skip, checked_pair, read_rows
-from .language_names import language_of, places_of
+from .columns import in_order
+from .language_names import places_of
 
 if TYPE_CHECKING:
     from lxml import etree
@@ -84,11 +85,8 @@ def wmt_pairs(
     content = file.read(_XML_BYTES + 1)
     if len(content) > _XML_BYTES:
         raise RequestError(f"{path} is {_TOO_LARGE} test set of WMT; write its pairs as text.")
-    told = [language_of(name.decode()) for _, name in sorted({*_LANGUAGE.findall(content)})[::-1]]
-    wanted = [language_of(language) for language in languages]
-    if told not in (wanted, wanted[::-1]):
-        seen = " and ".join(map(str, told))
-        raise RequestError(f"{path} is in {seen}, but the pair is {'-'.join(languages)}.")
+    found = dict.fromkeys(_LANGUAGE.findall(content))
+    told = tuple((kind.decode(), name.decode()) for kind, name in found)
     try:
         fields = WMTXMLDataset._unwrap_wmt21_or_later(io.BytesIO(content))
     except (etree.XMLSyntaxError, AssertionError, KeyError, ValueError, TypeError) as error:
@@ -96,9 +94,12 @@ def wmt_pairs(
     reference = next((name for name in sorted(fields) if name.startswith("ref")), None)
     if reference is None:
         raise RequestError(f"{path} has sources without references; pairs need both.")
-    order = 1 if told == wanted else -1
+
+    def pair_of(row: tuple[str, str]) -> tuple[str, str]:
+        return checked_pair(*in_order(row, told, languages))
+
     rows = zip(fields["src"], fields[reference], strict=True)
-    yield from read_rows(rows, lambda row: checked_pair(*row[::order]), f"{path}: segment ", skip)
+    yield from read_rows(rows, pair_of, f"{path}: segment ", skip)
 
 
 def tmx_pairs(

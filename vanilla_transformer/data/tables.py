@@ -81,10 +81,7 @@ def read_table(
                     f"{len(row)} columns, but other rows have {layout.width}; quote a cell that "
                     "holds a separator"
                 )
-            for place, language in layout.told.items():
-                if row[place].strip() != language:
-                    raise MalformedError(f"its language is {row[place]!r}, not {language!r}")
-            pair = checked_pair(*(row[place] for place in layout.places))
+            pair = checked_pair(*layout.sides(row, languages))
             # Of files that were joined.
             if pair[0] != pair[1] and {*map(str.strip, pair)} <= {*layout.header}:
                 if [cell.strip() for cell in row[: len(layout.header)]] != layout.header:
