@@ -402,6 +402,18 @@ def test_separator_and_quoting_are_told_by_all_rows(tmp_path, separator, name, q
     assert reader.num_malformed == 0
 
 
+@pytest.mark.parametrize("header", ["", "en{} de\n", '"en"{}  "de"\n'])
+@pytest.mark.parametrize(("separator", "name"), [*itertools.product(",;|\t", ("a.csv", "a.txt"))])
+def test_spaces_between_a_separator_and_a_quote_are_no_text(tmp_path, separator, name, header):
+    pairs = [*PAIRS, ('A; "b", | c', 'A, "b"; | c'), ("a", f'{separator} "b"{separator} c')]
+    rows = [
+        [f'"{cell}"' for cell in (s.replace('"', '""'), t.replace('"', '""'))] for s, t in pairs
+    ]
+    text = header.format(separator) + "".join(f"{separator} ".join(row) + "\n" for row in rows)
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert read(tmp_path / name) == (pairs, 0)
+
+
 def test_quotes_that_begin_late_are_seen(tmp_path):
     pairs = PAIRS * 30 + [('He said "no".', "Er sagte nein."), ("two\nlines", "zwei Zeilen")]
     with (tmp_path / "a.tsv").open("w", encoding="utf-8", newline="") as file:

@@ -41,12 +41,13 @@ _WORD = re.compile(r"[^\W\d_]+")
 SAYS_LANGUAGES = re.compile("lang|direction|^(lp|pair)$", re.IGNORECASE)
 _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 # A region or a script after a code, as in en-US and deu_Latn: some are codes of other languages.
-_REGION = re.compile(r"(?<![A-Za-z])([a-z]{2,3})[-_]([A-Z]{2}|[A-Z][a-z]{3})(?![A-Za-z])")
+_REGION = re.compile(r"(?<![A-Za-z])([a-z]{2,3})([-_]([A-Z]{2}|[A-Z][a-z]{3}))+(?![A-Za-z])")
 _LABEL_WORDS = 2  # at most, in a name of a column that names no language
 _HEADER_WORDS = 4  # at most, in one that names it among words of its own: English (United States)
 _FEWEST_SHARE = 0.4  # of the rows that must have several cells
 _MOST_SHARE = 0.8  # of the cells of a column that must be alike
 _SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 20
+_Told = tuple[tuple[str, str], ...]  # names of columns, and what a row says there of its languages
 
 
 class Layout(NamedTuple):
@@ -147,9 +148,7 @@ def _two_of(found: Sequence[object], source: object, target: object) -> tuple[in
     return None
 
 
-def in_order(
-    sides: tuple[Any, Any], told: tuple[tuple[str, str], ...], languages: tuple[str, str]
-) -> tuple[Any, Any]:
+def in_order(sides: tuple[Any, Any], told: _Told, languages: tuple[str, str]) -> tuple[Any, Any]:
     """Return the sides of a row, turned if it says that they are in the other direction.
 
     Args:
@@ -166,7 +165,7 @@ def in_order(
 
 
 @lru_cache(maxsize=1000)
-def _steps(told: tuple[tuple[str, str], ...], languages: tuple[str, str]) -> Sequence[int]:
+def _steps(told: _Told, languages: tuple[str, str]) -> Sequence[int]:
     """Return 1 if a row may be in the direction of `languages`, and -1 if it may be in the other.
 
     Both if `told` does not say; none for other languages, or if two columns contradict each other.
@@ -364,8 +363,7 @@ class _Table:
 
     def _names_languages(self, cell: str) -> bool:
         """Return whether a cell names one language or two, and says no more."""
-        codes = _languages_in(cell, self.languages)
-        return language_of(cell) is not None or (None not in codes and 0 < len(codes) <= 2)
+        return None not in (codes := _languages_in(cell, self.languages)) and len(codes) in (1, 2)
 
     def _sides_by_content(self, has_header: bool) -> tuple[int, int]:
         with_top = not has_header
