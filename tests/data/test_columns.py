@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from vanilla_transformer.cli import main
 from vanilla_transformer.data import read_pairs
 from vanilla_transformer.data.columns import find_sides
+from vanilla_transformer.data.examination import doubts
 from vanilla_transformer.data.language_names import language_of, script_of
 from vanilla_transformer.errors import RequestError
 
@@ -593,6 +594,19 @@ def test_metadata_beside_a_translation_is_no_side(tmp_path):
         assert read(source) == (PAIRS, 0)
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("tag", ["seg", "SEG"])
+def test_each_segment_is_a_text_however_many_a_line_has(tmp_path, tag, end):
+    for language, texts in (("en", ENGLISH), ("de", GERMAN)):
+        segments = "".join(f'<{tag} id="1">{text}</{tag}>{end}' for text in texts)
+        text = f'<{"srcset" if tag == "seg" else "SRCSET"} setid="x">{segments}</srcset>\n'
+        (tmp_path / f"a.{language}").write_text(text, encoding="utf-8")
+    assert read((tmp_path / "a.en", tmp_path / "a.de")) == (PAIRS, 0)
+    (tmp_path / "a.en").write_text(f"{text[:-50]}\n</{tag}>", encoding="utf-8")
+    with pytest.raises(RequestError, match="a segment of more than one line"):
+        read((tmp_path / "a.en", tmp_path / "a.de"))
+
+
 def test_segments_that_are_not_utf_8_are_named(tmp_path):
     for name, language in (("a.en.sgm", "en"), ("a.de.sgm", "de")):
         content = sgm("srcset" if language == "en" else "refset", language, ["A caf\u00e9.", "B."])
@@ -652,3 +666,22 @@ def test_the_command_data_tells_what_a_file_holds(tmp_path, capsys):
     assert "2 pairs read" in capsys.readouterr().out
     (tmp_path / "unclear.tsv").write_text("a b\tc d\te f\n" * 3, encoding="utf-8")
     assert "not clear" in error_of(capsys, "data", tmp_path / "unclear.tsv", "--pair", "en-de")
+
+
+@pytest.mark.parametrize(
+    ("text", "doubt"),
+    [
+        ("Tom &amp; Mary", "character entities"),
+        ("<b>Tom</b>", "markup"),
+        ("H@@ aus", "pieces of words"),
+        ("CafÃ©", "mojibake"),
+        ("Ça va ?", None),
+    ],
+)
+def test_signs_in_many_training_pairs_give_a_warning(text, doubt):
+    for count, side in itertools.product((10, 11), ("source", "target")):
+        texts = [text] * count + [f"{n} < {n + 1} & so on." for n in range(100 - count)]
+        pairs = {"source": ["A."] * 100, "target": ["B."] * 100, side: texts}
+        found = [*doubts(Dataset.from_dict({name: side * 30 for name, side in pairs.items()}))]
+        assert len(found) == (count == 11 and doubt is not None)
+        assert all(f"11% of the training pairs have {doubt}, and" in each for each in found)

@@ -27,12 +27,13 @@ _TOO_LARGE = f"more than {_XML_BYTES // 2**20} MiB of XML, too large for a"
 Markup = Literal["sgm", "wmt", "tmx", "subtitles", "other"]
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = [f"{{*}}{name}" for name in ("bpt", "ept", "it", "ph", "ut")]  # of layout, in a segment
-_SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.DOTALL)
+_BEGIN = re.compile(r"<seg\b", re.IGNORECASE)
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 _LANGUAGE = re.compile(rb'<(src|ref)\b[^>]*\blang="([^"]+)"')
 _KINDS: dict[Markup, re.Pattern[bytes]] = {
     "tmx": re.compile(rb"<tmx\b"),
     "wmt": re.compile(rb"<dataset\b"),
-    "sgm": re.compile(rb"<(srcset|refset|tstset|mteval)\b|^<seg ", re.MULTILINE),
+    "sgm": re.compile(rb"<(srcset|refset|tstset|mteval)\b|^<seg ", re.MULTILINE | re.IGNORECASE),
     "subtitles": re.compile(rb"\A(\d+\s+)?\d\d:\d\d:\d\d[,.]\d{3} --> |\AWEBVTT"),
     "other": re.compile(rb"\A\s*(<\?xml|<!DOCTYPE|<html|<xliff|<cesAlign|<cesDoc|<text>)", re.I),
 }
@@ -59,15 +60,14 @@ def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
     clean = FakeSGMLDataset._clean
     for number, line in enumerate(lines, start=1):
         text = line.decode("utf-8", "surrogateescape")  # the reader of lines refuses it
-        if "<seg" not in text:
-            continue
-        found = _SEGMENT.search(text)
-        if found is None:
+        found = _SEGMENT.findall(text)
+        if len(found) != len(_BEGIN.findall(text)):
             raise RequestError(
                 f"{path}:{number}: a segment of more than one line; sacreBLEU writes such a test "
                 "set as text: sacrebleu --echo."
             )
-        yield clean(found[1]).encode("utf-8", "surrogateescape")
+        for segment in found:
+            yield clean(segment).encode("utf-8", "surrogateescape")
 
 
 def refuse(path: Path, kind: Markup) -> RequestError:
