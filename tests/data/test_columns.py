@@ -333,24 +333,33 @@ def test_one_language_of_a_row_must_be_of_the_pair(tmp_path, name, values):
 
 
 @pytest.mark.parametrize(
-    "form", ["{}", "corpus.{}", "train.{}.txt", "c.en-de.{}", "{}/text", "test-src.{}.sgm"]
+    "form",
+    ["{}", "corpus.{}", "train.{}.txt", "c.en-de.{}", "{}/text", "test-src.{}.sgm", "t-{1}.{0}"],
 )
 def test_two_files_in_the_other_order_than_the_pair_are_refused(tmp_path, form):
     sides = {}
     for code, texts in (("en", ENGLISH), ("de", GERMAN)):
-        path = sides[code] = tmp_path / form.format(code)
+        # WMT's sets of the other direction: the languages say more than these words.
+        path = sides[code] = tmp_path / form.format(code, "ref" if code == "en" else "src")
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(texts), encoding="utf-8")
     assert read((sides["en"], sides["de"]))[0] == PAIRS
     with pytest.raises(RequestError, match=r"is named after the target of en-de, and .* after its"):
         read((sides["de"], sides["en"]))
-    others = [
-        path.rename(tmp_path / f"train.{name}")
-        for path, name in zip(sides.values(), ("src", "tgt"), strict=True)
-    ]
-    assert read(others)[0] == PAIRS
+
+
+@pytest.mark.parametrize("words", [("src", "tgt"), ("Source", "Target"), ("input", "reference")])
+@pytest.mark.parametrize(
+    "form", ["{}", "train.{}", "{}-train.txt", "train.{}.txt", "src-ref_{}.en", "src/{}/text.gz"]
+)
+def test_two_files_named_after_the_other_sides_are_refused(tmp_path, form, words):
+    paths = [tmp_path / form.format(word) for word in words]
+    for path, texts in zip(paths, (ENGLISH, GERMAN), strict=True):
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("\n".join(texts), encoding="utf-8")
+    assert read(paths)[0] == PAIRS
     with pytest.raises(RequestError, match="is named after the target"):
-        read(others[::-1])
+        read(paths[::-1])
 
 
 @pytest.mark.parametrize("form", ['{{"text": "{}"}}', '"{}"', "{}\tmore"])

@@ -11,7 +11,7 @@ import re
 import reprlib
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -140,6 +140,18 @@ def named_by_word(names: Sequence[str]) -> tuple[int, int] | None:
     return _two_of([_SIDES.get(folded(name)) for name in names], 0, 1)
 
 
+def sides_in_names(names: Sequence[str]) -> tuple[int, int] | None:
+    """Return which of two names is the source's, by words that only one of them has."""
+    words = [Counter(_NAME_WORD.findall(name)) for name in names]
+    return _two_of([_sides_in(words[0] - words[1]), _sides_in(words[1] - words[0])], {0}, {1})
+
+
+def _sides_in(words: Iterable[str]) -> set[int]:
+    """Return the sides that words begin to name."""
+    starts = tuple(map(str.casefold, words))
+    return {side for key, side in _SIDES.items() for word in starts if word.startswith(key)}
+
+
 def _two_of(found: Sequence[object], source: object, target: object) -> tuple[int, int] | None:
     """Return the indices of source and target; None unless each occurs exactly once."""
     known = source is not None and target is not None
@@ -174,9 +186,7 @@ def _steps(told: _Told, languages: tuple[str, str]) -> Sequence[int]:
     said: set[tuple[int, str | None]] = set()  # numbers of sides, and their languages
     alone: list[str | None] = []
     for name, text in told:
-        codes = _languages_in(text, languages)
-        words = [word.casefold() for word in _NAME_WORD.findall(name)]
-        sides = {side for key, side in _SIDES.items() for word in words if word.startswith(key)}
+        codes, sides = _languages_in(text, languages), _sides_in(_NAME_WORD.findall(name))
         if {*wanted} <= {*codes}:
             said |= {*enumerate(code for code in codes if code in wanted)}
         elif any(codes) and len(sides) == 1:  # its first language: a region may follow

@@ -41,7 +41,7 @@ from .checked_pairs import (
     decoded,
     read_rows,
 )
-from .columns import SAYS_LANGUAGES, in_order, named_by_word, named_sides
+from .columns import SAYS_LANGUAGES, in_order, named_by_word, named_sides, sides_in_names
 from .language_names import places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import draw_table, read_table
@@ -464,10 +464,7 @@ def _read_parallel(
     source: Path, target: Path, *, languages: tuple[str, str], skip: Skip
 ) -> Iterator[tuple[str, str]]:
     names = [str(source), str(target)]
-    if (1, 0) in (
-        named_sides(names, languages),
-        named_by_word([Path(n).suffix[1:] for n in names]),
-    ):
+    if (named_sides(names, languages) or sides_in_names(names)) == (1, 0):
         raise RequestError(
             f"{source} is named after the target of {'-'.join(languages)}, and {target} after its "
             "source; give the other file first, or rename them."
