@@ -102,6 +102,9 @@ READ = {
         header=("de", "en"),
         above=[("Exported by", "Max"), ("on", "2024-01-01"), ("a", "b", "c", "d")],
     ),
+    "languages below words for the sides": table(
+        *(GERMAN, IDS, ENGLISH), header=("de_DE", "", "English"), above=[("Source", "id", "Target")]
+    ),
     "directions": table(["de-en"] * COUNT, GERMAN, ENGLISH),
     "other directions": table(["German>English"] * COUNT, GERMAN, ENGLISH),
     "a direction under its name": table(
@@ -203,6 +206,13 @@ def test_columns_that_the_user_names_are_taken():
     rows, _ = REFUSED["names of no one's"]
     with pytest.raises(RequestError, match="no single column is named 'Text' among"):
         find_sides(rows, ("en", "de"), ("Vorlage", "Text"), "")
+
+
+@pytest.mark.parametrize("pair", [("I speak English", "Ich kann Deutsch"), ("English", "Englisch")])
+def test_first_pairs_that_name_languages_are_pairs(pair):
+    rows = table(ENGLISH, GERMAN, header=("source", "target"), above=[])
+    rows.insert(1, pair)
+    assert sides(rows, ("en", "de")) == [pair, *PAIRS]
 
 
 def test_first_pairs_are_no_labels():

@@ -245,6 +245,9 @@ class _Table:
         for n in (*range(len(full[:_TITLES])), 0):
             self.first, self.top, self.body = full[n], self.rows[n], self.rows[n + 1 :]
             names = {*self.top}
+            below = [places_of(language, (self.body or [[]])[0]) for language in languages]
+            if given is None and [*map(len, below)] == [1, 1]:
+                continue  # a row that says more: source and target stand above their languages
             if named_sides(self._names(), languages) if given is None else names.issuperset(given):
                 break
 
