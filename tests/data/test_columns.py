@@ -434,6 +434,16 @@ def test_spaces_between_a_separator_and_a_quote_are_no_text(tmp_path, separator,
     assert read(tmp_path / name) == (pairs, 0)
 
 
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt"])
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_line_end_within_a_row_is_in_no_text(tmp_path, name, place):
+    """CR among lines that end in LF, as when files of two systems were joined."""
+    lines = [("," if name == "a.csv" else "\t").join(pair) for pair in [("Up", "Auf")] * 8]
+    lines[place : place + 2] = ["\r".join(lines[place : place + 2])]
+    (tmp_path / name).write_bytes("\n".join(lines).encode())
+    assert read(tmp_path / name) == ([("Up", "Auf")] * 6, 1)
+
+
 def test_quotes_that_begin_late_are_seen(tmp_path):
     pairs = PAIRS * 30 + [('He said "no".', "Er sagte nein."), ("two\nlines", "zwei Zeilen")]
     with (tmp_path / "a.tsv").open("w", encoding="utf-8", newline="") as file:
@@ -603,6 +613,17 @@ def test_a_folder_names_what_it_does_not_read(tmp_path, caplog):
     reader = read_pairs(str(tmp_path), source_language="en", target_language="de", split="all")
     assert list(reader) == PAIRS * 3
     assert "not read: ['notes.md', 'x.en']" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["list<", "binary", "int64"])
+@pytest.mark.parametrize("name", ["de", "target", "translation"])
+def test_a_column_of_parquet_that_is_no_text_is_named_with_its_type(tmp_path, kind, name):
+    value = {"list<": GERMAN, "binary": b"x", "int64": 7}[kind]
+    source = {"de": "en", "target": "source", "translation": "id"}[name]
+    rows = [{source: ENGLISH[0], name: value}] * COUNT
+    Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(RequestError, match=f"holds no text in {name}, which is (large_)?{kind}"):
+        read(tmp_path / "a.parquet")
 
 
 def test_metadata_beside_a_translation_is_no_side(tmp_path):

@@ -526,8 +526,10 @@ def _parquet_batches(path: Path, columns: _Columns) -> Iterator[list[tuple[dict,
                 if (leaf.path in wanted or leaf.path.split(".")[0] in wanted)
                 and (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
             ]
-            if not names:
-                raise RequestError(f"{path} holds no text in {' and '.join(wanted)}.")
+            kinds = {name: str(table.schema_arrow.field(name).type) for name in wanted[:2]}
+            read = {*names, *(name.split(".")[0] for name in names)}
+            if others := [f"{name}, which is {kinds[name]}" for name in kinds if name not in read]:
+                raise RequestError(f"{path} holds no text in {' or '.join(others)}.")
             pair_of = _pair_of_row(columns)
             for batch in table.iter_batches(_ROWS, columns=names):
                 cut = [_cut(column) for column in batch.columns]
