@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from vanilla_transformer.cli import main
 from vanilla_transformer.data import read_pairs
 from vanilla_transformer.data.columns import find_sides
+from vanilla_transformer.data.examination import doubts
 from vanilla_transformer.data.language_names import language_of, script_of
 from vanilla_transformer.errors import RequestError
 
@@ -101,6 +102,9 @@ READ = {
         header=("de", "en"),
         above=[("Exported by", "Max"), ("on", "2024-01-01"), ("a", "b", "c", "d")],
     ),
+    "languages below words for the sides": table(
+        *(GERMAN, IDS, ENGLISH), header=("de_DE", "", "English"), above=[("Source", "id", "Target")]
+    ),
     "directions": table(["de-en"] * COUNT, GERMAN, ENGLISH),
     "other directions": table(["German>English"] * COUNT, GERMAN, ENGLISH),
     "a direction under its name": table(
@@ -122,19 +126,20 @@ READ = {
 }
 
 
+def sides(rows, languages):
+    layout = find_sides(rows, languages, None, "a table")
+    return [layout.sides(row, languages) for row in rows[layout.skipped :]]
+
+
 @pytest.mark.parametrize("form", READ)
 def test_forms_of_public_corpora_are_read_right(form):
-    rows = READ[form]
-    layout = find_sides(rows, ("en", "de"), None, "a table")
-    assert [tuple(row[i] for i in layout.places) for row in rows[layout.skipped :]] == PAIRS
+    assert sides(READ[form], ("en", "de")) == PAIRS
 
 
 @pytest.mark.parametrize("form", READ)
 def test_forms_of_public_corpora_are_read_in_the_other_direction_or_refused(form):
     """Where nothing tells which side is which, the user's order counts."""
-    rows = READ[form]
-    layout = find_sides(rows, ("de", "en"), None, "a table")
-    found = [tuple(row[i] for i in layout.places) for row in rows[layout.skipped :]]
+    found = sides(READ[form], ("de", "en"))
     told = {"two texts", "CCMatrix", "Tatoeba with ids", "Anki", "bicleaner", "NLLB", "Joey NMT"}
     told |= {"Hugging Face", "a constant", "segments"}
     assert found == (PAIRS if form in told else [pair[::-1] for pair in PAIRS])
@@ -150,11 +155,6 @@ REFUSED = {
         "not clear which columns",
     ),
     "another pair's header": (table(ENGLISH, GERMAN, header=("English", "Czech")), "cs and en"),
-    "another pair's columns": (table(ENGLISH, GERMAN, EN, ["fr"] * COUNT), "en and fr"),
-    "several directions": (
-        table(ENGLISH, GERMAN, EN[:3] + DE[:3], DE[:3] + EN[:3]),
-        "languages are several",
-    ),
     "names of no one's": (
         table(IDS, ENGLISH, GERMAN, header=("id", "Vorlage", "Übersetzung")),
         "not clear which is the source",
@@ -201,9 +201,18 @@ def test_columns_that_the_user_names_are_taken():
     assert layout[:2] == ((1, 2), 1)
     rows, _ = REFUSED["another pair's header"]
     assert find_sides(rows, ("en", "de"), (1, 2), "")[:2] == ((0, 1), 1)
+    told = find_sides(READ["languages under names"], ("en", "de"), (2, 1), "").told
+    assert not told  # whatever the rows say
     rows, _ = REFUSED["names of no one's"]
     with pytest.raises(RequestError, match="no single column is named 'Text' among"):
         find_sides(rows, ("en", "de"), ("Vorlage", "Text"), "")
+
+
+@pytest.mark.parametrize("pair", [("I speak English", "Ich kann Deutsch"), ("English", "Englisch")])
+def test_first_pairs_that_name_languages_are_pairs(pair):
+    rows = table(ENGLISH, GERMAN, header=("source", "target"), above=[])
+    rows.insert(1, pair)
+    assert sides(rows, ("en", "de")) == [pair, *PAIRS]
 
 
 def test_first_pairs_are_no_labels():
@@ -263,54 +272,104 @@ def test_files_that_were_joined_are_read_as_one_or_refused(tmp_path):
         read(tmp_path / "a.tsv")
 
 
-@pytest.mark.parametrize("header", ["", "source\ttarget\tsource_lang\ttarget_lang\n"])
-def test_a_row_in_other_languages_is_no_pair(tmp_path, header):
-    """Also after the rows that told the columns."""
-    rows = ["\t".join((*pair, "en", "de")) for pair in PAIRS * 10]
-    rows += ["\t".join((*pair[::-1], "de", "en")) for pair in PAIRS]
-    (tmp_path / "a.tsv").write_text(header + "\n".join(rows), encoding="utf-8")
-    assert read(tmp_path / "a.tsv") == (PAIRS * 10, COUNT)
+TOLD = [  # by records and by columns that have names
+    {"source_lang": "{0}", "target_lang": "{1}"},
+    {"target_lang": "{1}_Latn", "source_lang": "{0}_Latn"},
+    {"srcLang": "{0}", "tgtLang": "{1}"},
+    {"language 1": "{0}-XX", "language 2": "{1}-XX"},
+    {"tgt_language": "{1}"},
+    {"orig_lang": "fr", "lp": "{0}-{1}"},
+    {"language_pair": "{0}_{1}"},
+    {"direction": "{0}2{1}"},
+    {"direction": "{0}→{1}"},
+    {"Direction": "{0}-DE:{1}-US"},
+    {"pair": "{0}_Latn to {1}_Latn"},
+]
 
 
-def test_records_say_their_languages(tmp_path):
-    sides, languages = ("source", "target"), ("source_lang", "target_lang")
-    rows = [
-        dict(zip(sides + languages, values, strict=True))
-        for source, target in PAIRS
-        for values in ((source, target, "en", "de"), (target, source, "deu", "eng_Latn"))
-    ]
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+@pytest.mark.parametrize("form", TOLD, ids=str)
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "data set", "csv"])
+def test_each_row_says_its_languages_in_every_format(tmp_path, kind, form):
+    """Rows in the other direction are turned; those in other languages are no pairs."""
+    rows = []
+    for source, target in PAIRS:
+        for *texts, codes in (
+            (source, target, ("en", "de")),
+            (target, source, ("deu", "eng")),
+            (source, "Oui.", ("en", "fr")),
+        ):
+            told = {name: value.format(*codes) for name, value in form.items()}
+            rows.append({"source": texts[0], "target": texts[1], **told})
     twice = [pair for pair in PAIRS for _ in range(2)]
-    assert read(tmp_path / "a.jsonl") == (twice, 0)
-    reader = read_pairs(Dataset.from_list(rows), source_language="de", target_language="en")
-    assert list(reader) == [pair[::-1] for pair in twice]
-    lines = [{"lp": "de-en", "src": target, "tgt": source} for source, target in PAIRS]
-    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    assert read(tmp_path / "b.jsonl") == (PAIRS, 0)
-    other = json.dumps({**rows[0], "target_lang": "fr"})
-    (tmp_path / "a.jsonl").write_text(f"{json.dumps(rows[0])}\n{other}\n", encoding="utf-8")
-    assert read(tmp_path / "a.jsonl") == (PAIRS[:1], 1)
+    found = path = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([rows[0], *(row.values() for row in rows)])
+    elif kind == "jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    else:
+        found = Dataset.from_list(rows)
+        if kind == "parquet":
+            found.to_parquet(path)
+            found = path
+    assert read(found) == (twice, COUNT)
+    assert read(found, ("de", "en")) == ([pair[::-1] for pair in twice], COUNT)
+
+
+@pytest.mark.parametrize("form", ["{0}\t{1}", "{0}-{1}", "{0}2{1}", "{0}_XX > {1}_XX"])
+def test_each_row_says_its_languages_without_names(tmp_path, form):
+    """Also after the rows that told the columns."""
+    rows = ["\t".join((*pair, form.format("en", "de"))) for pair in PAIRS * 10]
+    for languages in (("de", "en"), ("en", "fr")):
+        rows += ["\t".join((*pair[::-1], form.format(*languages))) for pair in PAIRS]
+    (tmp_path / "a.tsv").write_text("\n".join(rows), encoding="utf-8")
+    assert read(tmp_path / "a.tsv") == (PAIRS * 11, COUNT)
+    rows = [row for pair in zip(rows[60:66], rows[66:], strict=True) for row in pair]
+    (tmp_path / "a.tsv").write_text("\n".join(rows), encoding="utf-8")
+    assert read(tmp_path / "a.tsv") == (PAIRS, COUNT)
+
+
+@pytest.mark.parametrize("values", [["de", "pt"], ["no", "yes"], ["fr"], ["0.9", "unknown"]])
+@pytest.mark.parametrize("name", ["language", "formal"])
+def test_one_language_of_a_row_must_be_of_the_pair(tmp_path, name, values):
+    """Where its column is named so: other columns hold the same words."""
+    rows = [{"source": s, "target": t, name: v} for v in values for s, t in PAIRS]
+    text = "".join(f'"{row["source"]}","{row["target"]}",{row[name]}\n' for row in rows)
+    (tmp_path / "a.csv").write_text(f"source,target,{name}\n{text}", encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    other = [value in ("pt", "no", "fr") and name == "language" for value in values]
+    for path in (tmp_path / "a.csv", tmp_path / "a.jsonl"):
+        assert read(path) == (PAIRS * other.count(False), COUNT * other.count(True))
 
 
 @pytest.mark.parametrize(
-    "form", ["{}", "corpus.{}", "train.{}.txt", "c.en-de.{}", "{}/text", "test-src.{}.sgm"]
+    "form",
+    ["{}", "corpus.{}", "train.{}.txt", "c.en-de.{}", "{}/text", "test-src.{}.sgm", "t-{1}.{0}"],
 )
 def test_two_files_in_the_other_order_than_the_pair_are_refused(tmp_path, form):
     sides = {}
     for code, texts in (("en", ENGLISH), ("de", GERMAN)):
-        path = sides[code] = tmp_path / form.format(code)
+        # WMT's sets of the other direction: the languages say more than these words.
+        path = sides[code] = tmp_path / form.format(code, "ref" if code == "en" else "src")
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(texts), encoding="utf-8")
     assert read((sides["en"], sides["de"]))[0] == PAIRS
     with pytest.raises(RequestError, match=r"is named after the target of en-de, and .* after its"):
         read((sides["de"], sides["en"]))
-    others = [
-        path.rename(tmp_path / f"train.{name}")
-        for path, name in zip(sides.values(), ("src", "tgt"), strict=True)
-    ]
-    assert read(others)[0] == PAIRS
+
+
+@pytest.mark.parametrize("words", [("src", "tgt"), ("Source", "Target"), ("input", "reference")])
+@pytest.mark.parametrize(
+    "form", ["{}", "train.{}", "{}-train.txt", "train.{}.txt", "src-ref_{}.en", "src/{}/text.gz"]
+)
+def test_two_files_named_after_the_other_sides_are_refused(tmp_path, form, words):
+    paths = [tmp_path / form.format(word) for word in words]
+    for path, texts in zip(paths, (ENGLISH, GERMAN), strict=True):
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("\n".join(texts), encoding="utf-8")
+    assert read(paths)[0] == PAIRS
     with pytest.raises(RequestError, match="is named after the target"):
-        read(others[::-1])
+        read(paths[::-1])
 
 
 @pytest.mark.parametrize("form", ['{{"text": "{}"}}', '"{}"', "{}\tmore"])
@@ -363,6 +422,28 @@ def test_separator_and_quoting_are_told_by_all_rows(tmp_path, separator, name, q
     assert reader.num_malformed == 0
 
 
+@pytest.mark.parametrize("header", ["", "en{} de\n", '"en"{}  "de"\n'])
+@pytest.mark.parametrize(("separator", "name"), [*itertools.product(",;|\t", ("a.csv", "a.txt"))])
+def test_spaces_between_a_separator_and_a_quote_are_no_text(tmp_path, separator, name, header):
+    pairs = [*PAIRS, ('A; "b", | c', 'A, "b"; | c'), ("a", f'{separator} "b"{separator} c')]
+    rows = [
+        [f'"{cell}"' for cell in (s.replace('"', '""'), t.replace('"', '""'))] for s, t in pairs
+    ]
+    text = header.format(separator) + "".join(f"{separator} ".join(row) + "\n" for row in rows)
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert read(tmp_path / name) == (pairs, 0)
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt"])
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_line_end_within_a_row_is_in_no_text(tmp_path, name, place):
+    """CR among lines that end in LF, as when files of two systems were joined."""
+    lines = [("," if name == "a.csv" else "\t").join(pair) for pair in [("Up", "Auf")] * 8]
+    lines[place : place + 2] = ["\r".join(lines[place : place + 2])]
+    (tmp_path / name).write_bytes("\n".join(lines).encode())
+    assert read(tmp_path / name) == ([("Up", "Auf")] * 6, 1)
+
+
 def test_quotes_that_begin_late_are_seen(tmp_path):
     pairs = PAIRS * 30 + [('He said "no".', "Er sagte nein."), ("two\nlines", "zwei Zeilen")]
     with (tmp_path / "a.tsv").open("w", encoding="utf-8", newline="") as file:
@@ -377,6 +458,22 @@ def test_raw_tabs_keep_the_quotes_of_a_text(tmp_path):
     text = "".join(f"{source}\t{target}\n" for source, target in pairs)
     (tmp_path / "a.tsv").write_text(text, encoding="utf-8")
     assert list(read_pairs(tmp_path / "a.tsv", source_language="en", target_language="de")) == pairs
+
+
+@pytest.mark.parametrize("separator", ",;")
+@pytest.mark.parametrize("place", [0, 3, COUNT])
+@pytest.mark.parametrize("header", [False, True])
+def test_a_row_with_a_separator_in_a_text_costs_itself_wherever_it_is(
+    tmp_path, separator, place, header
+):
+    """Rows that are alike say how wide a table is, and its header, but not its first pair."""
+    rows = [["Up", "Auf"], ["Down", "Ab"]] * (COUNT // 2)
+    rows.insert(place, [f"Yes{separator} I do.", "Ja."])
+    rows.insert(COUNT + 1, [f"No{separator} I do not.", "Nein."])
+    text = "".join(f"{separator.join(row)}\n" for row in [["en", "de"]] * header + rows)
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8")
+    pairs = [("Up", "Auf"), ("Down", "Ab")] * (COUNT // 2)
+    assert read(tmp_path / "a.csv") == (pairs, 2)
 
 
 # ---------------------------------------------------------------------------- other formats
@@ -422,8 +519,9 @@ def test_markup_and_archives_give_their_pairs(tmp_path):
         assert list(read_pairs(source, source_language="en", target_language="de")) == PAIRS
     reverse = read_pairs(tmp_path / "wmt.xml", source_language="de", target_language="en")
     assert list(reverse) == [pair[::-1] for pair in PAIRS]
-    with pytest.raises(RequestError, match="is in en and de, but the pair is en-fr"):
-        list(read_pairs(tmp_path / "wmt.xml", source_language="en", target_language="fr"))
+    reader = read_pairs(tmp_path / "wmt.xml", source_language="en", target_language="fr")
+    assert not list(reader)
+    assert reader.examples[0].endswith("wmt.xml: segment 1: its languages are ['en', 'de']")
 
 
 def test_a_memory_keeps_varieties_apart_and_drops_codes_of_layout(tmp_path):
@@ -517,12 +615,36 @@ def test_a_folder_names_what_it_does_not_read(tmp_path, caplog):
     assert "not read: ['notes.md', 'x.en']" in caplog.text
 
 
+@pytest.mark.parametrize("kind", ["list<", "binary", "int64"])
+@pytest.mark.parametrize("name", ["de", "target", "translation"])
+def test_a_column_of_parquet_that_is_no_text_is_named_with_its_type(tmp_path, kind, name):
+    value = {"list<": GERMAN, "binary": b"x", "int64": 7}[kind]
+    source = {"de": "en", "target": "source", "translation": "id"}[name]
+    rows = [{source: ENGLISH[0], name: value}] * COUNT
+    Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(RequestError, match=f"holds no text in {name}, which is (large_)?{kind}"):
+        read(tmp_path / "a.parquet")
+
+
 def test_metadata_beside_a_translation_is_no_side(tmp_path):
     rows = [{"source": "web", "translation": {"en": en, "de": de}} for en, de in PAIRS]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
     for source in (tmp_path / "a.jsonl", tmp_path / "a.parquet", Dataset.from_list(rows)):
         assert read(source) == (PAIRS, 0)
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("tag", ["seg", "SEG"])
+def test_each_segment_is_a_text_however_many_a_line_has(tmp_path, tag, end):
+    for language, texts in (("en", ENGLISH), ("de", GERMAN)):
+        segments = "".join(f'<{tag} id="1">{text}</{tag}>{end}' for text in texts)
+        text = f'<{"srcset" if tag == "seg" else "SRCSET"} setid="x">{segments}</srcset>\n'
+        (tmp_path / f"a.{language}").write_text(text, encoding="utf-8")
+    assert read((tmp_path / "a.en", tmp_path / "a.de")) == (PAIRS, 0)
+    (tmp_path / "a.en").write_text(f"{text[:-50]}\n</{tag}>", encoding="utf-8")
+    with pytest.raises(RequestError, match="a segment of more than one line"):
+        read((tmp_path / "a.en", tmp_path / "a.de"))
 
 
 def test_segments_that_are_not_utf_8_are_named(tmp_path):
@@ -584,3 +706,22 @@ def test_the_command_data_tells_what_a_file_holds(tmp_path, capsys):
     assert "2 pairs read" in capsys.readouterr().out
     (tmp_path / "unclear.tsv").write_text("a b\tc d\te f\n" * 3, encoding="utf-8")
     assert "not clear" in error_of(capsys, "data", tmp_path / "unclear.tsv", "--pair", "en-de")
+
+
+@pytest.mark.parametrize(
+    ("text", "doubt"),
+    [
+        ("Tom &amp; Mary", "character entities"),
+        ("<b>Tom</b>", "markup"),
+        ("H@@ aus", "pieces of words"),
+        ("CafÃ©", "mojibake"),
+        ("Ça va ?", None),
+    ],
+)
+def test_signs_in_many_training_pairs_give_a_warning(text, doubt):
+    for count, side in itertools.product((10, 11), ("source", "target")):
+        texts = [text] * count + [f"{n} < {n + 1} & so on." for n in range(100 - count)]
+        pairs = {"source": ["A."] * 100, "target": ["B."] * 100, side: texts}
+        found = [*doubts(Dataset.from_dict({name: side * 30 for name, side in pairs.items()}))]
+        assert len(found) == (count == 11 and doubt is not None)
+        assert all(f"11% of the training pairs have {doubt}: " in each for each in found)

@@ -487,6 +487,9 @@ def test_names_of_files_may_hold_commas_and_begin_at_home(tmp_path, monkeypatch)
     assert named_files("a, b.tsv") == [Path("a, b.tsv")]
     assert named_files("~/a.en,~/a.de") == [tmp_path / "a.en", tmp_path / "a.de"]
     assert named_files("~a.en,b.de") == [Path("~a.en"), Path("b.de")]
+    assert named_files("a.en, ~/b.de") == [Path("a.en"), tmp_path / "b.de"]
+    (tmp_path / " c.de").touch()  # a name may begin with a space
+    assert named_files("a.en, c.de") == [Path("a.en"), Path(" c.de")]
 
 
 @pytest.mark.parametrize(

@@ -585,6 +585,16 @@ def test_bad_pairs_are_reported_and_left_out_with_clean(tmp_path, caplog):
     assert "--clean leaves out" in caplog.text
 
 
+def test_a_run_warns_of_signs_in_its_training_pairs(tmp_path, caplog):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
+    text = (tmp_path / "train.jsonl").read_text(encoding="utf-8")
+    (tmp_path / "train.jsonl").write_text(
+        text.replace('"en": "', '"en": "&amp; '), encoding="utf-8"
+    )
+    run_recipe(recipe, tmp_path / "run")
+    assert "100% of the training pairs have character entities" in caplog.text
+
+
 @pytest.mark.parametrize("given", ["validation_file", "test_file"])
 def test_no_pairs_are_held_out_if_validation_or_test_pairs_are_given(tmp_path, given):
     other = {"validation_file", "test_file"} - {given}

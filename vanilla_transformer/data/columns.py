@@ -11,11 +11,13 @@ import re
 import reprlib
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from ..errors import RequestError
 from ..storage.reading import printable, shortened
+from .checked_pairs import MalformedError
 from .language_names import folded, language_of, own_name, places_of, script_of
 
 ROWS = 50  # that are looked at
@@ -35,11 +37,17 @@ _SIDES = {
     "source segment": 0,  # of translators' programs
 }
 _WORD = re.compile(r"[^\W\d_]+")
+# In names of columns that say the languages of a row; and the words of such a name.
+SAYS_LANGUAGES = re.compile("lang|direction|^(lp|pair)$", re.IGNORECASE)
+_NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
+# A region or a script after a code, as in en-US and deu_Latn: some are codes of other languages.
+_REGION = re.compile(r"(?<![A-Za-z])([a-z]{2,3})([-_]([A-Z]{2}|[A-Z][a-z]{3}))+(?![A-Za-z])")
 _LABEL_WORDS = 2  # at most, in a name of a column that names no language
 _HEADER_WORDS = 4  # at most, in one that names it among words of its own: English (United States)
 _FEWEST_SHARE = 0.4  # of the rows that must have several cells
 _MOST_SHARE = 0.8  # of the cells of a column that must be alike
 _SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 20
+_Told = tuple[tuple[str, str], ...]  # names of columns, and what a row says there of its languages
 
 
 class Layout(NamedTuple):
@@ -50,7 +58,7 @@ class Layout(NamedTuple):
         skipped: rows before the first pair: a title, empty rows, the header.
         width: cells in most rows.
         header: its names, none without one.
-        told: columns that say the languages of a row, and what they say.
+        told: columns that say the languages of a row, and their names.
     """
 
     places: tuple[int, int]
@@ -58,6 +66,11 @@ class Layout(NamedTuple):
     width: int
     header: list[str]
     told: dict[int, str]
+
+    def sides(self, row: Sequence[str], languages: tuple[str, str]) -> tuple[str, str]:
+        """Return source and target of a row; see `in_order`."""
+        told = tuple((name, row[place]) for place, name in self.told.items())
+        return in_order((row[self.places[0]], row[self.places[1]]), told, languages)
 
 
 def find_sides(
@@ -104,20 +117,19 @@ def _named_by_language(names: Sequence[str], languages: tuple[str, str]) -> tupl
     sides = [places_of(language, names) for language in languages]
     if [*map(len, sides)] == [1, 1] and sides[0] != sides[1]:
         return sides[0][0], sides[1][0]
-    own = {own_name(language): language_of(language) for language in languages}
     wanted = [language_of(language) for language in languages]
     # By header with one word left out, such as "text _": the language of that word in each column.
     among: dict[tuple[str, ...], list[str | None]] = {}
     alone: list[str | None] = [None] * len(names)  # languages of headers of a few words
     for place, name in enumerate(names):
         words = [word for word in _WORD.findall(folded(name)) if word not in _SIDES]
-        named = {own.get(word) or language_of(word) for word in words} & {*wanted}
+        named = {_code(word, languages) for word in words} & {*wanted}
         if len(named) == 1 and len(words) <= _HEADER_WORDS and not _is_ended(name):
             alone[place] = named.pop()
         for n, word in enumerate(words):
             others = (*words[:n], "", *words[n + 1 :])
             codes = among.setdefault(others, [None] * len(names))
-            codes[place] = own.get(word) or language_of(word)
+            codes[place] = _code(word, languages)
     found = {_two_of(codes, *wanted) for codes in among.values()} - {None}
     found = found or {_two_of(alone, *wanted)}
     return found.pop() if len(found) == 1 else None
@@ -128,12 +140,77 @@ def named_by_word(names: Sequence[str]) -> tuple[int, int] | None:
     return _two_of([_SIDES.get(folded(name)) for name in names], 0, 1)
 
 
+def sides_in_names(names: Sequence[str]) -> tuple[int, int] | None:
+    """Return which of two names is the source's, by words that only one of them has."""
+    words = [Counter(_NAME_WORD.findall(name)) for name in names]
+    return _two_of([_sides_in(words[0] - words[1]), _sides_in(words[1] - words[0])], {0}, {1})
+
+
+def _sides_in(words: Iterable[str]) -> set[int]:
+    """Return the sides that words begin to name."""
+    starts = tuple(map(str.casefold, words))
+    return {side for key, side in _SIDES.items() for word in starts if word.startswith(key)}
+
+
 def _two_of(found: Sequence[object], source: object, target: object) -> tuple[int, int] | None:
     """Return the indices of source and target; None unless each occurs exactly once."""
     known = source is not None and target is not None
     if known and found.count(source) == found.count(target) == 1:
         return found.index(source), found.index(target)
     return None
+
+
+def in_order(sides: tuple[Any, Any], told: _Told, languages: tuple[str, str]) -> tuple[Any, Any]:
+    """Return the sides of a row, turned if it says that they are in the other direction.
+
+    Args:
+        sides: its texts.
+        told: what it says of its languages: names of columns, and its cells there.
+        languages: languages of source and target.
+
+    Raises:
+        MalformedError: they are in other languages.
+    """
+    if not (steps := _steps(told, languages)):
+        raise MalformedError(f"its languages are {reprlib.repr([text for _, text in told])}")
+    return sides[:: steps[0]]
+
+
+@lru_cache(maxsize=1000)
+def _steps(told: _Told, languages: tuple[str, str]) -> Sequence[int]:
+    """Return 1 if a row may be in the direction of `languages`, and -1 if it may be in the other.
+
+    Both if `told` does not say; none for other languages, or if two columns contradict each other.
+    """
+    wanted = [_code(folded(language), languages) for language in languages]
+    said: set[tuple[int, str | None]] = set()  # numbers of sides, and their languages
+    alone: list[str | None] = []
+    for name, text in told:
+        codes, sides = _languages_in(text, languages), _sides_in(_NAME_WORD.findall(name))
+        if {*wanted} <= {*codes}:
+            said |= {*enumerate(code for code in codes if code in wanted)}
+        elif any(codes) and len(sides) == 1:  # its first language: a region may follow
+            said.add((sides.pop(), next(filter(None, codes))))
+        elif None not in codes and (len(codes) > 1 or not name or SAYS_LANGUAGES.search(name)):
+            alone += codes  # single ones below other names may be countries, or a no
+    if not said and len(alone) != 2:
+        return (1, -1) if {*alone} <= {*wanted} else ()
+    said = said or {*enumerate(alone)}
+    return [step for step in (1, -1) if all(wanted[::step][n] == code for n, code in said)]
+
+
+def _code(word: str, languages: tuple[str, str]) -> str | None:
+    """Return the code of a language, also by its own name, or as the user writes it."""
+    for language in languages:
+        if word in (folded(language), own_name(language)):
+            return language_of(language) or word
+    return language_of(word)
+
+
+def _languages_in(text: str, languages: tuple[str, str]) -> list[str | None]:
+    """Return the code of each language that a text names, once, and None for other words."""
+    words = map(folded, _WORD.findall(_REGION.sub(r"\1", text)))
+    return [*dict.fromkeys(_code(word, languages) for word in words)]
 
 
 class _Unclear(Exception):
@@ -151,7 +228,7 @@ class _Table:
     ) -> None:
         self.languages = languages
         self.told: dict[int, str] = {}
-        self.codes = [language_of(language) or language.casefold() for language in languages]
+        self.codes = [_code(folded(language), languages) for language in languages]
         whole = [_without_end([cell.strip() for cell in row]) for row in rows]
         widths = Counter(len(row) for row in whole if _filled(row) > 1)
         if not widths:
@@ -165,8 +242,10 @@ class _Table:
         self.rows = [whole[n] for n in full]
         for n in (*range(len(full[:_TITLES])), 0):
             self.first, self.top, self.body = full[n], self.rows[n], self.rows[n + 1 :]
-            names = {*self.top}
-            if named_sides(self._names(), languages) if given is None else names.issuperset(given):
+            is_named = {*given} <= {*self.top} if given else named_sides(self._names(), languages)
+            # Source and target may stand above their languages, which say more.
+            below = [len(places_of(language, (self.body or [[]])[0])) for language in languages]
+            if is_named and (given or below != [1, 1]):
                 break
 
     def layout(self, given: tuple[str | int, str | int] | None) -> Layout:
@@ -179,9 +258,10 @@ class _Table:
         else:
             has_header = self._is_unlike_the_body() or self._is_labels()
             places = self._sides_by_content(has_header)
-        width = max(self.width, len(self.top), *(place + 1 for place in places))
         header = self.top if has_header else []
-        return Layout(places, self.first + has_header, width, header, self.told)
+        width = max(self.width, len(header), *(place + 1 for place in places))
+        told = self.told if given is None else {}
+        return Layout(places, self.first + has_header, width, header, told)
 
     def _has_header(self) -> bool:
         try:
@@ -204,7 +284,7 @@ class _Table:
         if sides := _named_by_language(names, self.languages):
             return sides
         if sides := named_by_word(names):  # which say less than languages in the rows
-            return self._ordered(sides, [self._kind(place) for place in range(self.width)])
+            return self._ordered(sides, self.top)
         languages = [language_of(name) for name in names]
         named = {code for code in languages if code is not None}
         if len(named) > 1 and len(self.top) == len(named) and self._other_languages(named):
@@ -250,7 +330,7 @@ class _Table:
             # Words above words with digits say little of a table that has only the two sides.
             telling = kind in _SHAPES and (kind != "identifier" or self.width > 2)
             unlike = telling and _shape(cell) not in (kind, "number")
-            if cell and (unlike or (kind == "language" and language_of(cell) is None)):
+            if cell and (unlike or (kind == "language" and not self._names_languages(cell))):
                 return True
             if above is not None and kind == "text":
                 return self._is_short(place)
@@ -282,14 +362,18 @@ class _Table:
         rows = len(self.body) + with_top
         if not cells or len(cells) < rows / 2:
             return "empty"
+        if len({*cells}) <= len(cells) / 2 and all(map(self._names_languages, {*cells})):
+            return "language"
         if len(cells) >= 3 and len(set(cells)) == 1:
-            return "language" if language_of(cells[0]) else "constant"
+            return "constant"
         shape, count = Counter(map(_shape, cells)).most_common(1)[0]
         if count < _MOST_SHARE * len(cells):
             return "text"
-        if shape == "text" and len(set(cells)) <= len(cells) / 2 and all(map(language_of, cells)):
-            return "language"
         return shape
+
+    def _names_languages(self, cell: str) -> bool:
+        """Return whether a cell names one language or two, and says no more."""
+        return None not in (codes := _languages_in(cell, self.languages)) and len(codes) in (1, 2)
 
     def _sides_by_content(self, has_header: bool) -> tuple[int, int]:
         with_top = not has_header
@@ -307,32 +391,26 @@ class _Table:
         if has_header:
             names = " and ".join(repr(self.top[place]) for place in places if place < len(self.top))
             raise _Unclear(f"its header has {names}, and it is not clear which is the source")
-        return self._ordered((places[0], places[1]), kinds)
+        return self._ordered((places[0], places[1]), [])
 
     def _begins_alike(self, place: int) -> bool:
         cells = self._column(place)
         return len(cells) > 2 and len({cell[:8] for cell in cells}) == 1
 
-    def _ordered(self, places: tuple[int, int], kinds: list[str]) -> tuple[int, int]:
-        """Return source and target in the order that language columns or scripts tell."""
-        cells = {
-            place: self._column(place) for place, kind in enumerate(kinds) if kind == "language"
-        }
-        codes = [{*map(language_of, column)} for column in cells.values()]
-        told = [next(iter(code)) if len(code) == 1 else None for code in codes]
-        for place, kind in enumerate(kinds):
-            if len(cells) < 2 and kind in ("language", "constant"):  # perhaps a pair, as en-de
-                words = list(map(language_of, _WORD.findall(self._column(place)[0])))
-                if sorted(map(str, words)) == sorted(self.codes):
-                    cells, told = {place: self._column(place)}, words
-        if len(cells) == 2 or {*told} == {*self.codes}:
-            self.told = {place: column[0] for place, column in cells.items()}
-            if told == self.codes:
+    def _ordered(self, places: tuple[int, int], header: Sequence[str]) -> tuple[int, int]:
+        """Return source and target in the order of scripts, unless the rows say their languages."""
+        names = [*header, *[""] * self.width]
+        for place in range(self.width):
+            is_told = SAYS_LANGUAGES.search(names[place]) or self._kind(place) == "language"
+            if is_told and place not in places:
+                self.told[place] = names[place]
+        cells = {cell for place in self.told for cell in self._column(place)}
+        if not header and len(cells) == 1 == len(_languages_in(*cells, self.languages)):
+            self.told = {}  # of all rows alike: perhaps a word, such as `new`
+        for row in self.body:
+            told = tuple((name, row[place]) for place, name in self.told.items() if row[place:])
+            if len(_steps(told, self.languages)) < 2:
                 return places
-            if told == self.codes[::-1]:
-                return places[::-1]
-            seen = " and ".join("several" if code is None else code for code in told)
-            raise _Unclear(f"its languages are {seen}, but the pair is {'-'.join(self.languages)}")
         expected = [script_of(language) for language in self.languages]
         if all(expected) and expected[0].isdisjoint(expected[1]):
             first, second = (_scripts(self._column(place, with_top=True)) for place in places)
@@ -363,21 +441,16 @@ def _shape(cell: str) -> str:
 
 def _scripts(cells: Sequence[str]) -> set[str]:
     """Return the script of most letters: the first word of their names in Unicode."""
-    letters = Counter(
-        unicodedata.name(character, "?").split()[0]
-        for cell in cells
-        for character in cell
-        if character.isalpha()
-    )
-    return {script for script, _ in letters.most_common(1)}
+    letters = filter(str.isalpha, "".join(cells))
+    scripts = Counter(unicodedata.name(letter, "?").split()[0] for letter in letters)
+    return {script for script, _ in scripts.most_common(1)}
 
 
 def drawn(rows: Sequence[Sequence[str]]) -> str:
     """Draw the first rows of a table, with the columns numbered from 1."""
     shown = [list(row) for row in rows if _filled(row)][:_SHOWN_ROWS]
     width = max(map(len, shown), default=0)
-    numbers = [str(number) for number in range(1, width + 1)]
-    lines = [numbers, *(row + [""] * (width - len(row)) for row in shown)]
+    lines = [[*map(str, range(1, width + 1))], *(row + [""] * (width - len(row)) for row in shown)]
     whole = [[printable(" ".join(cell.split())) for cell in line] for line in lines]
     texts = [[shortened(cell, _SHOWN_CHARACTERS) for cell in line] for line in whole]
     widths = [max(len(line[place]) for line in texts) for place in range(width)]

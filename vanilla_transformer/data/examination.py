@@ -19,8 +19,8 @@ _SIGNS = {
     # UTF-8 read as Latin-1 or cp1252.
     "mojibake": r"[\x{c2}\x{c3}\x{d0}\x{d1}\x{e2}][\x{80}-\x{bf}\x{2013}-\x{20ac}]|\x{fffd}",
     "pieces of words": r"\S@@( |$)|\x{2581}| ##\S",
-    "spaces before punctuation": r"\S +[.,;!?]( |$)",
     "control characters": r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{7f}]",
+    "spaces before punctuation": r"\S +[.,;!?]( |$)",  # as French and treebanks have them
 }
 _SHOWN = 60  # characters of an example
 
@@ -37,6 +37,17 @@ def examine(pairs: Dataset) -> Iterator[str]:
     yield f"--clean would leave out {left_out} of {report['read']} pairs."
     for side in ("source", "target"):
         yield from _examine_side(pairs, side)
+
+
+def doubts(pairs: Dataset) -> Iterator[str]:
+    """Yield a warning for each sign that is in many of a thousand pairs, taken from all parts."""
+    import pyarrow.compute as pc
+
+    table = next(text_blocks(pairs.select(range(0, len(pairs), len(pairs) // 1000 or 1))))
+    for sign, pattern in [*_SIGNS.items()][:-1]:
+        found = pc.or_(*(pc.match_substring_regex(side, pattern) for side in table.columns))
+        if (share := pc.mean(found).as_py()) > 0.1:  # a few may belong to the texts
+            yield f"{share:.0%} of the training pairs have {sign}: repair them. `data` shows some."
 
 
 def _examine_side(pairs: Dataset, side: str) -> Iterator[str]:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 from ..errors import RequestError
 from ..storage.reading import reason_of
 from .checked_pairs import MalformedError, Skip, checked_pair, read_rows
-from .language_names import language_of, places_of
+from .columns import in_order
+from .language_names import places_of
 
 if TYPE_CHECKING:
     from lxml import etree
@@ -26,12 +27,13 @@ _TOO_LARGE = f"more than {_XML_BYTES // 2**20} MiB of XML, too large for a"
 Markup = Literal["sgm", "wmt", "tmx", "subtitles", "other"]
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = [f"{{*}}{name}" for name in ("bpt", "ept", "it", "ph", "ut")]  # of layout, in a segment
-_SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>", re.DOTALL)
-_LANGUAGE = re.compile(rb'<(src|ref)\b[^>]*\blang="([^"]+)"')
+_BEGIN = re.compile(r"<seg\b", re.IGNORECASE)
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
+_LANGUAGE = re.compile(r'<(src|ref)\b[^>]*\blang="([^"]+)"')
 _KINDS: dict[Markup, re.Pattern[bytes]] = {
     "tmx": re.compile(rb"<tmx\b"),
     "wmt": re.compile(rb"<dataset\b"),
-    "sgm": re.compile(rb"<(srcset|refset|tstset|mteval)\b|^<seg ", re.MULTILINE),
+    "sgm": re.compile(rb"<(srcset|refset|tstset|mteval)\b|^<seg ", re.MULTILINE | re.IGNORECASE),
     "subtitles": re.compile(rb"\A(\d+\s+)?\d\d:\d\d:\d\d[,.]\d{3} --> |\AWEBVTT"),
     "other": re.compile(rb"\A\s*(<\?xml|<!DOCTYPE|<html|<xliff|<cesAlign|<cesDoc|<text>)", re.I),
 }
@@ -58,15 +60,14 @@ def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
     clean = FakeSGMLDataset._clean
     for number, line in enumerate(lines, start=1):
         text = line.decode("utf-8", "surrogateescape")  # the reader of lines refuses it
-        if "<seg" not in text:
-            continue
-        found = _SEGMENT.search(text)
-        if found is None:
+        found = _SEGMENT.findall(text)
+        if len(found) != len(_BEGIN.findall(text)):
             raise RequestError(
                 f"{path}:{number}: a segment of more than one line; sacreBLEU writes such a test "
                 "set as text: sacrebleu --echo."
             )
-        yield clean(found[1]).encode("utf-8", "surrogateescape")
+        for segment in found:
+            yield clean(segment).encode("utf-8", "surrogateescape")
 
 
 def refuse(path: Path, kind: Markup) -> RequestError:
@@ -84,11 +85,7 @@ def wmt_pairs(
     content = file.read(_XML_BYTES + 1)
     if len(content) > _XML_BYTES:
         raise RequestError(f"{path} is {_TOO_LARGE} test set of WMT; write its pairs as text.")
-    told = [language_of(name.decode()) for _, name in sorted({*_LANGUAGE.findall(content)})[::-1]]
-    wanted = [language_of(language) for language in languages]
-    if told not in (wanted, wanted[::-1]):
-        seen = " and ".join(map(str, told))
-        raise RequestError(f"{path} is in {seen}, but the pair is {'-'.join(languages)}.")
+    told = tuple(dict.fromkeys(_LANGUAGE.findall(content.decode("utf-8", "replace"))))
     try:
         fields = WMTXMLDataset._unwrap_wmt21_or_later(io.BytesIO(content))
     except (etree.XMLSyntaxError, AssertionError, KeyError, ValueError, TypeError) as error:
@@ -96,9 +93,12 @@ def wmt_pairs(
     reference = next((name for name in sorted(fields) if name.startswith("ref")), None)
     if reference is None:
         raise RequestError(f"{path} has sources without references; pairs need both.")
-    order = 1 if told == wanted else -1
+
+    def pair_of(row: tuple[str, str]) -> tuple[str, str]:
+        return checked_pair(*in_order(row, told, languages))
+
     rows = zip(fields["src"], fields[reference], strict=True)
-    yield from read_rows(rows, lambda row: checked_pair(*row[::order]), f"{path}: segment ", skip)
+    yield from read_rows(rows, pair_of, f"{path}: segment ", skip)
 
 
 def tmx_pairs(

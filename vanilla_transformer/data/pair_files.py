@@ -41,8 +41,8 @@ from .checked_pairs import (
     decoded,
     read_rows,
 )
-from .columns import named_by_word, named_sides
-from .language_names import language_of, places_of
+from .columns import SAYS_LANGUAGES, in_order, named_by_word, named_sides, sides_in_names
+from .language_names import places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import draw_table, read_table
 
@@ -67,7 +67,6 @@ _READ = (
     "gzip, bzip2 or xz), parquet, OPUS' .zip in Moses format, or two text files, SOURCE,TARGET"
 )
 _JSON = re.compile(r"\.jsonl?(\.|$)", re.IGNORECASE)
-_LANGUAGE = re.compile("lang|direction|^lp$", re.IGNORECASE)  # in names of columns that say them
 _PARQUET, _ZIP = b"PAR1", b"PK\x03\x04"
 _WRAPPED = (b"{}", b"[]", b'""')  # around each line of a file that holds no plain text
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
@@ -96,7 +95,7 @@ class _Columns:
         if self.given is None:
             places = named_sides(names, self.languages)
             told = places == named_by_word(names)
-            more = [name for name in names if told and _LANGUAGE.search(name)]
+            more = [name for name in names if told and SAYS_LANGUAGES.search(name)]
             return places and (names[places[0]], names[places[1]], *more)
         chosen = [
             names[column - 1] if isinstance(column, int) and column <= len(names) else column
@@ -465,10 +464,7 @@ def _read_parallel(
     source: Path, target: Path, *, languages: tuple[str, str], skip: Skip
 ) -> Iterator[tuple[str, str]]:
     names = [str(source), str(target)]
-    if (1, 0) in (
-        named_sides(names, languages),
-        named_by_word([Path(n).suffix[1:] for n in names]),
-    ):
+    if (named_sides(names, languages) or sides_in_names(names)) == (1, 0):
         raise RequestError(
             f"{source} is named after the target of {'-'.join(languages)}, and {target} after its "
             "source; give the other file first, or rename them."
@@ -530,8 +526,10 @@ def _parquet_batches(path: Path, columns: _Columns) -> Iterator[list[tuple[dict,
                 if (leaf.path in wanted or leaf.path.split(".")[0] in wanted)
                 and (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
             ]
-            if not names:
-                raise RequestError(f"{path} holds no text in {' and '.join(wanted)}.")
+            kinds = {name: str(table.schema_arrow.field(name).type) for name in wanted[:2]}
+            read = {*names, *(name.split(".")[0] for name in names)}
+            if others := [f"{name}, which is {kinds[name]}" for name in kinds if name not in read]:
+                raise RequestError(f"{path} holds no text in {' or '.join(others)}.")
             pair_of = _pair_of_row(columns)
             for batch in table.iter_batches(_ROWS, columns=names):
                 cut = [_cut(column) for column in batch.columns]
@@ -590,7 +588,6 @@ def _parsed(line: bytes) -> object:
 def _pair_of_row(columns: _Columns) -> _PairOf:
     """Return a function that finds the sides of a record, which may be nested in `translation`."""
     known: dict[tuple[str, ...], tuple[str, ...] | None] = {}  # by the names in a record
-    wanted = [language_of(language) for language in columns.languages]
 
     def keys_of(record: dict) -> tuple[str, ...] | None:
         names = tuple(map(str, record))
@@ -609,15 +606,8 @@ def _pair_of_row(columns: _Columns) -> _PairOf:
             found = reprlib.repr(sorted(map(str, sides)))
             raise MalformedError(f"no {columns} among {found}")
         source, target, *more = keys
-        if not more:
-            return checked_pair(sides[source], sides[target])
-        values = [str(sides[name]) for name in more]
-        told = [*map(language_of, values[0].split("-") if len(values) == 1 else values)]
-        if len(told) == 2 and None not in told and told != wanted:
-            if told != wanted[::-1]:
-                raise MalformedError(f"its languages are {told[0]} and {told[1]}")
-            source, target = target, source
-        return checked_pair(sides[source], sides[target])
+        told = tuple((name, str(sides[name])) for name in more)
+        return checked_pair(*in_order((sides[source], sides[target]), told, columns.languages))
 
     return pair_of
 

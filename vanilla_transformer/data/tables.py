@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +27,12 @@ class Dialect(NamedTuple):
 
     separator: str
     is_quoted: bool
+    is_spaced: bool = False  # before a quote
+
+    def reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        """Return a reader of rows in quotes."""
+        sign, is_spaced = self.separator, self.is_spaced
+        return csv.reader(lines, delimiter=sign, skipinitialspace=is_spaced, strict=True)
 
     def cell(self, text: str) -> str:
         """Return a line of text as a cell: in quotes if it needs them, or without separators."""
@@ -81,10 +87,7 @@ def read_table(
                     f"{len(row)} columns, but other rows have {layout.width}; quote a cell that "
                     "holds a separator"
                 )
-            for place, language in layout.told.items():
-                if row[place].strip() != language:
-                    raise MalformedError(f"its language is {row[place]!r}, not {language!r}")
-            pair = checked_pair(*(row[place] for place in layout.places))
+            pair = checked_pair(*layout.sides(row, languages))
             # Of files that were joined.
             if pair[0] != pair[1] and {*map(str.strip, pair)} <= {*layout.header}:
                 if [cell.strip() for cell in row[: len(layout.header)]] != layout.header:
@@ -118,7 +121,7 @@ def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int
         in_all = len(raw) > 1 and all(any(cell.startswith('"') for cell in row) for row in raw)
         shown = in_all or any(_QUOTED.fullmatch(cell) and '""' in cell[1:-1] for cell in cells)
         try:
-            rows = list(csv.reader(lines, delimiter=dialect.separator, strict=True))
+            rows = list(dialect.reader(lines))
         except csv.Error:
             return 0.0, False, 0
     widths = Counter(len(row) for row in rows if len(row) > 1)
@@ -155,8 +158,7 @@ def split_table(
     size = 0
     for line in islice(lines, most_read):
         head.append(line)
-        size += len(line)
-        if size > _MOST_HEAD_BYTES:
+        if (size := size + len(line)) > _MOST_HEAD_BYTES:
             break
     filled = [place for place, line in enumerate(head) if line.strip()]
     first = 1
@@ -165,7 +167,10 @@ def split_table(
         dialect = Dialect(named[1].decode(), is_quoted=True)
     else:
         texts = [head[place][:_HEAD_BYTES].decode("utf-8", "replace") for place in filled]
+        bare = _QUOTED.sub('""', "\n".join(texts))
         dialects = [Dialect(sign, quoted) for sign in separators for quoted in (False, True)]
+        spaced = [s for s in separators if re.search(rf'[{s}] +""\s*([{s}]|$)', bare, re.MULTILINE)]
+        dialects += [Dialect(sign, is_quoted=True, is_spaced=True) for sign in spaced]
         dialect = max(dialects, key=lambda dialect: _agreement(texts, dialect))
         dialect = dialect._replace(is_quoted=dialect.is_quoted or is_csv)
     return dialect, _rows(name, chain(head[first - 1 :], lines), dialect, first, skip)
@@ -186,9 +191,6 @@ def _rows(
     ahead: deque[bytes] = deque()  # lines that a malformed row gave back
     row: list[bytes] = []  # lines that csv.reader took for it
 
-    def reader() -> Iterator[list[str]]:
-        return csv.reader(texts(), delimiter=dialect.separator, strict=True)
-
     def texts() -> Iterator[str]:
         size = 0
         while (line := ahead.popleft() if ahead else next(lines, None)) is not None:
@@ -198,7 +200,7 @@ def _rows(
                 raise MalformedError(f"the row is longer than {LINE_BYTES // 2**20} MiB")
             yield decoded(line) + "\n"
 
-    rows = reader()
+    rows = dialect.reader(texts())
     while True:
         row.clear()
         try:
@@ -206,7 +208,8 @@ def _rows(
         except (MalformedError, csv.Error) as error:
             skip(f"{name}:{first}", error)
             ahead.extendleft(reversed(row[1:]))
-            first, rows = first + 1, reader()  # a new one: its text may have ended within a row
+            # A new one: its text may have ended within a row.
+            first, rows = first + 1, dialect.reader(texts())
             continue
         if cells is None:
             return

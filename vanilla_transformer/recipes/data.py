@@ -262,6 +262,7 @@ def named_files(names: object) -> list[Path]:
     paths = []
     for name in listed(names):
         parts = [name] if Path(name).is_file() else name.split(",")
+        parts = [part if Path(part).exists() else part.strip() for part in parts]
         paths += [
             Path(part).expanduser() if part.startswith("~/") else Path(part) for part in parts
         ]

@@ -30,6 +30,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
 from ..data.dataset import load_pairs, mark_corpus, reading_report, sentences, tokenize_pairs
+from ..data.examination import doubts
 from ..data.language_names import language_of
 from ..data.selection import describe_report, pair_report
 from ..data.tokenizer import make_tokenizer, vocabulary_fields
@@ -230,6 +231,8 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _D
     kinds = "duplicates, copies and odd ratios"
     hint = f"{kinds} are left out" if recipe.clean else f"--clean leaves out {kinds}"
     logger.info("Training pairs: %s; %s.", describe_report(counts), hint)
+    for doubt in doubts(train):
+        logger.warning(doubt)
     counts = {f"train_{name}": count for name, count in counts.items()}
     counts["train_pairs"] = counts.pop("train_read")
     if shared := shared_with_training(recipe, train, {"validation": validation, **test_sets}):
