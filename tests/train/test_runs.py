@@ -283,8 +283,8 @@ def finished_anew(unfinished, monkeypatch, translations, **changes):
     """Finish the run, replacing the translations on which the choices are based.
 
     Args:
-        translations: a function of the embedding weights, the sources and the search options.
-        changes: changes to the recipe.
+        translations: A function of the embedding weights, the sources and the search options.
+        changes: Changes to the recipe.
     """
     recipe, run, _ = unfinished
 

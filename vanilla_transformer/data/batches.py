@@ -41,19 +41,19 @@ class TokenBatchSampler(Sampler[list[int]]):
     every batch of another size.
 
     Args:
-        source_lengths: tokens of each source, `</s>` included.
-        target_lengths: tokens of each target, `</s>` included.
-        max_tokens: budget of padded tokens per batch, for source and target each. The paper's 25000
+        source_lengths: Tokens of each source, `</s>` included.
+        target_lengths: Tokens of each target, `</s>` included.
+        max_tokens: Budget of padded tokens per batch, for source and target each. The paper's 25000
             tokens per update are `max_tokens` times the batches per update.
-        seed: seed of the shuffling.
+        seed: Seed of the shuffling.
         shuffle: False gives the longest batch first, and without weights the same batches in every
             epoch.
-        corpora: number of each example's corpus, from 0; needed with `weights`.
-        weights: weight of each corpus: its share of the target tokens is its weight over the sum of
+        corpora: Number of each example's corpus, from 0; needed with `weights`.
+        weights: Weight of each corpus: its share of the target tokens is its weight over the sum of
             all. None: each example is drawn once.
 
     Raises:
-        ValueError: lengths that do not match or are not positive, an example beyond the budget, a
+        ValueError: Lengths that do not match or are not positive, an example beyond the budget, a
             setting that is too small, or weights that are not those of the corpora.
     """
 

@@ -28,15 +28,15 @@ class BpeDropout:
     """Random splitting of the tokens of tokenised pairs.
 
     Args:
-        tokenizer: byte-pair encoding with a `tokenizer.json`, as from `train_tokenizer`; labels are
+        tokenizer: Byte-pair encoding with a `tokenizer.json`, as from `train_tokenizer`; labels are
             ids of its `target_tokenizer`.
-        probability: probability of undoing a merge. 0 leaves all tokens whole; 1 undoes every
+        probability: Probability of undoing a merge. 0 leaves all tokens whole; 1 undoes every
             merge, which leaves single bytes with our tokenizer.
-        seed: seed of the draws.
-        max_length: most tokens of a row; one that would get longer stays whole. None for no limit.
+        seed: Seed of the draws.
+        max_length: Most tokens of a row; one that would get longer stays whole. None for no limit.
 
     Raises:
-        ValueError: a probability that is not from 0 to 1, or a tokenizer without merges.
+        ValueError: A probability that is not from 0 to 1, or a tokenizer without merges.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class BpeDropout:
 
         Args:
             features: `input_ids` and `labels` of each pair; other columns are dropped.
-            epoch: number that changes the draw; the same epoch splits the same batch alike.
+            epoch: Number that changes the draw; the same epoch splits the same batch alike.
         """
         names = ("input_ids", "labels")
         sides = [[np.asarray(feature[name], np.int64) for feature in features] for name in names]

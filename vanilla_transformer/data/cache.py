@@ -37,11 +37,11 @@ def cached(
     """Return the data set of `key` and its report; take `tables` if it is not there.
 
     Args:
-        name: kind of the data set.
-        key: what decides its content. None reads the tables each time and keeps equal ones once.
-        tables: generator of one or more tables of a schema, which returns the report. `rows`, the
+        name: Kind of the data set.
+        key: What decides its content. None reads the tables each time and keeps equal ones once.
+        tables: Generator of one or more tables of a schema, which returns the report. `rows`, the
             number of rows, is added to it.
-        cache_dir: folder of the caches. None is the cache folder of `datasets`.
+        cache_dir: Folder of the caches. None is the cache folder of `datasets`.
     """
     import datasets
     from filelock import FileLock

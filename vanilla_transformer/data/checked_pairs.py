@@ -31,7 +31,7 @@ def decoded(line: bytes) -> str:
     """Return the text of a line.
 
     Raises:
-        MalformedError: the line is too long, or not UTF-8.
+        MalformedError: The line is too long, or not UTF-8.
     """
     if len(line) > LINE_BYTES:
         raise MalformedError(f"the line is longer than {LINE_BYTES // 2**20} MiB")
@@ -59,7 +59,7 @@ def checked_pair(source: object, target: object) -> tuple[str, str]:
     """Return both sides, unchanged.
 
     Raises:
-        MalformedError: a side is no text, empty or too long.
+        MalformedError: A side is no text, empty or too long.
     """
     return _checked_side("source", source), _checked_side("target", target)
 

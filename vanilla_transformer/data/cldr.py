@@ -137,9 +137,9 @@ class Pair(NamedTuple):
     """A sentence and its translation.
 
     Attributes:
-        source: text in the source language.
-        target: text in the target language.
-        kinds: kind of each value in the text, in the order of the text; members of `KINDS`.
+        source: Text in the source language.
+        target: Text in the target language.
+        kinds: Kind of each value in the text, in the order of the text; members of `KINDS`.
     """
 
     source: str
@@ -156,18 +156,18 @@ def generate_pairs(
     the same split.
 
     Args:
-        source_language: locale that CLDR has, such as "en", "pt_BR" or "zh-Hant".
-        target_language: another one.
+        source_language: Locale that CLDR has, such as "en", "pt_BR" or "zh-Hant".
+        target_language: Another one.
         split: "train", "validation", "test_values" or "test_combinations".
-        count: number of pairs.
-        seed: seed of the stream.
+        count: Number of pairs.
+        seed: Seed of the stream.
 
     Returns:
         Iterator over `count` pairs, no two with the same source. It raises ValueError if
         the languages have fewer than `count` distinct pairs in this split.
 
     Raises:
-        ValueError: unknown language or split, the same language twice, negative count, or two
+        ValueError: Unknown language or split, the same language twice, negative count, or two
             languages that share too few words in CLDR.
         ImportError: Babel is not installed.
     """
@@ -284,8 +284,8 @@ class _Values:
     together with its unit.
 
     Args:
-        split: member of `SPLITS`; "test_combinations" draws what "train" does.
-        rng: random numbers of the stream.
+        split: Member of `SPLITS`; "test_combinations" draws what "train" does.
+        rng: Random numbers of the stream.
     """
 
     def __init__(self, split: str, rng: random.Random) -> None:
@@ -391,8 +391,8 @@ class _Style(NamedTuple):
     """One way to write one kind of value, in any language.
 
     Attributes:
-        draw: random value to write.
-        write: value and `locale` to text. It raises LookupError or ValueError if CLDR has no text
+        draw: Random value to write.
+        write: Value and `locale` to text. It raises LookupError or ValueError if CLDR has no text
             in that language.
     """
 

@@ -54,11 +54,11 @@ class Layout(NamedTuple):
     """Where the pairs of a table are.
 
     Attributes:
-        places: indices of the columns of source and target.
-        skipped: rows before the first pair: a title, empty rows, the header.
-        width: cells in most rows.
-        header: its names, none without one.
-        told: columns that say the languages of a row, and their names.
+        places: Indices of the columns of source and target.
+        skipped: Rows before the first pair: a title, empty rows, the header.
+        width: Cells in most rows.
+        header: Its names, none without one.
+        told: Columns that say the languages of a row, and their names.
     """
 
     places: tuple[int, int]
@@ -83,14 +83,14 @@ def find_sides(
     """Find the columns of source and target, and the first row that holds a pair.
 
     Args:
-        rows: first rows of the table.
-        languages: languages of source and target.
-        given: columns that the user named, or their numbers from 1.
-        where: name of the table, for messages.
-        options: what a message tells the user to name.
+        rows: First rows of the table.
+        languages: Languages of source and target.
+        given: Columns that the user named, or their numbers from 1.
+        where: Name of the table, for messages.
+        options: What a message tells the user to name.
 
     Raises:
-        ValueError: there is no such column, or it is not clear which columns hold the sides. The
+        ValueError: There is no such column, or it is not clear which columns hold the sides. The
             error has the rows, drawn as a table, as its note.
     """
     try:
@@ -164,12 +164,12 @@ def in_order(sides: tuple[Any, Any], told: _Told, languages: tuple[str, str]) ->
     """Return the sides of a row, turned if it says that they are in the other direction.
 
     Args:
-        sides: its texts.
-        told: what it says of its languages: names of columns, and its cells there.
-        languages: languages of source and target.
+        sides: Its texts.
+        told: What it says of its languages: names of columns, and its cells there.
+        languages: Languages of source and target.
 
     Raises:
-        MalformedError: they are in other languages.
+        MalformedError: They are in other languages.
     """
     if not (steps := _steps(told, languages)):
         raise MalformedError(f"its languages are {reprlib.repr([text for _, text in told])}")

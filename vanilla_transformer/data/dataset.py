@@ -62,19 +62,19 @@ def load_pairs(
     and by the arguments. To follow a Hub data set that changes, give its `revision`.
 
     Args:
-        source: see `read_pairs`.
-        source_language: key of the source sentence.
-        target_language: key of the target sentence.
-        cache_key: name for the content of an iterable of pairs, which is then read only once. None
+        source: See `read_pairs`.
+        source_language: Key of the source sentence.
+        target_language: Key of the target sentence.
+        cache_key: Name for the content of an iterable of pairs, which is then read only once. None
             reads the pairs each time and recognises them by their text.
-        cache_dir: folder of the caches. None is the cache folder of `datasets`.
-        show_progress: draw a progress bar.
-        **reading: other arguments of `read_pairs`: columns, split, config, revision, streaming,
+        cache_dir: Folder of the caches. None is the cache folder of `datasets`.
+        show_progress: Draw a progress bar.
+        **reading: Other arguments of `read_pairs`: columns, split, config, revision, streaming,
             strict.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: no usable pair, no such column, files of unequal length, a broken file, or,
+        FileNotFoundError: No such file.
+        ValueError: No usable pair, no such column, files of unequal length, a broken file, or,
             with `strict`, a malformed line.
     """
     reading |= {"source_language": source_language, "target_language": target_language}
@@ -207,15 +207,15 @@ def tokenize_pairs(
     Pairs beyond a limit are left out, never cut: half a sentence has no translation.
 
     Args:
-        dataset: data set with the columns `source` and `target`, as from `load_pairs`.
-        tokenizer: tokenizer that appends `</s>` to both sides; targets are encoded by its
+        dataset: Data set with the columns `source` and `target`, as from `load_pairs`.
+        tokenizer: Tokenizer that appends `</s>` to both sides; targets are encoded by its
             `target_tokenizer`. A start symbol is removed from labels, since the model prepends its
             own. All cores are used, unless `RAYON_NUM_THREADS` or `TOKENIZERS_PARALLELISM` limits
             them.
-        max_source_length: most tokens of a source, `</s>` included. None for no limit.
-        max_target_length: most tokens of a target, `</s>` included. None for no limit.
-        cache_dir: folder of the caches. None is the cache folder of `datasets`.
-        show_progress: draw a progress bar.
+        max_source_length: Most tokens of a source, `</s>` included. None for no limit.
+        max_target_length: Most tokens of a target, `</s>` included. None for no limit.
+        cache_dir: Folder of the caches. None is the cache folder of `datasets`.
+        show_progress: Draw a progress bar.
 
     Returns:
         Data set with `input_ids` and `labels` (lists of int32), `source_length` and
@@ -223,7 +223,7 @@ def tokenize_pairs(
         pairs have one.
 
     Raises:
-        ValueError: no pair within the limits.
+        ValueError: No pair within the limits.
     """
     encoders = [_Encoder(tokenizer), _Encoder(target_tokenizer(tokenizer), of_targets=True)]
     limits = [max_source_length, max_target_length]
@@ -247,7 +247,7 @@ def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Return source and target lengths in tokens, without reading the tokens.
 
     Args:
-        dataset: data set with the columns `input_ids` and `labels`, as from `tokenize_pairs`.
+        dataset: Data set with the columns `input_ids` and `labels`, as from `tokenize_pairs`.
     """
     import pyarrow.compute as pc
 
@@ -305,8 +305,8 @@ class _Encoder:
     """Function from the texts of one side to their ids.
 
     Attributes:
-        digest: identifies what it computes.
-        is_fast: whether two threads may call it at once.
+        digest: Identifies what it computes.
+        is_fast: Whether two threads may call it at once.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, of_targets: bool = False) -> None:
@@ -414,11 +414,11 @@ class PairCollator:
     """Collator of tokenised pairs into a right-padded batch of tensors.
 
     Args:
-        pad_token_id: id that pads `input_ids`.
-        vocab_size: size of the model's vocabulary, to refuse other ids here: on a GPU they fail
+        pad_token_id: Id that pads `input_ids`.
+        vocab_size: Size of the model's vocabulary, to refuse other ids here: on a GPU they fail
             with an assertion that does not name them. None for no check.
-        target_vocab_size: the same for `labels`, if targets have their own vocabulary.
-        shift: the model's function from labels to `decoder_input_ids`, which losses other than the
+        target_vocab_size: The same for `labels`, if targets have their own vocabulary.
+        shift: The model's function from labels to `decoder_input_ids`, which losses other than the
             model's need. None for none.
     """
 
@@ -431,8 +431,8 @@ class PairCollator:
         """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), all int64.
 
         Raises:
-            ValueError: a token id that is not in the vocabulary.
-            TypeError: a side that is empty or has no integers.
+            ValueError: A token id that is not in the vocabulary.
+            TypeError: A side that is empty or has no integers.
         """
         batch = {}
         for name, filler in (("input_ids", self.pad_token_id), ("labels", IGNORED)):

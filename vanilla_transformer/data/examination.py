@@ -29,7 +29,7 @@ def examine(pairs: Dataset) -> Iterator[str]:
     """Yield lines that say what a data set of `load_pairs` holds.
 
     Args:
-        pairs: data set with the columns `source` and `target`.
+        pairs: Data set with the columns `source` and `target`.
     """
     report = pair_report(pairs)
     yield f"{describe_report(report)}."

@@ -80,8 +80,8 @@ class _Columns:
     """Choice of the two columns of a table that are source and target.
 
     Attributes:
-        languages: languages of source and target.
-        given: names, or numbers from 1, that the user gave. None to look for known names.
+        languages: Languages of source and target.
+        given: Names, or numbers from 1, that the user gave. None to look for known names.
     """
 
     languages: tuple[str, str]
@@ -127,10 +127,10 @@ class PairReader:
     """Iterable over the (source, target) pairs of one input, with counts of malformed lines.
 
     Attributes:
-        name: name of the input, for messages.
-        num_malformed: lines skipped by the last iteration.
-        num_empty: how many of them have an empty side.
-        examples: what was wrong with the first of them, each with its file and line.
+        name: Name of the input, for messages.
+        num_malformed: Lines skipped by the last iteration.
+        num_empty: How many of them have an empty side.
+        examples: What was wrong with the first of them, each with its file and line.
     """
 
     read: Callable[[Skip], Iterator[tuple[str, str]]]
@@ -200,7 +200,7 @@ def read_pairs(
     table without such a header is judged by its first rows: see `find_sides`.
 
     Args:
-        source: one of
+        source: One of
             - a file, plain or packed by gzip, bzip2 or xz: JSON Lines, one
               `{"translation": {"en": ..., "de": ...}}` or `{"en": ..., "de": ...}` per line; a
               table, whose separator and quoting are told by its first rows; parquet; WMT's .xml of
@@ -210,20 +210,20 @@ def read_pairs(
               finds;
             - a `datasets` data set with a column `translation` or one column per side;
             - an iterable of pairs, whose first two entries are source and target.
-        source_language: key of the source sentence; unused for text files and for pairs.
-        target_language: key of the target sentence.
-        source_column: column of the sources, by name or, in a table, by number from 1; unused for
+        source_language: Key of the source sentence; unused for text files and for pairs.
+        target_language: Key of the target sentence.
+        source_column: Column of the sources, by name or, in a table, by number from 1; unused for
             text files and for pairs. A name means that the first row is a header.
-        target_column: column of the targets; give both columns or neither.
-        split: split of a Hub data set or a folder; "all" reads every file of a folder.
-        config: configuration of a Hub data set.
-        revision: branch or commit of a Hub data set.
-        streaming: read a Hub data set without downloading it first.
-        strict: refuse malformed lines.
+        target_column: Column of the targets; give both columns or neither.
+        split: Split of a Hub data set or a folder; "all" reads every file of a folder.
+        config: Configuration of a Hub data set.
+        revision: Branch or commit of a Hub data set.
+        streaming: Read a Hub data set without downloading it first.
+        strict: Refuse malformed lines.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a file of another kind, files that do not go together, or one column of the two;
+        FileNotFoundError: No such file.
+        ValueError: A file of another kind, files that do not go together, or one column of the two;
             while iterating: no such column, half a header, files of unequal length, a broken file,
             more malformed lines than pairs, or, with `strict`, a malformed line.
     """
@@ -298,8 +298,8 @@ def kind_of(source: PairSource) -> str:
         "file", "parallel", "hub", "dataset" or "pairs".
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: files that do not go together.
+        FileNotFoundError: No such file.
+        ValueError: Files that do not go together.
     """
     if isinstance(source, (str, os.PathLike)):
         return _kind_of_name(os.fspath(source), is_path=not isinstance(source, str))
@@ -476,7 +476,7 @@ def sentence_lines(path: Path) -> Iterator[bytes]:
     """Return the lines of a text, or of one of WMT's .sgm files, with one sentence each.
 
     Raises:
-        ValueError: the file holds something else, or, while iterating, is damaged.
+        ValueError: The file holds something else, or, while iterating, is damaged.
     """
     head = _head(path)
     markup = markup_of(head)

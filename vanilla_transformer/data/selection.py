@@ -41,10 +41,10 @@ def hold_out(
     choice depends on the texts alone, not on the order of the pairs or the seed of the training.
 
     Args:
-        dataset: data set with the columns `source` and `target`, as from `load_pairs`.
-        count: number of validation pairs, and of test pairs. None for a twentieth of all pairs, at
+        dataset: Data set with the columns `source` and `target`, as from `load_pairs`.
+        count: Number of validation pairs, and of test pairs. None for a twentieth of all pairs, at
             most 1,000, or fewer if too few pairs can be held out.
-        cache_dir: folder of the caches. None is the cache folder of `datasets`.
+        cache_dir: Folder of the caches. None is the cache folder of `datasets`.
 
     Returns:
         Training, validation and test pairs; the last two are not in their original order.
@@ -79,8 +79,8 @@ def pair_report(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None)
     """Count the pairs and the faulty pairs of a data set.
 
     Args:
-        dataset: data set of `load_pairs`, or of `clean_pairs` for the counts before cleaning.
-        cache_dir: folder of the caches. None is the cache folder of `datasets`.
+        dataset: Data set of `load_pairs`, or of `clean_pairs` for the counts before cleaning.
+        cache_dir: Folder of the caches. None is the cache folder of `datasets`.
 
     Returns:
         `read`: pairs; `malformed`: lines that are not pairs, of which `empty` have an empty side;
@@ -102,11 +102,11 @@ def clean_pairs(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None)
     """Leave out the duplicates, copies and odd ratios that `pair_report` counts.
 
     Args:
-        dataset: data set of `load_pairs`.
-        cache_dir: folder of the caches. None is the cache folder of `datasets`.
+        dataset: Data set of `load_pairs`.
+        cache_dir: Folder of the caches. None is the cache folder of `datasets`.
 
     Raises:
-        ValueError: no pair is left.
+        ValueError: No pair is left.
     """
     faults, _ = _faults(dataset, cache_dir)
     report = pair_report(dataset, cache_dir=cache_dir)
@@ -127,9 +127,9 @@ def shared_pairs(
     """Count the pairs of one data set that are also in another one, with both texts the same.
 
     Args:
-        dataset: data set whose pairs are counted, as from `load_pairs`.
-        other: data set to look in, such as the training pairs.
-        cache_dir: folder of the caches. None is the cache folder of `datasets`.
+        dataset: Data set whose pairs are counted, as from `load_pairs`.
+        other: Data set to look in, such as the training pairs.
+        cache_dir: Folder of the caches. None is the cache folder of `datasets`.
     """
 
     def tables() -> Tables:

@@ -13,14 +13,14 @@ def split_sentences(text: str, language: str) -> list[str]:
     """Split a paragraph into its sentences, with the library sentencex.
 
     Args:
-        text: one paragraph.
-        language: its code, such as en or pt-BR; general rules apply if sentencex lacks it.
+        text: One paragraph.
+        language: Its code, such as en or pt-BR; general rules apply if sentencex lacks it.
 
     Returns:
         The sentences without the white space around them; a blank text is one sentence.
 
     Raises:
-        ImportError: sentencex is not installed; it comes with the extra `documents`.
+        ImportError: Sentencex is not installed; it comes with the extra `documents`.
     """
     import sentencex
 
@@ -32,8 +32,8 @@ def join_sentences(sentences: Iterable[str], language: str) -> str:
     """Join sentences into a paragraph, with spaces if their language uses them.
 
     Args:
-        sentences: sentences in order; empty ones add no space.
-        language: their code, such as en or zh-Hant.
+        sentences: Sentences in order; empty ones add no space.
+        language: Their code, such as en or zh-Hant.
     """
     space = "" if _base(language) in _WITHOUT_SPACES else " "
     return space.join(filter(None, (sentence.strip() for sentence in sentences)))

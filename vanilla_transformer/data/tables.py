@@ -61,14 +61,14 @@ def read_table(
     """Read the pairs of a table.
 
     Args:
-        path: name of the file, for messages.
-        lines: its lines.
-        languages: languages of source and target.
-        given: columns that the user named, or their numbers from 1; None: see `find_sides`.
-        skip: called for each row that is not a pair.
+        path: Name of the file, for messages.
+        lines: Its lines.
+        languages: Languages of source and target.
+        given: Columns that the user named, or their numbers from 1; None: see `find_sides`.
+        skip: Called for each row that is not a pair.
 
     Raises:
-        ValueError: it is not clear which columns hold the sides.
+        ValueError: It is not clear which columns hold the sides.
     """
     _, rows = split_table(path, lines, skip, is_csv=_is_csv(path))
     head = list(islice(rows, ROWS))
@@ -146,13 +146,13 @@ def split_table(
     lines after it are rows of their own.
 
     Args:
-        name: name of the table, for messages.
-        lines: its lines, of which quoted cells may span several.
-        skip: called for each row that is malformed.
-        is_csv: whether it is named after its separator; all programs that write such a table quote
+        name: Name of the table, for messages.
+        lines: Its lines, of which quoted cells may span several.
+        skip: Called for each row that is malformed.
+        is_csv: Whether it is named after its separator; all programs that write such a table quote
             cells that hold one.
-        most_read: lines to read before the first row is returned.
-        separators: those allowed, the likeliest first.
+        most_read: Lines to read before the first row is returned.
+        separators: Those allowed, the likeliest first.
     """
     head: list[bytes] = []
     size = 0

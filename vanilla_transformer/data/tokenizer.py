@@ -68,12 +68,12 @@ def make_tokenizer(
             each symbol between spaces in the texts, the most frequent ones if there are more than
             `vocab_size`. A text file of symbols, one a line. Or a folder or `tokenizer.json` of a
             tokenizer with padding and an end, whatever it is called.
-        texts: the texts of one side, or of both.
-        vocab_size: most tokens; of bytes and of a tokenizer that is given, there are all.
-        **training: other arguments of `train_tokenizer`, for "bpe" and "bytes".
+        texts: The texts of one side, or of both.
+        vocab_size: Most tokens; of bytes and of a tokenizer that is given, there are all.
+        **training: Other arguments of `train_tokenizer`, for "bpe" and "bytes".
 
     Raises:
-        ValueError: there is no such tokenizer, it cannot serve a model, or there is no text.
+        ValueError: There is no such tokenizer, it cannot serve a model, or there is no text.
     """
     if kind in ("bpe", "bytes"):
         size = vocab_size if kind == "bpe" else smallest_vocab_size()
@@ -95,11 +95,11 @@ def symbol_tokenizer(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
     """Return a tokenizer of symbols between spaces; each other symbol becomes `<unk>`.
 
     Args:
-        symbols: the symbols in the order of their ids, after the four special tokens, which may be
+        symbols: The symbols in the order of their ids, after the four special tokens, which may be
             left out.
 
     Raises:
-        ValueError: a symbol appears twice or holds white space, or there is none.
+        ValueError: A symbol appears twice or holds white space, or there is none.
     """
     ids = {token: index for index, token in enumerate(SPECIAL_TOKENS)}
     for symbol in symbols:
@@ -128,11 +128,11 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """Return a tokenizer of a user's own, which appends its end to every text.
 
     Args:
-        path: folder that `save_pretrained` wrote, or a `tokenizer.json` alone, whose special
+        path: Folder that `save_pretrained` wrote, or a `tokenizer.json` alone, whose special
             tokens must then be called `<pad>`, `<s>`, `</s>` and `<unk>`, as far as it has them.
 
     Raises:
-        ValueError: it cannot be read, or has no padding or no end.
+        ValueError: It cannot be read, or has no padding or no end.
     """
     if path.is_dir():
         tokenizer = load_saved_tokenizer(path)
@@ -183,16 +183,16 @@ def train_tokenizer(
     `</s>` is appended to sources and (`text_target=`) targets alike, and kept under truncation.
 
     Args:
-        texts: sentences of both languages; read once.
-        vocab_size: number of tokens to learn, including 4 special tokens and 256 bytes.
-        split_digits: make each digit a token, so that unseen numbers are spelt like seen ones.
-        normalize_text: read a text without white space at its ends, each run of white space in it
+        texts: Sentences of both languages; read once.
+        vocab_size: Number of tokens to learn, including 4 special tokens and 256 bytes.
+        split_digits: Make each digit a token, so that unseen numbers are spelt like seen ones.
+        normalize_text: Read a text without white space at its ends, each run of white space in it
             as one space, and letters with their accents as one character (NFC), so that texts that
             look alike are translated alike. Off, each character counts.
-        show_progress: draw the trainer's progress bars.
+        show_progress: Draw the trainer's progress bars.
 
     Raises:
-        ValueError: no text, one string instead of many, or `vocab_size` below 260.
+        ValueError: No text, one string instead of many, or `vocab_size` below 260.
     """
     if vocab_size < smallest_vocab_size():
         raise RequestError(
@@ -224,7 +224,7 @@ def vocabulary_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """Return the fields of a new model's config that its tokenizer decides.
 
     Raises:
-        ValueError: the special tokens of source and target differ in their ids.
+        ValueError: The special tokens of source and target differ in their ids.
     """
     names = ("pad_token_id", "bos_token_id", "eos_token_id")
     target = target_tokenizer(tokenizer)

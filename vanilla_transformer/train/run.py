@@ -121,16 +121,16 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     """Train and evaluate a model from a recipe.
 
     Args:
-        recipe: a recipe from `load_recipe`.
-        output_dir: run directory. It is new, empty, or holds a run of the same recipe to resume.
+        recipe: A recipe from `load_recipe`.
+        output_dir: Run directory. It is new, empty, or holds a run of the same recipe to resume.
 
     Returns:
         The content of metrics.json.
 
     Raises:
-        ValueError: if the directory holds something else or another process trains in it, or if
+        ValueError: If the directory holds something else or another process trains in it, or if
             the data or the recipe are invalid.
-        TrainingInterrupted: if SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
+        TrainingInterrupted: If SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
     """
     run = Path(output_dir)
     recipe = inherit(recipe, run)
@@ -221,9 +221,9 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _D
     """Return the pairs of a run; without validation and test pairs, some are held out.
 
     Args:
-        recipe: the run's recipe, from `pinned`.
-        identity: result of `identify`.
-        added: file of further training pairs.
+        recipe: The run's recipe, from `pinned`.
+        identity: Result of `identify`.
+        added: File of further training pairs.
     """
     train = training_pairs(recipe)
     validation, test_sets = validation_pairs(recipe), evaluation_sets(recipe)
@@ -323,10 +323,10 @@ def _tokenizer(
     """Return the run's tokenizer; the first start trains it, or copies that of `init_from`.
 
     Args:
-        recipe: the run's recipe.
-        run: the run directory.
-        data: the run's pairs.
-        last: the last whole checkpoint, which holds the tokenizer that it was trained with.
+        recipe: The run's recipe.
+        run: The run directory.
+        data: The run's pairs.
+        last: The last whole checkpoint, which holds the tokenizer that it was trained with.
     """
     if last is not None:
         return load_saved_tokenizer(last)
