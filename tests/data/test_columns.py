@@ -724,4 +724,4 @@ def test_signs_in_many_training_pairs_give_a_warning(text, doubt):
         pairs = {"source": ["A."] * 100, "target": ["B."] * 100, side: texts}
         found = [*doubts(Dataset.from_dict({name: side * 30 for name, side in pairs.items()}))]
         assert len(found) == (count == 11 and doubt is not None)
-        assert all(f"11% of the training pairs have {doubt}, and" in each for each in found)
+        assert all(f"11% of the training pairs have {doubt}: " in each for each in found)

@@ -191,14 +191,12 @@ def _steps(told: _Told, languages: tuple[str, str]) -> Sequence[int]:
             said |= {*enumerate(code for code in codes if code in wanted)}
         elif any(codes) and len(sides) == 1:  # its first language: a region may follow
             said.add((sides.pop(), next(filter(None, codes))))
-        elif len(codes) > 1 and None not in codes:
-            said |= {*enumerate(codes[:2])}
-        elif None not in codes and (SAYS_LANGUAGES.search(name) or not name):
-            alone += codes  # others may be countries, or a no
+        elif None not in codes and (len(codes) > 1 or not name or SAYS_LANGUAGES.search(name)):
+            alone += codes  # single ones below other names may be countries, or a no
     if not said and len(alone) != 2:
         return (1, -1) if {*alone} <= {*wanted} else ()
     said = said or {*enumerate(alone)}
-    return [s for s in (1, -1) if all(wanted[::s][side] == code for side, code in said)]
+    return [step for step in (1, -1) if all(wanted[::step][n] == code for n, code in said)]
 
 
 def _code(word: str, languages: tuple[str, str]) -> str | None:
@@ -244,11 +242,10 @@ class _Table:
         self.rows = [whole[n] for n in full]
         for n in (*range(len(full[:_TITLES])), 0):
             self.first, self.top, self.body = full[n], self.rows[n], self.rows[n + 1 :]
-            names = {*self.top}
-            below = [places_of(language, (self.body or [[]])[0]) for language in languages]
-            if given is None and [*map(len, below)] == [1, 1]:
-                continue  # a row that says more: source and target stand above their languages
-            if named_sides(self._names(), languages) if given is None else names.issuperset(given):
+            is_named = {*given} <= {*self.top} if given else named_sides(self._names(), languages)
+            # Source and target may stand above their languages, which say more.
+            below = [len(places_of(language, (self.body or [[]])[0])) for language in languages]
+            if is_named and (given or below != [1, 1]):
                 break
 
     def layout(self, given: tuple[str | int, str | int] | None) -> Layout:
@@ -408,7 +405,7 @@ class _Table:
             if is_told and place not in places:
                 self.told[place] = names[place]
         cells = {cell for place in self.told for cell in self._column(place)}
-        if not header and len(cells) == 1 == len(_languages_in(*cells, self.languages)):
+        if not header and len(cells) == 1 == len(_languages_in("".join(cells), self.languages)):
             self.told = {}  # of all rows alike: perhaps a word, such as `new`
         for row in self.body:
             told = tuple((name, row[place]) for place, name in self.told.items() if row[place:])
@@ -444,21 +441,16 @@ def _shape(cell: str) -> str:
 
 def _scripts(cells: Sequence[str]) -> set[str]:
     """Return the script of most letters: the first word of their names in Unicode."""
-    letters = Counter(
-        unicodedata.name(character, "?").split()[0]
-        for cell in cells
-        for character in cell
-        if character.isalpha()
-    )
-    return {script for script, _ in letters.most_common(1)}
+    letters = filter(str.isalpha, "".join(cells))
+    scripts = Counter(unicodedata.name(letter, "?").split()[0] for letter in letters)
+    return {script for script, _ in scripts.most_common(1)}
 
 
 def drawn(rows: Sequence[Sequence[str]]) -> str:
     """Draw the first rows of a table, with the columns numbered from 1."""
     shown = [list(row) for row in rows if _filled(row)][:_SHOWN_ROWS]
     width = max(map(len, shown), default=0)
-    numbers = [str(number) for number in range(1, width + 1)]
-    lines = [numbers, *(row + [""] * (width - len(row)) for row in shown)]
+    lines = [[*map(str, range(1, width + 1))], *(row + [""] * (width - len(row)) for row in shown)]
     whole = [[printable(" ".join(cell.split())) for cell in line] for line in lines]
     texts = [[shortened(cell, _SHOWN_CHARACTERS) for cell in line] for line in whole]
     widths = [max(len(line[place]) for line in texts) for place in range(width)]

@@ -6,9 +6,9 @@ Babel comes with the extra `train`.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
+from unicodedata import category, normalize
 
 _TAG = re.compile(r"([a-z]{2,3})([-_][a-z0-9]{2,8})*", re.IGNORECASE)  # BCP 47, or a locale
 # CLDR writes these in another way than people do.
@@ -22,9 +22,7 @@ _SCRIPTS = {
 
 def folded(text: str) -> str:
     """Return a name in lower case, composed, and without characters that nobody sees."""
-    seen = (
-        sign for sign in unicodedata.normalize("NFKC", text) if unicodedata.category(sign) != "Cf"
-    )
+    seen = (sign for sign in normalize("NFKC", text) if category(sign) != "Cf")
     return "".join(seen).strip().casefold()
 
 

@@ -29,7 +29,7 @@ _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = [f"{{*}}{name}" for name in ("bpt", "ept", "it", "ph", "ut")]  # of layout, in a segment
 _BEGIN = re.compile(r"<seg\b", re.IGNORECASE)
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
-_LANGUAGE = re.compile(rb'<(src|ref)\b[^>]*\blang="([^"]+)"')
+_LANGUAGE = re.compile(r'<(src|ref)\b[^>]*\blang="([^"]+)"')
 _KINDS: dict[Markup, re.Pattern[bytes]] = {
     "tmx": re.compile(rb"<tmx\b"),
     "wmt": re.compile(rb"<dataset\b"),
@@ -85,8 +85,7 @@ def wmt_pairs(
     content = file.read(_XML_BYTES + 1)
     if len(content) > _XML_BYTES:
         raise RequestError(f"{path} is {_TOO_LARGE} test set of WMT; write its pairs as text.")
-    found = dict.fromkeys(_LANGUAGE.findall(content))
-    told = tuple((kind.decode(), name.decode()) for kind, name in found)
+    told = tuple(dict.fromkeys(_LANGUAGE.findall(content.decode("utf-8", "replace"))))
     try:
         fields = WMTXMLDataset._unwrap_wmt21_or_later(io.BytesIO(content))
     except (etree.XMLSyntaxError, AssertionError, KeyError, ValueError, TypeError) as error:

@@ -158,8 +158,7 @@ def split_table(
     size = 0
     for line in islice(lines, most_read):
         head.append(line)
-        size += len(line)
-        if size > _MOST_HEAD_BYTES:
+        if (size := size + len(line)) > _MOST_HEAD_BYTES:
             break
     filled = [place for place, line in enumerate(head) if line.strip()]
     first = 1
@@ -169,12 +168,9 @@ def split_table(
     else:
         texts = [head[place][:_HEAD_BYTES].decode("utf-8", "replace") for place in filled]
         bare = _QUOTED.sub('""', "\n".join(texts))
-        dialects = [
-            Dialect(sign, *quoting)
-            for sign in separators
-            for quoting in ((False, False), (True, False), (True, True))
-            if quoting != (True, True) or re.search(rf'[{sign}] +""\s*([{sign}]|$)', bare, re.M)
-        ]
+        dialects = [Dialect(sign, quoted) for sign in separators for quoted in (False, True)]
+        spaced = [s for s in separators if re.search(rf'[{s}] +""\s*([{s}]|$)', bare, re.MULTILINE)]
+        dialects += [Dialect(sign, is_quoted=True, is_spaced=True) for sign in spaced]
         dialect = max(dialects, key=lambda dialect: _agreement(texts, dialect))
         dialect = dialect._replace(is_quoted=dialect.is_quoted or is_csv)
     return dialect, _rows(name, chain(head[first - 1 :], lines), dialect, first, skip)
