@@ -405,7 +405,7 @@ class _Table:
             if is_told and place not in places:
                 self.told[place] = names[place]
         cells = {cell for place in self.told for cell in self._column(place)}
-        if not header and len(cells) == 1 == len(_languages_in(*cells, self.languages)):
+        if not header and len(cells) == 1 == len(_languages_in("".join(cells), self.languages)):
             self.told = {}  # of all rows alike: perhaps a word, such as `new`
         for row in self.body:
             told = tuple((name, row[place]) for place, name in self.told.items() if row[place:])
