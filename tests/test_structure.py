@@ -4,6 +4,7 @@ The top level holds the files that are published with models; each other task ha
 """
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -267,3 +268,8 @@ def test_ruff_version_is_the_same_in_pre_commit_and_constraints():
     constraints = (ROOT.parent / "constraints.txt").read_text(encoding="utf-8").splitlines()
     (version,) = [line.partition("==")[2] for line in constraints if line.startswith("ruff==")]
     assert f"rev: v{version}\n" in hook
+
+
+def test_entries_of_docstrings_begin_with_a_capital():
+    entry = re.compile(r"^ {4,}(?:Args|Attributes|Raises):\n {8,}[\w*]+: [a-z][a-z' ].*", re.M)
+    assert not [line for path in FILES for line in entry.findall(path.read_text(encoding="utf-8"))]

@@ -152,7 +152,7 @@ def generation_settings(source: Path, config: VanillaTransformerConfig) -> Gener
     """Return the source's generation config, changed to never produce `<pad>`.
 
     Raises:
-        ValueError: generation_config.json is damaged.
+        ValueError: The generation config is damaged.
     """
     settings = read_generation_config(source)
     # transformers loads options that have no effect, but does not save them again.
