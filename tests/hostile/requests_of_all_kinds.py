@@ -131,7 +131,7 @@ def malformed_row(rng: random.Random, folder: Path, number: int) -> str:
     try:
         found = list(reader)
     except RequestError as error:
-        named = row.startswith(b"\xff\xfe") and "is UTF-16" in str(error)
+        named = row.startswith(b"\xff\xfe") and "UTF-16" in str(error)
         named |= row.startswith(b"[") and "holds a JSON array" in str(error)
         return REFUSED if named else f"{row[:80]!r} is refused: {error}"
     if found != good or reader.num_malformed != 1:
