@@ -722,6 +722,23 @@ def test_signs_in_many_training_pairs_give_a_warning(text, doubt):
     for count, side in itertools.product((10, 11), ("source", "target")):
         texts = [text] * count + [f"{n} < {n + 1} & so on." for n in range(100 - count)]
         pairs = {"source": ["A."] * 100, "target": ["B."] * 100, side: texts}
-        found = [*doubts(Dataset.from_dict({name: side * 30 for name, side in pairs.items()}))]
+        found = [*doubts(Dataset.from_dict({name: side * 30 for name, side in pairs.items()}), {})]
         assert len(found) == (count == 11 and doubt is not None)
         assert all(f"11% of the training pairs have {doubt}: " in each for each in found)
+
+
+def test_pairs_to_be_scored_that_are_the_other_way_round_give_a_warning():
+    english = [f"the {n % 7} dogs and a cat {n}" for n in range(60)]
+    german = [f"die {n % 7} Hunde und eine Katze {n}" for n in range(60)]
+    train = Dataset.from_dict({"source": english[:50], "target": german[:50]})
+    (warning,) = doubts(train, {"own": (german[50:], english[50:])})
+    assert warning.startswith("The own pairs seem to be the other way round")
+    both = Dataset.from_dict({"source": english + german, "target": german + english})
+    for pairs, sides in (
+        (train, (english[50:], german[50:])),
+        (both, (german, english)),  # a model of both directions
+        (train, (["neun"], ["nine"])),  # of other words
+        (train, ([], [])),
+        (Dataset.from_dict({"source": english, "target": english[::-1]}), (english, english)),
+    ):
+        assert not [*doubts(pairs, {"test": sides})]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..storage.reading import printable, shortened
@@ -40,8 +40,13 @@ def examine(pairs: Dataset) -> Iterator[str]:
         yield from _examine_side(pairs, side)
 
 
-def doubts(pairs: Dataset) -> Iterator[str]:
-    """Yield a warning for each sign that is in many of a thousand pairs, taken from all parts."""
+def doubts(pairs: Dataset, others: Mapping[str, Sequence[Iterable[str]]]) -> Iterator[str]:
+    """Yield warnings of what a thousand pairs, taken from all parts of the training pairs, show.
+
+    Args:
+        pairs: Training pairs with the columns `source` and `target`.
+        others: Sources and targets of the validation and test pairs, by name.
+    """
     import pyarrow.compute as pc
 
     table = next(text_blocks(pairs.select(range(0, len(pairs), len(pairs) // 1000 or 1))))
@@ -49,6 +54,26 @@ def doubts(pairs: Dataset) -> Iterator[str]:
         found = pc.or_(*(pc.match_substring_regex(side, _SIGNS[sign]) for side in table.columns))
         if (share := pc.mean(found).as_py()) > 0.1:  # a few may belong to the texts
             yield f"{share:.0%} of the training pairs have {sign}: repair them. `data` shows some."
+    source, target = (_words(side.to_pylist()) for side in table.columns)
+    words = [source - target, target - source]
+    for name, texts in others.items():
+        sides = [_words(side) for side in texts]
+        straight, turned = _known(words, sides), _known(words, sides[::-1])
+        if turned > 2 * straight + 0.05:  # sides in one language, or of a few words, differ less
+            yield (
+                f"The {name} pairs seem to be the other way round: the training pairs have "
+                f"{turned:.0%} of their words on the other side only, {straight:.0%} on the same."
+            )
+
+
+def _words(texts: Iterable[str]) -> set[str]:
+    return {word for text in texts for word in text.split()}
+
+
+def _known(words: Sequence[set[str]], sides: Sequence[set[str]]) -> float:
+    """Return which share of two sides' words the same side of the training pairs has."""
+    shares = [len(one & two) / max(1, len(two)) for one, two in zip(words, sides, strict=True)]
+    return sum(shares) / 2
 
 
 def _examine_side(pairs: Dataset, side: str) -> Iterator[str]:

@@ -227,15 +227,16 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _D
     """
     train = training_pairs(recipe)
     validation, test_sets = validation_pairs(recipe), evaluation_sets(recipe)
+    given = {"validation": validation, **test_sets}
     counts: dict[str, Any] = pair_report(train)
     kinds = "duplicates, copies and odd ratios"
     hint = f"{kinds} are left out" if recipe.clean else f"--clean leaves out {kinds}"
     logger.info("Training pairs: %s; %s.", describe_report(counts), hint)
-    for doubt in doubts(train):
+    for doubt in doubts(train, {name: (it.sources, it.targets) for name, it in given.items()}):
         logger.warning(doubt)
     counts = {f"train_{name}": count for name, count in counts.items()}
     counts["train_pairs"] = counts.pop("train_read")
-    if shared := shared_with_training(recipe, train, {"validation": validation, **test_sets}):
+    if shared := shared_with_training(recipe, train, given):
         counts["shared_with_training"] = shared
     number = 0
     if not len(validation) and not test_sets:
