@@ -3,6 +3,7 @@
 python training/paper/table_2.py --size cpu
 """
 
+import itertools
 import statistics
 import tempfile
 import time
@@ -26,6 +27,7 @@ from vanilla_transformer.train.optimization import paper_adam
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Sections 5.1 to 5.3, 6.1 and footnote 5 of the paper.
@@ -276,82 +278,18 @@ class Table2(Experiment):
         """Return costs by both counts, this machine's speed, its forecast, and the check."""
         runs = {run: rows[run] for run in UPDATES if run in rows}
         found: dict[str, Table] = {
-            "What training cost, in FLOPs": (
-                [
-                    *("Run", "the paper prints", "time x GPUs x FLOP/s", "counted"),
-                    *("counted / paper's", "TFLOP/s needed of each P100"),
-                ],
-                [
-                    [
-                        run,
-                        f"{COST[run]:.1e}",
-                        f"{paper_cost(run):.2e}",
-                        f"{(flops := UPDATES[run] * _flops_of_an_update(facts, settings)):.2e}",
-                        f"{flops / paper_cost(run):.0%}",
-                        f"{flops / (HOURS[run] * 3600 * GPUS) / 1e12:.1f}",
-                    ]
-                    for run, facts in runs.items()
-                ],
-            ),
+            "What training cost, in FLOPs": _costs(runs, settings),
             "FLOPs of one source and one target token, by sentence length; in brackets, divided by "
-            "6 times the parameters": (
-                ["Run", "parameters", *map(str, settings["lengths"])],
-                [
-                    [
-                        run,
-                        facts["parameters"],
-                        *(
-                            f"{flops:.2e} ({flops / 6 / facts['parameters']:.3f})"
-                            for flops in facts["flops_of_a_token"]
-                        ),
-                    ]
-                    for run, facts in runs.items()
-                ],
-            ),
+            "6 times the parameters": _by_length(runs, settings),
             "Table 2 as published: BLEU on newstest2014, and cost": (
                 ["Model", "EN-DE", "cost", "EN-FR", "cost"],
                 [[name, *(_shown(value) for value in values)] for name, *values in PUBLISHED],
             ),
-            "This machine": (
-                [
-                    "Run",
-                    "format",
-                    *(f"target tokens/s a device, of {devices}" for devices in DEVICES),
-                    *("optimizer's step, s", "TFLOP/s of one device"),
-                    *("checkpoint, s", "checkpoint, MiB"),
-                ],
-                [
-                    [
-                        run,
-                        facts["precision"],
-                        *(f"{speed:,.0f}" for speed in facts["tokens_per_second"].values()),
-                        f"{facts['step']:.3f}",
-                        f"{each / _update_seconds(facts, 1) / 1e12:.3f}",
-                        f"{facts['checkpoint']:.2f}",
-                        f"{facts['checkpoint_bytes'] / 2**20:,.0f}",
-                    ]
-                    for run, facts in runs.items()
-                    for each in [_flops_of_an_update(facts, settings)]
-                ],
-            ),
+            "This machine": _machine(runs, settings),
         }
         if {"two processes", "preparation"} <= rows.keys():
-            found["How long the paper's runs would take on such machines"] = (
-                ["Run", "devices", *PARTS, "total", "all-reduce at 10 Gbit/s", "paper, 8 P100"],
-                [
-                    [
-                        run,
-                        devices,
-                        *(_duration(parts[part]) for part in PARTS),
-                        _duration(sum(parts.values())),
-                        _duration(all_reduce_seconds(run, facts["parameters"], devices, NETWORK)),
-                        _duration(3600 * HOURS[run]) if devices == GPUS else "",
-                    ]
-                    for run in runs
-                    for devices in DEVICES
-                    for facts, parts in [(rows[run], outlook(run, rows, settings, devices))]
-                ],
-            )
+            title = "How long the paper's runs would take on such machines"
+            found[title] = _forecast(rows, settings)
         if "two processes" in rows:
             found |= _check(rows["two processes"], settings)
         return found
@@ -360,49 +298,121 @@ class Table2(Experiment):
         """Draw BLEU against cost, and how long each run takes."""
         figure = new_figure(8.5, 8)
         left, right = figure.subplots(2, 1)
-        for name, bleu, cost, *_ in PUBLISHED:
-            if bleu and cost:
-                ours = name.startswith("Transformer")
-                left.plot(cost, bleu, "o", color="k" if ours else "0.6")
-                sides = {  # the two ensembles are near each other
-                    "ha": "right" if name.endswith("ensemble") else "left",
-                    "va": "top" if name.startswith("GNMT") else "bottom",
-                }
-                left.annotate(f" {name} ", (cost, bleu), fontsize=9, **sides)
-        for run, bleu in (("base", 27.3), ("big", 28.4)):
-            if run in rows:
-                counted = UPDATES[run] * _flops_of_an_update(rows[run], settings)
-                left.plot(counted, bleu, "o", color="k", fillstyle="none")
-                left.annotate("counted ", (counted, bleu), fontsize=9, va="top", ha="right")
-        left.set(
-            xscale="log", xlabel="training cost, FLOPs", ylabel="BLEU", title="BLEU by cost, EN-DE"
-        )
-        left.margins(x=0.2, y=0.12)
-        bars = [
-            (f"{run}, {devices}", outlook(run, rows, settings, devices))
-            for run in UPDATES
-            for devices in DEVICES
-            if {run, "two processes", "preparation"} <= rows.keys()
-        ]
-        for place, (_, parts) in enumerate(bars):
-            total, start = sum(parts.values()) / 86_400, 0.0
-            for index, part in enumerate(PARTS):
-                days = parts[part] / 86_400
-                label = part if place == 0 else None
-                right.barh(place, days, left=start, color=f"C{index}", label=label)
-                start += days
-            right.annotate(f" {_duration(total * 86_400)}", (total, place), va="center", fontsize=9)
-        right.set_yticks(range(len(bars)), [name for name, _ in bars])
-        right.invert_yaxis()
-        right.set(xlabel="days", title="The paper's runs here, by devices")
-        right.margins(x=0.18)
-        if bars:
-            right.legend(loc="upper right", frameon=False, fontsize=9)
+        _draw_costs(left, rows, settings)
+        _draw_days(right, rows, settings)
         tidy(left)
         tidy(right)
         right.set_axisbelow(True)
         right.grid(visible=False, axis="y")
         return figure
+
+
+def _costs(runs: Rows, settings: Settings) -> Table:
+    """Return the FLOPs of each run: printed, as the paper counts them, and counted here."""
+    columns = ["Run", "the paper prints", "time x GPUs x FLOP/s", "counted"]
+    columns += ["counted / paper's", "TFLOP/s needed of each P100"]
+    cells = []
+    for run, facts in runs.items():
+        flops = UPDATES[run] * _flops_of_an_update(facts, settings)
+        paper, seconds = paper_cost(run), HOURS[run] * 3600 * GPUS
+        shares = [f"{flops / paper:.0%}", f"{flops / seconds / 1e12:.1f}"]
+        cells.append([run, f"{COST[run]:.1e}", f"{paper:.2e}", f"{flops:.2e}", *shares])
+    return columns, cells
+
+
+def _by_length(runs: Rows, settings: Settings) -> Table:
+    """Return the FLOPs of a source and a target token in sentences of each length."""
+    cells = []
+    for run, facts in runs.items():
+        size = facts["parameters"]
+        flops = facts["flops_of_a_token"]
+        cells.append([run, size, *(f"{each:.2e} ({each / 6 / size:.3f})" for each in flops)])
+    return ["Run", "parameters", *map(str, settings["lengths"])], cells
+
+
+def _machine(runs: Rows, settings: Settings) -> Table:
+    """Return the speed of each run on this machine, and the size of its checkpoints."""
+    columns = ["Run", "format"]
+    columns += [f"target tokens/s a device, of {devices}" for devices in DEVICES]
+    columns += ["optimizer's step, s", "TFLOP/s of one device", "checkpoint, s", "checkpoint, MiB"]
+    cells = []
+    for run, facts in runs.items():
+        rate = _flops_of_an_update(facts, settings) / _update_seconds(facts, 1)
+        cells.append(
+            [
+                run,
+                facts["precision"],
+                *(f"{speed:,.0f}" for speed in facts["tokens_per_second"].values()),
+                f"{facts['step']:.3f}",
+                f"{rate / 1e12:.3f}",
+                f"{facts['checkpoint']:.2f}",
+                f"{facts['checkpoint_bytes'] / 2**20:,.0f}",
+            ]
+        )
+    return columns, cells
+
+
+def _forecast(rows: Rows, settings: Settings) -> Table:
+    """Return how long each run would take on some numbers of such machines, and why."""
+    cells = []
+    for run, devices in itertools.product((run for run in UPDATES if run in rows), DEVICES):
+        parts = outlook(run, rows, settings, devices)
+        network = all_reduce_seconds(run, rows[run]["parameters"], devices, NETWORK)
+        cells.append(
+            [
+                run,
+                devices,
+                *(_duration(parts[part]) for part in PARTS),
+                _duration(sum(parts.values())),
+                _duration(network),
+                _duration(3600 * HOURS[run]) if devices == GPUS else "",
+            ]
+        )
+    return ["Run", "devices", *PARTS, "total", "all-reduce at 10 Gbit/s", "paper, 8 P100"], cells
+
+
+def _draw_costs(axes: "Axes", rows: Rows, settings: Settings) -> None:
+    for name, bleu, cost, *_ in PUBLISHED:
+        if bleu and cost:
+            ours = name.startswith("Transformer")
+            axes.plot(cost, bleu, "o", color="k" if ours else "0.6")
+            sides = {  # the two ensembles are near each other
+                "ha": "right" if name.endswith("ensemble") else "left",
+                "va": "top" if name.startswith("GNMT") else "bottom",
+            }
+            axes.annotate(f" {name} ", (cost, bleu), fontsize=9, **sides)
+    for run, bleu in (("base", 27.3), ("big", 28.4)):
+        if run in rows:
+            counted = UPDATES[run] * _flops_of_an_update(rows[run], settings)
+            axes.plot(counted, bleu, "o", color="k", fillstyle="none")
+            axes.annotate("counted ", (counted, bleu), fontsize=9, va="top", ha="right")
+    axes.set(
+        xscale="log", xlabel="training cost, FLOPs", ylabel="BLEU", title="BLEU by cost, EN-DE"
+    )
+    axes.margins(x=0.2, y=0.12)
+
+
+def _draw_days(axes: "Axes", rows: Rows, settings: Settings) -> None:
+    bars = [
+        (f"{run}, {devices}", outlook(run, rows, settings, devices))
+        for run in UPDATES
+        for devices in DEVICES
+        if {run, "two processes", "preparation"} <= rows.keys()
+    ]
+    for place, (_, parts) in enumerate(bars):
+        total, start = sum(parts.values()) / 86_400, 0.0
+        for index, part in enumerate(PARTS):
+            days = parts[part] / 86_400
+            label = part if place == 0 else None
+            axes.barh(place, days, left=start, color=f"C{index}", label=label)
+            start += days
+        axes.annotate(f" {_duration(total * 86_400)}", (total, place), va="center", fontsize=9)
+    axes.set_yticks(range(len(bars)), [name for name, _ in bars])
+    axes.invert_yaxis()
+    axes.set(xlabel="days", title="The paper's runs here, by devices")
+    axes.margins(x=0.18)
+    if bars:
+        axes.legend(loc="upper right", frameon=False, fontsize=9)
 
 
 def _shown(value: float | None) -> object:
