@@ -16,7 +16,7 @@ from pages import BLOCK, README, SMALL, in_clone, run_shell
 
 from vanilla_transformer import pretrained
 from vanilla_transformer.cli import main
-from vanilla_transformer.cli.parser import _parser
+from vanilla_transformer.cli.parser import build_parser
 from vanilla_transformer.recipes.options import OPTIONS
 from vanilla_transformer.recipes.recipe import load_recipe, shipped_recipes
 
@@ -280,7 +280,7 @@ def test_parser_accepts_every_command_on_the_pages():
     checked = []
     for page in PAGES:
         for words in commands(page.read_text(encoding="utf-8")):
-            _, unknown = _parser().parse_known_args(words)  # exits on invalid arguments
+            _, unknown = build_parser().parse_known_args(words)  # exits on invalid arguments
             assert unknown == [], (page, words)
             checked.append(words[0])
     assert {"train", "translate", "import", "export", "publish"} <= set(checked)
@@ -294,7 +294,7 @@ def test_recipes_take_every_training_on_the_pages_and_cards():
         for words in commands(page.read_text(encoding="utf-8")):
             if words[0] != "train":
                 continue
-            options = vars(_parser().parse_args(words))
+            options = vars(build_parser().parse_args(words))
             given = {name: options[name] for name in ("pair", *OPTIONS)}
             given = {name: value for name, value in given.items() if value is not None}
             if options["recipe"] in shipped_recipes():
@@ -315,7 +315,7 @@ OTHERS = ("pip ", ".venv/bin/pip ", "python ", "make ", "accelerate ", "torchrun
 
 
 def test_every_option_mentioned_on_the_pages_exists():
-    known = set(options_of(_parser()))
+    known = set(options_of(build_parser()))
     folders = ("benchmarks", "paper", "pretrained")
     scripts = [p for folder in folders for p in ROOT.glob(f"training/{folder}/*.py")]
     known |= set(re.findall(r'"(--[\w-]+)"', "".join(p.read_text("utf-8") for p in scripts)))

@@ -68,7 +68,7 @@ def page(translator: Pipeline, *, name: str, task: translation.Task) -> gr.Block
             )
         shown = gr.State()  # sentence and translation, to draw other attention
         translate = {
-            "fn": _translating(translator, task),
+            "fn": translating(translator, task),
             "inputs": [sentence, *controls],
             "outputs": [message, results, best, table, shown, image],
             "concurrency_id": "model",  # one request at a time, from page and API
@@ -94,7 +94,7 @@ def _controls(translator: Pipeline) -> list[gr.Radio]:
     return [kind, layer, head]
 
 
-def _translating(translator: Pipeline, task: translation.Task) -> Callable[..., Iterator[tuple]]:
+def translating(translator: Pipeline, task: translation.Task) -> Callable[..., Iterator[tuple]]:
     """Return the listener that fills the page, in two steps so that a slow model shows progress."""
 
     def translate(text: str, kind: str, layer: str, head: str) -> Iterator[tuple]:

@@ -73,7 +73,7 @@ def commands(parser, words=()):
                 yield from commands(command, (*words, name))
 
 
-COMMANDS = dict(commands(cli._parser()))
+COMMANDS = dict(commands(cli.build_parser()))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -88,7 +88,7 @@ def test_every_command_has_examples_that_the_parser_accepts(capsys, words):
     for example in examples:
         given = shlex.split(example)
         assert tuple(given[: len(words)]) == words
-        _, unknown = cli._parser().parse_known_args(given)  # exits where it cannot
+        _, unknown = cli.build_parser().parse_known_args(given)  # exits where it cannot
         assert unknown == []
 
 
@@ -169,7 +169,7 @@ def test_too_long_test_pairs_are_refused_before_training(tmp_path, capsys, optio
     assert not list((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
 
 
-@pytest.mark.parametrize("stage", ["cli.parser._parser", "cli.parser.register"])
+@pytest.mark.parametrize("stage", ["cli.parser.build_parser", "cli.parser.register"])
 def test_ctrl_c_prints_one_line_at_any_time(monkeypatch, capsys, trained, stage):
     def interrupt():
         raise KeyboardInterrupt

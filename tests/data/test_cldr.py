@@ -60,7 +60,7 @@ def test_no_source_is_in_two_splits_for_any_seed(corpus):
     for first, second in combinations(SPLITS, 2):
         assert not sources[first] & sources[second]
     for split, pairs in corpus.items():
-        assert {cldr._split_of_source(pair.source) for pair in pairs} == {split}
+        assert {cldr.split_of_source(pair.source) for pair in pairs} == {split}
 
 
 def test_a_source_has_one_target(corpus):
@@ -137,7 +137,7 @@ def test_every_name_occurs_in_training():
     trained = " ".join(pair.target for pair in generate_pairs("en", "de", count=8_000))
     styles = shared_styles("en", "de")
     for style in (name for kind in sorted(NAMES) for name in styles[kind]):
-        assert cldr._write_value(Locale("de"), style, None) in trained
+        assert cldr.write_value(Locale("de"), style, None) in trained
 
 
 def test_single_names_occur_only_in_training(corpus):
@@ -183,7 +183,7 @@ def test_texts_have_plain_spaces_and_no_placeholders(corpus):
     ],
 )
 def test_values_are_written_as_in_the_language(style, value, english, german, chinese):
-    texts = [cldr._write_value(Locale(code), style, value) for code in ("en", "de", "zh")]
+    texts = [cldr.write_value(Locale(code), style, value) for code in ("en", "de", "zh")]
     assert texts[:2] == [english, german]
     assert chinese in (None, texts[2])
 
@@ -193,11 +193,11 @@ def test_codes_and_abbreviations_of_the_cldr_root_are_not_used(code):
     styles = shared_styles("en", code)
     locale = Locale.parse(code)
     for name in styles["territory"] + styles["language"]:
-        assert cldr._write_value(locale, name, None) != name.partition("/")[2]
+        assert cldr.write_value(locale, name, None) != name.partition("/")[2]
     for name in styles["unit"]:
-        text = cldr._write_value(locale, name, 7)
+        text = cldr.write_value(locale, name, 7)
         assert name.partition("/")[2] not in text
-        root = cldr._write_value(Locale("root"), name, 7)
+        root = cldr.write_value(Locale("root"), name, 7)
         assert text != root or not re.search("[a-zA-Z]", text)
 
 
@@ -209,9 +209,9 @@ def test_names_missing_in_one_language_are_left_out():
 
 
 def test_the_english_or_of_the_cldr_root_is_not_used():
-    assert cldr._has_or(Locale("en"))
-    assert cldr._has_or(Locale("de"))
-    assert not cldr._has_or(Locale("zu"))
+    assert cldr.has_or(Locale("en"))
+    assert cldr.has_or(Locale("de"))
+    assert not cldr.has_or(Locale("zu"))
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_published_config_has_no_leftovers_from_training(copied, tmp_path):
     settings.pop("_from_model_config", None)
     left = {**settings, "max_length": 20, "_from_model_config": True}
     (copied / "generation_config.json").write_text(json.dumps(left))
-    publishing._stage_model(run, tmp_path / "staged", with_code=False)
+    publishing.stage_model(run, tmp_path / "staged", with_code=False)
     assert json.loads((tmp_path / "staged" / "generation_config.json").read_text()) == settings
     before, after = (
         json.loads((folder / "config.json").read_text()) for folder in (run, tmp_path / "staged")
@@ -394,7 +394,7 @@ def test_misplaced_arguments_are_not_echoed(capsys, words, message):
 
 def test_embedded_code_is_flat_and_ordinary_checkpoints_have_none(run, tmp_path):
     folder = tmp_path / "staged"
-    publishing._stage_model(run, folder, with_code=True)
+    publishing.stage_model(run, folder, with_code=True)
     config = json.loads((folder / "config.json").read_text())
     references = [*config["auto_map"].values(), config["custom_pipelines"]["translate"]["impl"]]
     for reference in references:
@@ -408,7 +408,7 @@ def test_embedded_code_is_flat_and_ordinary_checkpoints_have_none(run, tmp_path)
     AutoModelForSeq2SeqLM.from_pretrained(run).save_pretrained(tmp_path / "clean")
     assert not list((tmp_path / "clean").glob("*.py"))
     assert "auto_map" not in (tmp_path / "clean" / "config.json").read_text()
-    publishing._stage_model(folder, tmp_path / "again", with_code=False)
+    publishing.stage_model(folder, tmp_path / "again", with_code=False)
     assert "auto_map" not in (tmp_path / "again" / "config.json").read_text()
     assert not list((tmp_path / "again").glob("*.py"))
 
@@ -456,7 +456,7 @@ def check_saved(folder, code):
 
 
 def test_what_the_package_saves_from_a_published_model_names_no_code(run, tmp_path):
-    publishing._stage_model(run, tmp_path / "pushed", with_code=True)
+    publishing.stage_model(run, tmp_path / "pushed", with_code=True)
     save_in_every_way(tmp_path / "pushed", tmp_path / "saved")
     check_saved(tmp_path / "saved", set())
 
@@ -529,7 +529,7 @@ def test_card_of_a_model_that_was_not_pushed_names_nothing_on_the_hub(
     assert "huggingface.co" not in text
     (command,) = re.findall(r"```bash\n(.*?)\n```", text)
     program, *words = shlex.split(command)
-    options = cli._parser().parse_args(words)
+    options = cli.build_parser().parse_args(words)
     assert (program, options.output_dir) == ("vanilla-transformer", "mine")
     assert (options.vocab_size, options.train_file) == ("300", ["train.jsonl"])
     block = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)

@@ -246,7 +246,7 @@ def app(translation):
 
 def test_page_shows_progress_and_then_the_results(app, translation, translator):
     task = translation.Task("<German>", "<English>", True, [])
-    steps = list(app._translating(translator, task)(SENTENCE, "cross", "2", "mean"))
+    steps = list(app.translating(translator, task)(SENTENCE, "cross", "2", "mean"))
     assert [step[0] for step in steps] == ["Computing ...", ""]
     _, results, best, table, shown, image = steps[-1]
     assert results.visible
@@ -266,7 +266,7 @@ def test_page_shows_the_error_and_hides_old_results(app, translation, translator
     task = translation.Task("German", "English", True, [])
     words, long = "!" * 900, "!" * 2_000_000
     for text, message in (("", "There is no text yet"), (words, "too long"), (long, "too long")):
-        ((said, results, *others),) = app._translating(translator, task)(text, "cross", "2", "mean")
+        ((said, results, *others),) = app.translating(translator, task)(text, "cross", "2", "mean")
         assert message in said
         assert not results.visible
         assert len(others) == 4

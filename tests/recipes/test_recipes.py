@@ -17,7 +17,7 @@ from pages import ROOT
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import main
-from vanilla_transformer.cli.parser import _parser
+from vanilla_transformer.cli.parser import build_parser
 from vanilla_transformer.data.tokenizer import smallest_vocab_size
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import paper_differences
@@ -508,7 +508,7 @@ def test_train_command_gives_the_recipe(name, overrides):
     recipe = load_recipe(name, overrides)
     program, *words = shlex.split(train_command(dataclasses.asdict(recipe), "runs/new one"))
     assert program == "vanilla-transformer"
-    options = vars(_parser().parse_args(words))
+    options = vars(build_parser().parse_args(words))
     assert options["output_dir"] == "runs/new one"
     typed = {key: options[key] for key in vars(recipe) if options[key] is not None}
     assert load_recipe(options["recipe"], typed) == recipe

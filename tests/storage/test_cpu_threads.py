@@ -155,8 +155,8 @@ def test_more_threads_than_cores_are_warned_of(machine, monkeypatch, caplog):
 
 @pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs Linux")
 def test_busy_time_counts_this_process_among_all():
-    total, own = cpu_threads._busy_seconds()
+    total, own = cpu_threads.busy_seconds()
     while cpu_threads.time.process_time() < own + 0.2:
         pass
-    later, ours = cpu_threads._busy_seconds()
+    later, ours = cpu_threads.busy_seconds()
     assert 0.2 <= ours - own <= later - total + 0.05

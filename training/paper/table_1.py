@@ -605,7 +605,7 @@ def _costs(facts: dict) -> list[dict]:
     return [*facts["by_n"], *facts["by_d"]]
 
 
-def _powers(facts: dict, settings: Settings, key: str) -> list[float]:
+def powers(facts: dict, settings: Settings, key: str) -> list[float]:
     """Return the fitted exponents of n and d."""
     return [
         exponent(settings[name], [cost[key] for cost in facts[f"by_{name}"]]) for name in ("n", "d")
@@ -615,12 +615,12 @@ def _powers(facts: dict, settings: Settings, key: str) -> list[float]:
 def _end_powers(facts: dict, settings: Settings, key: str) -> list[float]:
     """Return the exponents of n and d between their two largest sizes."""
     last = {name: settings[name][-2:] for name in ("n", "d")}
-    return _powers({f"by_{name}": facts[f"by_{name}"][-2:] for name in ("n", "d")}, last, key)
+    return powers({f"by_{name}": facts[f"by_{name}"][-2:] for name in ("n", "d")}, last, key)
 
 
 def _exponents(facts: dict, settings: Settings, key: str) -> list[str]:
     """Format the fitted exponents of n and d, with those of the two largest sizes in brackets."""
-    fitted, ends = _powers(facts, settings, key), _end_powers(facts, settings, key)
+    fitted, ends = powers(facts, settings, key), _end_powers(facts, settings, key)
     return [f"{power:.2f} ({end:.2f})" for power, end in zip(fitted, ends, strict=True)]
 
 
@@ -650,7 +650,7 @@ def _otherwise(rows: Rows, settings: Settings) -> list[list[object]]:
     found = []
     for name, facts in rows.items():
         for key, label in (("multiply_adds", "multiply-adds"), ("seconds", "time")):
-            fitted, ends = _powers(facts, settings, key), _end_powers(facts, settings, key)
+            fitted, ends = powers(facts, settings, key), _end_powers(facts, settings, key)
             exact = key == "multiply_adds"
             for symbol, paper, *here in zip("nd", KINDS[name].exponents, fitted, ends, strict=True):
                 known = (settings[symbol], settings[symbol][-2:])

@@ -85,7 +85,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    parser = _parser()
+    parser = build_parser()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         # Only names: a misplaced value may be a token.
@@ -149,7 +149,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {shortened(message, _LONGEST)}; see {self.prog} --help\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line, with all commands."""
     parser = _Parser(
         prog="vanilla-transformer",
         description="Train, evaluate and use the original Transformer.",

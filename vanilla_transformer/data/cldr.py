@@ -193,7 +193,7 @@ def generate_pairs(
         weighted_kinds = [kind for kind in _WEIGHTED_KINDS if kind in styles]
         held_out = [pair for pair in _HELD_OUT_PAIRS if styles.keys() >= set(pair)]
         joins: list[_Join] = ["standard"]
-        if _has_or(source) and _has_or(target):
+        if has_or(source) and has_or(target):
             joins.append("or")
         seen: set[str] = set()
         idle = 0
@@ -217,7 +217,7 @@ def generate_pairs(
                 continue  # "Chad and Chad"
             join = rng.choice(joins)
             text = _write_text(source, phrases, shape, join)
-            if text in seen or len(text) > _MAX_CHARACTERS or _split_of_source(text) != split:
+            if text in seen or len(text) > _MAX_CHARACTERS or split_of_source(text) != split:
                 continue
             seen.add(text)
             idle = 0
@@ -250,7 +250,7 @@ def _is_allowed(kinds: list[str], split: str) -> bool:
     return kinds.count("duration") < 2 and not date_and_time
 
 
-def _split_of_source(text: str) -> str:
+def split_of_source(text: str) -> str:
     """Return the only split that this source may appear in: seven in ten are for training."""
     return {0: "validation", 1: "test_values", 2: "test_combinations"}.get(
         crc32(text.encode()) % 10, "train"
@@ -622,11 +622,11 @@ def _own_texts(locale: Locale, name: str, values: list[Any]) -> list[str]:
     from babel import Locale
 
     try:
-        texts = [_write_value(locale, name, value) for value in values]
+        texts = [write_value(locale, name, value) for value in values]
     except _NO_WORDS:
         return []
     try:  # CLDR's root has codes and abbreviations for what a language lacks
-        in_root = [_write_value(Locale("root"), name, value) for value in values]
+        in_root = [write_value(Locale("root"), name, value) for value in values]
     except _NO_WORDS:
         in_root = [name.partition("/")[2]] * len(values)
     for value, text, code in zip(values, texts, in_root, strict=True):
@@ -636,7 +636,7 @@ def _own_texts(locale: Locale, name: str, values: list[Any]) -> list[str]:
     return texts
 
 
-def _has_or(locale: Locale) -> bool:
+def has_or(locale: Locale) -> bool:
     """Return whether the language has a word for "or"; CLDR's root has the English one."""
     from babel.lists import format_list
 
@@ -645,7 +645,8 @@ def _has_or(locale: Locale) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)
-def _write_value(locale: Locale, name: str, value: Any) -> str:
+def write_value(locale: Locale, name: str, value: Any) -> str:
+    """Return a value in one style of a locale, with plain spaces."""
     return _styles()[name].write(value, locale=locale).translate(_SPACES)
 
 
@@ -655,7 +656,7 @@ def _write_text(
     """Write values as one text: a value, a note ("A (B)"), or a list of both."""
     from babel.lists import format_list
 
-    texts = iter([_write_value(locale, name, value) for name, value in phrases])
+    texts = iter([write_value(locale, name, value) for name, value in phrases])
     note = locale.zone_formats["fallback"]
     members = [
         next(texts) if size == 1 else note % {"1": next(texts), "0": next(texts)} for size in shape

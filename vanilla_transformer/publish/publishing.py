@@ -132,7 +132,7 @@ def publish(
     _check_scored_model(source)
     with temporary_folder() as temporary:
         folder = temporary / repo_id.rpartition("/")[2]
-        _stage_model(source, folder, with_code=with_code)
+        stage_model(source, folder, with_code=with_code)
         _try_out(model, tokenizer, folder, facts, run=metrics_run)
         changed = changed_since_scored(metrics_run or source, "report_files")
         for name in (CURVES, HISTORY):  # the picture, and the figures to draw it from again
@@ -196,7 +196,7 @@ def _form(directory: Path, *, with_code: bool) -> str:
     return STOCK
 
 
-def _stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
+def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     """Copy the files to publish, and undo what training changed in the config."""
     folder.mkdir(parents=True)
     weights = weight_files(source)  # none is in a format that can run code

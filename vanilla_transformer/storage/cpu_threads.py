@@ -92,7 +92,7 @@ class FreeThreads:
                 cores, and of this process. None asks the system.
         """
         self.cores = usable_cores()
-        self._busy = busy or _busy_seconds
+        self._busy = busy or busy_seconds
         self.most = torch.get_num_threads()
         given = any(os.environ.get(name) for name in GIVEN)
         # Launchers give all processes of a machine the same number, whatever cores there are.
@@ -164,7 +164,7 @@ def free_threads() -> Iterator[FreeThreads]:
         torch.set_num_threads(before)
 
 
-def _busy_seconds() -> tuple[float, float]:
+def busy_seconds() -> tuple[float, float]:
     """Return the CPU seconds of all processes on the cores of this process, and its own."""
     cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     ticks = 0
