@@ -65,6 +65,22 @@ def run(recipe, tmp_path_factory):
     return folder, run_recipe(load_recipe(str(recipe)), folder)
 
 
+def test_written_texts_have_all_references_and_are_read_back(run, tmp_path, capsys):
+    folder, metrics = run
+    texts = tmp_path / "texts.jsonl"
+    assert main(["evaluate", str(folder), "--output", str(texts)]) == 0
+    rows = [json.loads(line) for line in texts.read_text().splitlines()]
+    assert [(row["source"], row["reference"]) for row in rows] == [
+        (word, each) for word in ("read", "cat", "rack") for each in WORDS[word]
+    ]
+    columns = ["--source-column", "source", "--target-column", "reference"]
+    scores = tmp_path / "scores.json"
+    again = ["evaluate", str(folder), "--test-file", str(texts), *columns, "--output", str(scores)]
+    assert main(again) == 0
+    found = json.loads(scores.read_text())["test"]
+    assert found == {name: metrics["scores"]["test"][name] for name in found}
+
+
 def test_a_run_is_scored_by_the_measures_of_its_recipe(run):
     folder, metrics = run
     model, tokenizer = load_saved_model(folder), load_saved_tokenizer(folder)

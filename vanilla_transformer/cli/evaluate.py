@@ -20,7 +20,7 @@ is cased BLEU on Moses tokens with compounds split at hyphens, as in the authors
 wer and cer are errors per token (between spaces) and per character.
 A .tsv file has a heading and the columns source, hypothesis, reference, test_set. Tabs, line breaks
 and backslashes in a text are written as \\t, \\n, \\r and \\\\. A .jsonl file has these four as
-keys of each line, and the texts unchanged.
+keys of each line, and the texts unchanged. Each of several references has a row of its own.
 """
 
 
@@ -60,8 +60,9 @@ def _rows(scores: Mapping[str, TestTexts]) -> Iterator[dict[str, str]]:
     """Yield the texts of all test sets, for metrics that this package does not compute."""
     for name, found in scores.items():
         texts = (found["sources"], found["hypotheses"], found["references"])
-        for row in zip(*texts, strict=True):
-            yield dict(zip(_TEXTS, (*row, name), strict=True))
+        for source, hypothesis, references in zip(*texts, strict=True):
+            for each in [references] if isinstance(references, str) else references:
+                yield dict(zip(_TEXTS, (source, hypothesis, each, name), strict=True))
 
 
 def _table(scores: Mapping[str, TestTexts]) -> Iterator[str]:

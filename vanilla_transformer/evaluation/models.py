@@ -23,7 +23,7 @@ from ..ranges import COUNT
 from ..storage.metrics import TRANSLATION_MEASURES, Perplexity, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
-from .scores import References, corpus_scores, measure_metric, scores_by_kind
+from .scores import References, corpus_scores, first_references, measure_metric, scores_by_kind
 
 
 def negative_log_likelihoods(
@@ -150,7 +150,7 @@ def score_model(
     # Fail before the long work: on a missing package, kinds that do not fit or too long a text.
     scoring: dict[str, Any] = {"target_language": target_language, "measures": measures}
     copies = corpus_scores(sources, references, **scoring)
-    firsts = [row if isinstance(row, str) else row[0] for row in references]
+    firsts = first_references(references)
     copies_by_kind = scores_by_kind(sources, references, kinds) if kinds is not None else {}
     for start in range(0, len(sources), WINDOW):
         window = slice(start, start + WINDOW)
@@ -165,7 +165,7 @@ def score_model(
         "copy_baseline": copies,
         "num_beams": generation_option(model, search, "num_beams"),
         "sources": list(sources),
-        "references": firsts,
+        "references": list(references),
         "hypotheses": hypotheses,
     }
     if kinds is not None:

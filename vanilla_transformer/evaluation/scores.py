@@ -158,6 +158,11 @@ def scores_by_kind(
     return found
 
 
+def first_references(references: References) -> list[str]:
+    """Return one reference for each text: the first of several."""
+    return [row if isinstance(row, str) else row[0] for row in references]
+
+
 def check_pairs(hypotheses: Sequence[str], references: References) -> None:
     """Raise ValueError unless there is something to score, and a reference for each text."""
     if len(hypotheses) != len(references):

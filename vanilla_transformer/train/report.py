@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..evaluation.scores import first_references
 from ..recipes.options import OPTIONS
 from ..recipes.recipe import Recipe
 from ..storage.atomic import keep_text, write_text
@@ -121,7 +122,8 @@ def choose_samples(results: Mapping[str, TestTexts], count: int) -> dict[str, li
     chosen = {}
     for name in names:
         result = results[name]
-        texts = (result["sources"], result["references"], result["hypotheses"])
+        references = first_references(result["references"])
+        texts = (result["sources"], references, result["hypotheses"])
         sides = ([" ".join(text.split()) for text in side[:count]] for side in texts)
         chosen[name] = [
             Sample(source=source, reference=reference, translation=translation)

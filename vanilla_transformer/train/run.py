@@ -36,6 +36,7 @@ from ..data.selection import describe_report, pair_report
 from ..data.tokenizer import make_tokenizer, vocabulary_fields
 from ..errors import RequestError
 from ..evaluation import measure_metric
+from ..evaluation.scores import first_references
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.data import (
     TextPairs,
@@ -491,7 +492,7 @@ def _finish(
         write_samples(run, samples)
         with _picture(ATTENTION):
             last = list(results.values())[-1]
-            target = last["hypotheses"][0] or last["references"][0]
+            target = last["hypotheses"][0] or first_references(last["references"])[0]
             attention = attention_weights(model, tokenizer, last["sources"][0], target)
             save_figure(plot_attention(attention), run / ATTENTION)
     hypotheses = write_hypotheses(run, results)
