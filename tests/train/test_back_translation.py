@@ -87,6 +87,15 @@ def test_a_killed_translation_goes_on_to_the_same_pairs(start, tmp_path):
         assert not done.with_name(f"{done.name}.partial").exists()
 
 
+def test_a_model_that_translates_nothing_back_is_trained_on(start, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(back_translation, "translate", lambda *_: iter([""] * len(TEXT)))
+        with pytest.raises(RequestError, match="translates every sentence into nothing"):
+            start(TEXT)
+    start(TEXT, max_steps=12)
+    assert len(rows(tmp_path / "run-back" / "translated.jsonl")) == len(TEXT)
+
+
 @pytest.mark.parametrize(
     ("lines", "overrides", "message"),
     [
