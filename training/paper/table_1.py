@@ -496,64 +496,11 @@ class Table1(Experiment):
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
         """Return costs, paths, where self-attention pays off, and deviations from the paper."""
-        known = {"k": settings["kernel"], "w": settings["radius"], "r": 2 * settings["radius"] + 1}
-        known |= {"heads of": settings["d_k"], "sequences": settings["batch"]}
-        constants = ", ".join(f"{name} {value}" for name, value in known.items())
-        swept = f"n {settings['n'][0]} to {settings['n'][-1]} at d {settings['d_of_n']}, "
-        swept += f"d {settings['d'][0]} to {settings['d'][-1]} at n {settings['n_of_d']}"
-        counts = [
-            [
-                name,
-                KINDS[name].complexity,
-                KINDS[name].formula,
-                f"{max(abs(c['multiply_adds'] / c['formula'] - 1) for c in _costs(facts)):.1%}",
-                *_exponents(facts, settings, "multiply_adds"),
-            ]
-            for name, facts in rows.items()
-        ]
-        large = f"at n {settings['n'][-1]}, d {settings['d_of_n']}"
-        costs = [
-            [
-                name,
-                "n{} d{}".format(*(("", "²")[power - 1] for power in KINDS[name].exponents)),
-                *_exponents(facts, settings, "seconds"),
-                f"{1000 * facts['by_n'][-1]['seconds']:,.1f}",
-                *_exponents(facts, settings, "bytes"),
-                f"{facts['by_n'][-1]['bytes'] / 2**20:,.1f}",
-            ]
-            for name, facts in rows.items()
-        ]
         lengths = ", ".join(map(str, settings["path_n"]))
-        order = [
-            [
-                name,
-                KINDS[name].sequential,
-                ", ".join(map(str, facts["depth"])),
-                KINDS[name].path,
-                ", ".join(map(str, facts["path"])),
-                ", ".join(map(str, facts["path_formula"])),
-            ]
-            for name, facts in rows.items()
-        ]
-        n_and_d = ["n, fitted", "d, fitted"]
-        time, memory = ([f"{what}: {column}" for column in n_and_d] for what in ("time", "memory"))
-        seen = "layers (LSTM: steps) until all inputs are seen"
         return {
-            f"Multiply-adds of a layer ({constants}; {swept})": (
-                ["Layer", "Paper", "Formula of our layer", "counter against formula", *n_and_d],
-                counts,
-            ),
-            "Time and memory of a forward pass (same sizes)": (
-                ["Layer", "Paper", *time, f"ms {large}", *memory, f"MiB {large}"],
-                costs,
-            ),
-            f"Sequential operations and path length, at n {lengths}": (
-                [
-                    *("Layer", "Sequential operations, paper", "longest chain of operations here"),
-                    *("Longest path, paper", seen, "by formula"),
-                ],
-                order,
-            ),
+            f"Multiply-adds of a layer ({_sizes(settings)})": _count_table(rows, settings),
+            "Time and memory of a forward pass (same sizes)": _cost_table(rows, settings),
+            f"Sequential operations and path length, at n {lengths}": _order_table(rows),
             f"The n below which self-attention costs less than another layer, at d "
             f"{settings['d_of_n']} (the paper, against recurrent layers: n < d)": (
                 ["Self-attention, other layer", "by multiply-adds", "by time"],
@@ -599,6 +546,70 @@ class Table1(Experiment):
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
         return figure
+
+
+def _sizes(settings: Settings) -> str:
+    """Return what was held fixed, and the ranges of n and d."""
+    known = {"k": settings["kernel"], "w": settings["radius"], "r": 2 * settings["radius"] + 1}
+    known |= {"heads of": settings["d_k"], "sequences": settings["batch"]}
+    constants = ", ".join(f"{name} {value}" for name, value in known.items())
+    swept = f"n {settings['n'][0]} to {settings['n'][-1]} at d {settings['d_of_n']}, "
+    swept += f"d {settings['d'][0]} to {settings['d'][-1]} at n {settings['n_of_d']}"
+    return f"{constants}; {swept}"
+
+
+_N_AND_D = ["n, fitted", "d, fitted"]
+
+
+def _count_table(rows: Rows, settings: Settings) -> Table:
+    counts = [
+        [
+            name,
+            KINDS[name].complexity,
+            KINDS[name].formula,
+            f"{max(abs(c['multiply_adds'] / c['formula'] - 1) for c in _costs(facts)):.1%}",
+            *_exponents(facts, settings, "multiply_adds"),
+        ]
+        for name, facts in rows.items()
+    ]
+    columns = ["Layer", "Paper", "Formula of our layer", "counter against formula", *_N_AND_D]
+    return columns, counts
+
+
+def _cost_table(rows: Rows, settings: Settings) -> Table:
+    costs = [
+        [
+            name,
+            "n{} d{}".format(*(("", "²")[power - 1] for power in KINDS[name].exponents)),
+            *_exponents(facts, settings, "seconds"),
+            f"{1000 * facts['by_n'][-1]['seconds']:,.1f}",
+            *_exponents(facts, settings, "bytes"),
+            f"{facts['by_n'][-1]['bytes'] / 2**20:,.1f}",
+        ]
+        for name, facts in rows.items()
+    ]
+    large = f"at n {settings['n'][-1]}, d {settings['d_of_n']}"
+    time, memory = ([f"{what}: {each}" for each in _N_AND_D] for what in ("time", "memory"))
+    return ["Layer", "Paper", *time, f"ms {large}", *memory, f"MiB {large}"], costs
+
+
+def _order_table(rows: Rows) -> Table:
+    order = [
+        [
+            name,
+            KINDS[name].sequential,
+            ", ".join(map(str, facts["depth"])),
+            KINDS[name].path,
+            ", ".join(map(str, facts["path"])),
+            ", ".join(map(str, facts["path_formula"])),
+        ]
+        for name, facts in rows.items()
+    ]
+    columns = [
+        *("Layer", "Sequential operations, paper", "longest chain of operations here"),
+        *("Longest path, paper", "layers (LSTM: steps) until all inputs are seen", "by formula"),
+    ]
+    return columns, order
 
 
 def _costs(facts: dict) -> list[dict]:
