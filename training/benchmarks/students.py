@@ -42,7 +42,7 @@ ENGINES = {
     "CTranslate2 float32": Contender("ctranslate2", "float32"),
     "CTranslate2 int8": Contender("ctranslate2", "int8"),
 }
-WEIGHTS = ("*.safetensors", "*.onnx", "*.onnx.data", "model.bin")
+WEIGHTS = ("*.safetensors", "onnx/*", "model.bin")
 COLUMNS = ("Model", "Engine", "Parameters, M", "Weights, MB", "Beams", "words/s", "BLEU", "Seeds")
 
 
