@@ -60,10 +60,9 @@ COMMANDS = {
     "students": (
         "students.py TEACHER STUDENT_0 STUDENT_1 STUDENT_2 --test-file test.jsonl.gz --pair en-de "
         "--rounds 2",
-        "TEACHER is a run of `multi30k_en_de`, 6,800 updates on one thread; the "
-        "students, three seeds, were trained on its translations by `student`, one thread each "
-        "for some 7,200 updates; see "
-        "[the log](../LOG.md#2026-11-24-a-student-within-one-bleu-of-its-teacher).",
+        "TEACHER is a run of `multi30k_en_de`, 9,000 updates; the students, three seeds, were "
+        "trained by `student` on the pairs and on the translations of two such teachers; see "
+        "[the log](../LOG.md#2026-11-27-captions-and-their-translations-by-two-models).",
     ),
     "serving": (
         "serving.py RUN --sentences 160 --rounds 2",
