@@ -165,7 +165,7 @@ def score_model(
         "copy_baseline": copies,
         "num_beams": generation_option(model, search, "num_beams"),
         "sources": list(sources),
-        "references": list(references),
+        "references": references,
         "hypotheses": hypotheses,
     }
     if kinds is not None:

@@ -96,7 +96,7 @@ class TestTexts(TestScores, total=False):
     """`TestScores` with the texts, which `metrics.json` leaves out."""
 
     sources: list[str]
-    references: list[str] | list[list[str]]
+    references: Sequence[str] | Sequence[Sequence[str]]
     hypotheses: list[str]
 
 
