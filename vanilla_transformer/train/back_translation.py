@@ -180,7 +180,9 @@ def _translate(recipe: Recipe, text: Path, model_dir: Path, done: Path) -> None:
     with begun.open("a", encoding="utf-8") as file:
         for source, target in bar:  # an empty source is no pair, and is left out when it is read
             file.write(_json((source and TAG + source, target)))
-    if f'"source": "{TAG}' not in begun.read_text(encoding="utf-8"):
+    with begun.open(encoding="utf-8") as file:
+        has_pairs = any(f'"source": "{TAG}' in line for line in file)
+    if not has_pairs:
         begun.unlink()  # so that a better model starts afresh
         raise RequestError(
             f"The model in {model_dir} translates every sentence into nothing; train it longer, "
