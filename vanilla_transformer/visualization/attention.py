@@ -141,7 +141,7 @@ def attention_weights(
             tokens longer than the source.
 
     Raises:
-        ValueError: The model's attention returns no weights, or a side has more than 512 tokens.
+        ValueError: If the attention returns no weights, or a sentence has more than 512 tokens.
     """
     check_texts([source], None)
     if adds_prompt(model):
