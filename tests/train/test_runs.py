@@ -317,13 +317,13 @@ def test_average_and_length_penalty_are_chosen_on_validation_pairs(
         (count,) = [1 + i for i, mean in enumerate(means) if torch.equal(weight, mean)]
         searched.append((count, search))
         # The last checkpoint alone and a penalty of 1 have the fewest wrong translations.
-        wrong = {None: count, 1.0: 1, 0.6: 3, 1.3: 2}[search.get("length_penalty")]
+        wrong = {None: count, 1.0: 1, 0.6: 3, 1.3: 2, 1.5: 3, 2.0: 2}[search.get("length_penalty")]
         return word_for_word(sources, wrong)
 
     changes = {"length_penalty": 1.3, "stop_search_early": early}
     metrics = finished_anew(unfinished, monkeypatch, translations, **changes)
     search = {"num_beams": 2, "early_stopping": early}
-    beams = [(1, {**search, "length_penalty": each}) for each in (1.3, 0.6, 1.0)]
+    beams = [(1, {**search, "length_penalty": each}) for each in (1.3, 0.6, 1.0, 1.5, 2.0)]
     assert searched == [(2, {"num_beams": 1}), (1, {"num_beams": 1}), *beams]
     chosen = metrics["chosen_on_validation"]
     assert (chosen["pairs"], chosen["length_penalty"]) == (10, 1.0)
@@ -360,7 +360,7 @@ def test_ties_keep_the_recipes_values(unfinished, monkeypatch, penalty, shipped)
     assert metrics["chosen_on_validation"]["beam"].keys() >= {"0.6", "1"}
 
 
-def test_choosing_uses_200_evenly_spaced_pairs(finished, monkeypatch):
+def test_choosing_uses_1000_evenly_spaced_pairs(finished, monkeypatch):
     recipe, run, _ = finished
     asked = []
 
@@ -369,14 +369,14 @@ def test_choosing_uses_200_evenly_spaced_pairs(finished, monkeypatch):
         return sources
 
     monkeypatch.setattr(select_checkpoints, "translate", translations)
-    texts = [f"Das ist der Satz {i}" for i in range(1014)]
+    texts = [f"Das ist der Satz {i}" for i in range(2014)]
     checkpoint = run / "checkpoints" / "checkpoint-9"
     result = select_checkpoints.choose_on_validation_pairs(
         recipe, [checkpoint], load_saved_tokenizer(run), TextPairs(texts, texts)
     )
-    assert asked == [texts[:1000:5]]
+    assert asked == [texts[:2000:2]]
     assert result == {
-        "pairs": 200, "averaged": 1, "measure": "bleu", "greedy": {"1": 100.0}
+        "pairs": 1000, "averaged": 1, "measure": "bleu", "greedy": {"1": 100.0}
     }  # fmt: skip
 
 

@@ -23,9 +23,9 @@ from .averaging import mean_of_weights
 
 logger = logging.getLogger(__name__)
 
-PAIRS = 200  # validation pairs, each translated about ten times
+PAIRS = 1000  # validation pairs, each translated about ten times; 200 choose a worse penalty
 COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
-PENALTIES = (SearchSettings.length_penalty, 1.0, 1.5)
+PENALTIES = (SearchSettings.length_penalty, 1.0, 1.5, 2.0)
 
 
 def recipe_search(recipe: Recipe) -> SearchSettings:
@@ -50,7 +50,7 @@ def choose_on_validation_pairs(
         recipe: The run's recipe; its own values are tried too, and win a tie.
         checkpoints: The checkpoints that may be averaged, oldest first.
         tokenizer: The run's tokenizer.
-        pairs: The validation pairs; every n-th is used, 200 at most.
+        pairs: The validation pairs; every n-th is used, 1,000 at most.
 
     Returns:
         `averaged`, the number of checkpoints, and `length_penalty` if there is more than one beam;
@@ -97,7 +97,7 @@ def choose_on_validation_pairs(
     if recipe.num_beams > 1:
         average(best)
         search = recipe_search(recipe)
-        tried = list(dict.fromkeys([float(search.length_penalty), *PENALTIES]))[: len(PENALTIES)]
+        tried = dict.fromkeys([float(search.length_penalty), *PENALTIES])
         options = {"num_beams": search.num_beams, "early_stopping": search.early_stopping}
         beams = {each: score(**options, length_penalty=each) for each in tried}
         penalty = measure.best(beams, key=beams.__getitem__)
