@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 
 PAIRS = 1000  # validation pairs, each translated about ten times; 200 choose a worse penalty
 COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
-PENALTIES = (SearchSettings.length_penalty, 1.0, 1.5, 2.0)
+# By whether a search stops early, which finds shorter translations.
+PENALTIES = {False: (SearchSettings.length_penalty, 1.0, 1.5), True: (1.0, 1.5, 2.0, 3.0)}
 
 
 def recipe_search(recipe: Recipe) -> SearchSettings:
@@ -97,9 +98,12 @@ def choose_on_validation_pairs(
     if recipe.num_beams > 1:
         average(best)
         search = recipe_search(recipe)
-        tried = dict.fromkeys([float(search.length_penalty), *PENALTIES])
+        penalties = (search.length_penalty, *PENALTIES[search.early_stopping])
         options = {"num_beams": search.num_beams, "early_stopping": search.early_stopping}
-        beams = {each: score(**options, length_penalty=each) for each in tried}
+        beams = {
+            each: score(**options, length_penalty=each)
+            for each in dict.fromkeys(map(float, penalties))
+        }
         penalty = measure.best(beams, key=beams.__getitem__)
         result |= {"length_penalty": penalty, "beam": _keys_as_text(beams)}
         logger.info(
