@@ -23,9 +23,9 @@ from .averaging import mean_of_weights
 
 logger = logging.getLogger(__name__)
 
-PAIRS = 1000  # validation pairs, each translated about ten times; 200 choose a worse penalty
+PAIRS = 1000  # validation pairs, each translated about ten times; 200 were too few
 COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
-# By whether a search stops early, which finds shorter translations.
+# By whether a search stops early: it then finds shorter translations, and needs larger penalties.
 PENALTIES = {False: (SearchSettings.length_penalty, 1.0, 1.5), True: (1.0, 1.5, 2.0, 3.0)}
 
 
@@ -98,12 +98,10 @@ def choose_on_validation_pairs(
     if recipe.num_beams > 1:
         average(best)
         search = recipe_search(recipe)
-        penalties = (search.length_penalty, *PENALTIES[search.early_stopping])
+        own_penalty = float(search.length_penalty)
+        tried = dict.fromkeys([own_penalty, *PENALTIES[search.early_stopping]])
         options = {"num_beams": search.num_beams, "early_stopping": search.early_stopping}
-        beams = {
-            each: score(**options, length_penalty=each)
-            for each in dict.fromkeys(map(float, penalties))
-        }
+        beams = {each: score(**options, length_penalty=each) for each in tried}
         penalty = measure.best(beams, key=beams.__getitem__)
         result |= {"length_penalty": penalty, "beam": _keys_as_text(beams)}
         logger.info(

@@ -141,7 +141,7 @@ def attention_weights(
             tokens longer than the source.
 
     Raises:
-        ValueError: If the attention returns no weights, or a sentence has more than 512 tokens.
+        ValueError: If a text has more than 512 tokens, or the model returns no attention weights.
     """
     check_texts([source], None)
     if adds_prompt(model):
