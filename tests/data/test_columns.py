@@ -178,6 +178,22 @@ REFUSED = {
         "only 2 of its first rows have several cells",
     ),
     "one column": (table(ENGLISH), "no row has two cells"),
+    "a corpus called source": (
+        table(["opus"] * COUNT, ENGLISH, GERMAN, header=("source", "text", "translation")),
+        "not clear which is the source",
+    ),
+    "links called by languages": (
+        table(*(ENGLISH, GERMAN, LINKS, LINKS), header=("text", "translation", "url_en", "url_de")),
+        "not clear which is the source",
+    ),
+    "languages called source and target": (
+        table(EN, DE, ENGLISH, GERMAN, header=("source", "target", "text", "translated")),
+        "not clear which is the source",
+    ),
+    "numbers of rows before a header": (
+        [("source", "target"), *zip(IDS, ENGLISH, GERMAN, strict=True)],
+        "not clear which is the source",
+    ),
 }
 
 
@@ -191,6 +207,36 @@ def test_what_is_not_clear_is_refused_with_the_rows_drawn(form):
     lines = note.splitlines()
     assert lines[0].split(" | ")[-1].strip() == str(len(rows[-1]))
     assert lines[-1].startswith(rows[4][0][:20])
+
+
+@pytest.mark.parametrize("name", ["europarl-v10.de-en.tsv.gz", "x/de-en.tsv", "News.deu_eng.txt"])
+def test_a_table_named_after_the_other_direction_needs_another_sign_of_it(name):
+    for pair, rows in ((("en", "de"), PAIRS), (("en", "de"), table(SCORES, GERMAN, ENGLISH))):
+        with pytest.raises(RequestError, match="its name has de before en, but"):
+            find_sides(rows, pair, None, name)
+        assert find_sides(rows, pair[::-1], None, name).places == (
+            len(rows[0]) - 2,
+            len(rows[0]) - 1,
+        )
+        assert find_sides(rows, pair, (1, 2), name).places == (0, 1)
+    for form in ("names reversed", "Hugging Face", "a reversed corpus", "directions"):
+        assert find_sides(READ[form], ("en", "de"), None, name).places == (
+            find_sides(READ[form], ("en", "de"), None, "a table").places
+        )
+    for rows in (table(ENGLISH, CHINESE), table(CHINESE, ENGLISH)):
+        assert rows[0][find_sides(rows, ("en", "zh"), None, "zh-en.tsv").places[0]] in ENGLISH
+
+
+@pytest.mark.parametrize(
+    "header",
+    [("source_text_de", "target_text_de"), ("Source string", "Translation"), ("src_0", "tgt_0")],
+)
+def test_words_that_begin_to_name_the_sides_tell_them(header):
+    for names, places in ((header, (1, 2)), (header[::-1], (2, 1))):
+        layout = find_sides(
+            table(IDS, ENGLISH, GERMAN, header=("id", *names)), ("en", "de"), None, ""
+        )
+        assert (layout.places, layout.skipped) == (places, 1)
 
 
 def test_columns_that_the_user_names_are_taken():
@@ -379,6 +425,62 @@ def test_two_files_of_cells_or_records_are_refused(tmp_path, form):
         (tmp_path / name).write_text(lines, encoding="utf-8")
     with pytest.raises(RequestError, match="holds cells or records"):
         read((tmp_path / "a.en", tmp_path / "a.de"))
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv", "csv.txt", "jsonl"])
+def test_two_files_are_no_texts_if_their_names_say_so(tmp_path, suffix):
+    paths = tmp_path / f"en.{suffix}", tmp_path / f"de.{suffix}"
+    for path, texts in zip(paths, (ENGLISH, GERMAN), strict=True):
+        path.write_text("{\n" + "\n".join(texts) + "\n}\n", encoding="utf-8")
+    with pytest.raises(RequestError, match="holds cells or records"):
+        read(paths)
+
+
+def test_a_text_that_begins_with_a_brace_is_in_a_table(tmp_path):
+    pairs = [("{0} files were found.", "{0} Dateien gefunden."), *PAIRS]
+    (tmp_path / "a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+    assert read(tmp_path / "a.tsv")[0] == pairs
+
+
+def test_a_record_without_the_languages_is_told_its_own(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        json.dumps({"translation": {"en": "Hi", "fr": "Salut"}}) + "\n", encoding="utf-8"
+    )
+    reader = read_pairs(path, source_language="en", target_language="de")
+    assert not [*reader]
+    assert "among ['en', 'fr']" in reader.examples[0]
+
+
+@pytest.mark.parametrize("header", [(), ("en", "de"), ('"en"', '"de"')])
+def test_quotes_around_all_cells_but_the_header_are_no_text(tmp_path, header):
+    rows = (
+        [header, *((f'"{a}"', f'"{b}"') for a, b in PAIRS)]
+        if header
+        else [(f'"{a}"', f'"{b}"') for a, b in PAIRS]
+    )
+    (tmp_path / "a.tsv").write_text(
+        "".join("\t".join(row) + "\n" for row in rows), encoding="utf-8"
+    )
+    assert read(tmp_path / "a.tsv")[0] == PAIRS
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2])
+def test_pairs_that_hold_no_translations_give_a_warning(share):
+    turned = int(100 * share)
+    english, chinese = [f"{n} cats" for n in range(100)], [f"{n} 只猫" for n in range(100)]
+
+    def warnings(sources, targets, languages=("en", "zh")):
+        return [*doubts(Dataset.from_dict({"source": sources, "target": targets}), {}, languages)]
+
+    mixed = chinese[:turned] + english[turned:], english[:turned] + chinese[turned:]
+    equal = english, english[:turned] + chinese[turned:]
+    constant = ["opus"] * turned + english[turned:]
+    assert not warnings(english, chinese) + warnings(constant[turned:], chinese[turned:])
+    assert len(warnings(*mixed)) == len(warnings(*equal)) == (share > 0.1)
+    assert not warnings(*mixed, ("en", "de"))
+    (few,) = warnings(["opus", "news"] * 50, chinese)
+    assert few == "There are only 2 different sources in 100 training pairs."
 
 
 @pytest.mark.parametrize("rows", [table(ENGLISH, CHINESE), table(CHINESE, ENGLISH)])
@@ -720,9 +822,11 @@ def test_the_command_data_tells_what_a_file_holds(tmp_path, capsys):
 )
 def test_signs_in_many_training_pairs_give_a_warning(text, doubt):
     for count, side in itertools.product((10, 11), ("source", "target")):
-        texts = [text] * count + [f"{n} < {n + 1} & so on." for n in range(100 - count)]
-        pairs = {"source": ["A."] * 100, "target": ["B."] * 100, side: texts}
-        found = [*doubts(Dataset.from_dict({name: side * 30 for name, side in pairs.items()}), {})]
+        others = [f"{n} < {n + 1} & so on." for n in range(3000)]
+        texts = [text if n % 100 < count else other for n, other in enumerate(others)]
+        numbers = [f"{n}." for n in range(3000)]
+        pairs = {"source": numbers, "target": numbers[::-1], side: texts}
+        found = [*doubts(Dataset.from_dict(pairs), {}, ("en", "de"))]
         assert len(found) == (count == 11 and doubt is not None)
         assert all(f"11% of the training pairs have {doubt}: " in each for each in found)
 
@@ -731,7 +835,7 @@ def test_pairs_to_be_scored_that_are_the_other_way_round_give_a_warning():
     english = [f"the {n % 7} dogs and a cat {n}" for n in range(60)]
     german = [f"die {n % 7} Hunde und eine Katze {n}" for n in range(60)]
     train = Dataset.from_dict({"source": english[:50], "target": german[:50]})
-    (warning,) = doubts(train, {"own": (german[50:], english[50:])})
+    (warning,) = doubts(train, {"own": (german[50:], english[50:])}, ("en", "de"))
     assert warning.startswith("The own pairs seem to be the other way round")
     both = Dataset.from_dict({"source": english + german, "target": german + english})
     for pairs, sides in (
@@ -741,4 +845,4 @@ def test_pairs_to_be_scored_that_are_the_other_way_round_give_a_warning():
         (train, ([], [])),
         (Dataset.from_dict({"source": english, "target": english[::-1]}), (english, english)),
     ):
-        assert not [*doubts(pairs, {"test": sides})]
+        assert not [*doubts(pairs, {"test": sides}, ("en", "de"))]

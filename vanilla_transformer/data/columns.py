@@ -94,7 +94,7 @@ def find_sides(
             error has the rows, drawn as a table, as its note.
     """
     try:
-        return _Table(rows, languages, given).layout(given)
+        return _Table(rows, languages, given, where).layout(given)
     except _Unclear as reason:
         error = RequestError(
             f"{where}: {reason}. Name {options}, by number from 1 or as the header does."
@@ -225,8 +225,9 @@ class _Table:
         rows: Sequence[Sequence[str]],
         languages: tuple[str, str],
         given: tuple[str | int, str | int] | None,
+        name: str,
     ) -> None:
-        self.languages = languages
+        self.languages, self.name = languages, name.rpartition("/")[2]
         self.told: dict[int, str] = {}
         self.codes = [_code(folded(language), languages) for language in languages]
         whole = [_without_end([cell.strip() for cell in row]) for row in rows]
@@ -298,11 +299,14 @@ class _Table:
     def _names(self) -> list[str]:
         """Return the first row's cells that may be names of their columns.
 
-        A column of numbers called `id` or `No` is not in Indonesian or Norwegian.
+        If two columns hold texts, names above others name no side: numbers called `id` or `No` are
+        not in Indonesian or Norwegian.
         """
+        kinds = [self._kind(place) for place in range(max(self.width, len(self.top)))]
+        may_be_sides = {"text", "empty"} if kinds.count("text") > 1 else {*kinds}
         return [
-            "" if self._holds_name(i) or (language_of(name) and self._kind(i) == "number") else name
-            for i, name in enumerate(self.top)
+            "" if self._holds_name(place) or kinds[place] not in may_be_sides else name
+            for place, name in enumerate(self.top)
         ]
 
     def _other_languages(self, named: set[str]) -> bool:
@@ -389,7 +393,10 @@ class _Table:
         if len(places) != 2:
             raise _Unclear(f"it is not clear which columns are the sides; seen: {seen}")
         if has_header:
-            names = " and ".join(repr(self.top[place]) for place in places if place < len(self.top))
+            header = [self.top[place] for place in places if place < len(self.top)]
+            if len(header) == 2 and (sides := sides_in_names(header)):
+                return self._ordered((places[sides[0]], places[sides[1]]), self.top)
+            names = " and ".join(map(repr, header))
             raise _Unclear(f"its header has {names}, and it is not clear which is the source")
         return self._ordered((places[0], places[1]), [])
 
@@ -411,11 +418,14 @@ class _Table:
             told = tuple((name, row[place]) for place, name in self.told.items() if row[place:])
             if len(_steps(told, self.languages)) < 2:
                 return places
-        expected = [script_of(language) for language in self.languages]
-        if all(expected) and expected[0].isdisjoint(expected[1]):
-            first, second = (_scripts(self._column(place, with_top=True)) for place in places)
-            if first <= expected[1] and second <= expected[0] and first and second:
-                return places[::-1]
+        texts = [" ".join(self._column(place, with_top=True)) for place in places]
+        if are_turned(texts, self.languages):
+            return places[::-1]
+        named = [code for code in _languages_in(self.name, self.languages) if code in self.codes]
+        if not (header or are_turned(texts[::-1], self.languages)) and named == self.codes[::-1]:
+            raise _Unclear(
+                f"its name has {' before '.join(map(str, named))}, but no column says its language"
+            )
         return places
 
 
@@ -439,11 +449,17 @@ def _shape(cell: str) -> str:
     return next((kind for kind, shape in _SHAPES.items() if shape.fullmatch(cell)), "text")
 
 
-def _scripts(cells: Sequence[str]) -> set[str]:
+def are_turned(texts: Sequence[str], languages: tuple[str, str]) -> bool:
+    """Return whether most letters of two texts are in the scripts of each other's languages."""
+    first, second = map(script_of, languages)
+    return not first & second and _script(texts[0]) in second and _script(texts[1]) in first
+
+
+def _script(text: str) -> str | None:
     """Return the script of most letters: the first word of their names in Unicode."""
-    letters = filter(str.isalpha, "".join(cells))
+    letters = filter(str.isalpha, text)
     scripts = Counter(unicodedata.name(letter, "?").split()[0] for letter in letters)
-    return {script for script, _ in scripts.most_common(1)}
+    return scripts.most_common(1)[0][0] if scripts else None
 
 
 def drawn(rows: Sequence[Sequence[str]]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..storage.reading import printable, shortened
+from .columns import are_turned
 from .dataset import text_blocks
 from .selection import describe_report, pair_report
 
@@ -40,24 +41,35 @@ def examine(pairs: Dataset) -> Iterator[str]:
         yield from _examine_side(pairs, side)
 
 
-def doubts(pairs: Dataset, others: Mapping[str, Sequence[Iterable[str]]]) -> Iterator[str]:
+def doubts(
+    pairs: Dataset, others: Mapping[str, Sequence[Iterable[str]]], languages: tuple[str, str]
+) -> Iterator[str]:
     """Yield warnings of what a thousand pairs, taken from all parts of the training pairs, show.
 
     Args:
         pairs: Training pairs with the columns `source` and `target`.
         others: Sources and targets of the validation and test pairs, by name.
+        languages: Languages of source and target.
     """
     import pyarrow.compute as pc
 
     table = next(text_blocks(pairs.select(range(0, len(pairs), len(pairs) // 1000 or 1))))
-    for sign in (name for name in _SIGNS if name != _ORDINARY):
-        found = pc.or_(*(pc.match_substring_regex(side, _SIGNS[sign]) for side in table.columns))
-        if (share := pc.mean(found).as_py()) > 0.1:  # a few may belong to the texts
+    texts = [side.to_pylist() for side in table.columns]
+    misplaced = [are_turned(pair, languages) for pair in zip(*texts, strict=True)]
+    found: dict[str, Any] = {
+        sign: pc.or_(*(pc.match_substring_regex(side, pattern) for side in table.columns))
+        for sign, pattern in _SIGNS.items()
+    } | {"two equal sides": pc.equal(*table.columns), "sides in each other's script": misplaced}
+    for sign, pairs_with in found.items():
+        # A few may belong to the texts.
+        if (share := pc.mean(pairs_with).as_py()) > 0.1 and sign != _ORDINARY:
             yield f"{share:.0%} of the training pairs have {sign}: repair them. `data` shows some."
-    source, target = (_words(side.to_pylist()) for side in table.columns)
+    if (count := len({*texts[0]})) <= len(table) / 10:
+        yield f"There are only {count} different sources in {len(table)} training pairs."
+    source, target = map(_words, texts)
     words = [source - target, target - source]
-    for name, texts in others.items():
-        sides = [_words(side) for side in texts]
+    for name, given in others.items():
+        sides = [_words(side) for side in given]
         straight, turned = _known(words, sides), _known(words, sides[::-1])
         if turned > 2 * straight + 0.05:  # sides in one language, or of a few words, differ less
             yield (

@@ -44,7 +44,7 @@ from .checked_pairs import (
 from .columns import SAYS_LANGUAGES, in_order, named_by_word, named_sides, sides_in_names
 from .language_names import places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
-from .tables import draw_table, read_table
+from .tables import draw_table, is_csv, read_table
 
 if TYPE_CHECKING:
     import pyarrow
@@ -414,7 +414,7 @@ def first_rows(source: PairSource) -> str | None:
 
 def _is_table(path: Path, head: bytes) -> bool:
     """Return whether a file is none of the other kinds."""
-    is_record = _JSON.search(path.name) or head.lstrip(_BLANKS).startswith(b"{")
+    is_record = _JSON.search(path.name) or re.match(rb'\{\s*["}]', head.lstrip(_BLANKS))
     return not (is_record or head.startswith((_PARQUET, _ZIP)) or markup_of(head))
 
 
@@ -483,8 +483,8 @@ def sentence_lines(path: Path) -> Iterator[bytes]:
     if head.startswith((_PARQUET, _ZIP)) or markup not in (None, "sgm"):
         raise refuse(path, markup or "other")
     rows = [row.strip() for row in head.split(b"\n")[:-1] if row.strip()]
-    is_table = all(b"\t" in row for row in rows)
-    if len(rows) > 2 and (is_table or all(row[:1] + row[-1:] in _WRAPPED for row in rows)):
+    is_table = all(b"\t" in row or row[:1] + row[-1:] in _WRAPPED for row in rows)
+    if (is_table and len(rows) > 2) or _JSON.search(path.name) or is_csv(path):
         raise RequestError(
             f"{path} holds cells or records, not one sentence a line; a table of pairs is given "
             "alone."
@@ -603,7 +603,7 @@ def _pair_of_row(columns: _Columns) -> _PairOf:
             if (keys := keys_of(sides)) is not None:
                 break
         else:
-            found = reprlib.repr(sorted(map(str, sides)))
+            found = reprlib.repr(sorted(map(str, nested if isinstance(nested, dict) else row)))
             raise MalformedError(f"no {columns} among {found}")
         source, target, *more = keys
         told = tuple((name, str(sides[name])) for name in more)

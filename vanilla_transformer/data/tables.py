@@ -70,7 +70,7 @@ def read_table(
     Raises:
         ValueError: It is not clear which columns hold the sides.
     """
-    _, rows = split_table(path, lines, skip, is_csv=_is_csv(path))
+    _, rows = split_table(path, lines, skip, is_csv=is_csv(path))
     head = list(islice(rows, ROWS))
     if not head:
         return
@@ -100,11 +100,12 @@ def read_table(
 
 def draw_table(path: Path, lines: Iterator[bytes]) -> str:
     """Draw the first rows of a table, with the columns numbered from 1."""
-    _, rows = split_table(path, lines, lambda *_: None, is_csv=_is_csv(path))
+    _, rows = split_table(path, lines, lambda *_: None, is_csv=is_csv(path))
     return drawn([row.cells for row in islice(rows, ROWS)])
 
 
-def _is_csv(path: Path) -> bool:
+def is_csv(path: Path) -> bool:
+    """Return whether a table is named after its separator."""
     return path.name.split(".")[-1] == "csv" or ".csv." in path.name
 
 
@@ -112,13 +113,14 @@ def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int
     """Return how well a dialect explains some lines: higher is better.
 
     Separators within a text are followed by a space, and divide each row into other numbers of
-    cells. Without a doubled quote, or quotes in every row, quotes may belong to the texts.
+    cells. Without a doubled quote, or quotes in every row below the first, which may be a header,
+    quotes may belong to the texts.
     """
     raw = [line.split(dialect.separator) for line in lines]
     rows, shown = raw, False
     if dialect.is_quoted:
         cells = [cell for row in raw for cell in row if cell.startswith('"')]
-        in_all = len(raw) > 1 and all(any(cell.startswith('"') for cell in row) for row in raw)
+        in_all = len(raw) > 1 and all(any(cell.startswith('"') for cell in row) for row in raw[1:])
         shown = in_all or any(_QUOTED.fullmatch(cell) and '""' in cell[1:-1] for cell in cells)
         try:
             rows = list(dialect.reader(lines))

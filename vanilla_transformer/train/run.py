@@ -233,7 +233,8 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _D
     kinds = "duplicates, copies and odd ratios"
     hint = f"{kinds} are left out" if recipe.clean else f"--clean leaves out {kinds}"
     logger.info("Training pairs: %s; %s.", describe_report(counts), hint)
-    for doubt in doubts(train, {name: (it.sources, it.targets) for name, it in given.items()}):
+    evaluated = {name: (it.sources, it.targets) for name, it in given.items()}
+    for doubt in doubts(train, evaluated, recipe.languages):
         logger.warning(doubt)
     counts = {f"train_{name}": count for name, count in counts.items()}
     counts["train_pairs"] = counts.pop("train_read")
