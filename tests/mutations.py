@@ -169,15 +169,12 @@ MUTATIONS = [
     # The loss (Section 5.4).
     Mutation(
         "loss.py",
-        "return type(linear) is nn.Linear and linear.bias is None and not (hooks or replaced)",
+        "return is_plain and linear.bias is None and not (hooks or replaced)",
         "return True",
         f"{TRAINED}[hook_the_softmax] {TRAINED}[adapt]",
     ),
     Mutation(
-        "loss.py",
-        "hooks or torch_module._has_any_global_hook()",
-        "hooks",
-        f"{TRAINED}[hook_every_softmax]",
+        "loss.py", "torch_module._has_any_global_hook() or ", "", f"{TRAINED}[hook_every_softmax]"
     ),
     Mutation(
         "loss.py",
@@ -187,15 +184,21 @@ MUTATIONS = [
     ),
     Mutation(
         "loss.py",
-        "return type(linear) is nn.Linear and linear.bias is None and not (hooks or replaced)",
-        "return type(linear) is nn.Linear and not (hooks or replaced)",
+        "is_plain and linear.bias is None and not",
+        "is_plain and not",
         "test_modeling.py::test_bias_of_a_replaced_softmax_is_trained",
     ),
     Mutation(
         "loss.py",
-        "    hooks = hooks or linear._backward_hooks or linear._backward_pre_hooks\n",
-        "",
+        '"_backward_hooks", "_backward_pre_hooks")',
+        ")",
         "test_modeling.py::test_backward_hooks_of_the_softmax_are_called_in_training",
+    ),
+    Mutation(
+        "loss.py",
+        " and type(linear.weight) is nn.Parameter",
+        "",
+        "test_modeling.py::test_a_weight_of_another_kind_is_multiplied_by_its_own_layer",
     ),
     # Users' changes of the tables and of the stacks.
     Mutation(

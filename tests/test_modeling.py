@@ -611,6 +611,30 @@ def test_backward_hooks_of_the_softmax_are_called_in_training():
     assert called
 
 
+def test_a_weight_of_another_kind_is_multiplied_by_its_own_layer():
+    called = []
+
+    class Packed(torch.nn.Parameter):  # as of quantized layers, which can do little more
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            called.append(function)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    model = tiny_model(tie_word_embeddings=False).train()
+    expected = model(**training_batch()).loss
+    model.lm_head.weight = model.lm_head.weight.data.as_subclass(Packed)
+    assert_close(model(**training_batch()).loss, expected)
+    assert torch.nn.functional.linear in called
+
+
+def test_ends_may_be_a_tensor():
+    model, inputs = tiny_model(), batch()
+    expected = model.generate(inputs["input_ids"], num_beams=1, eos_token_id=2)
+    for ends in (torch.tensor(2), torch.tensor([2]), [2]):
+        found = model.generate(inputs["input_ids"], num_beams=1, eos_token_id=ends)
+        assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize(
     "adapter", [{"target_modules": ["embed_tokens"]}, {"trainable_token_indices": [5, 6]}]
 )

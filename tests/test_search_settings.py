@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+import torch
 from test_pipeline import make_model, run_directory  # noqa: F401, a fixture
 from transformers import GenerationConfig
 
@@ -139,6 +140,7 @@ def test_settings_are_the_calls_then_the_models_then_the_papers():
         ),
         ({"repetition_penalty": 0, "guidance_scale": 0}, ["repetition_penalty", "guidance_scale"]),
         ({"a_setting_of_next_year": True}, ["a_setting_of_next_year"]),
+        ({"decoder_input_ids": torch.tensor([[1, 5]])}, ["decoder_input_ids"]),
     ],
 )
 def test_settings_of_other_searches_are_those_that_change_something(settings, others):

@@ -85,9 +85,9 @@ def check_generation(
         check_ends(settings.suppress_tokens, settings.eos_token_id)
 
 
-def check_ends(suppressed: object, ends: int | Sequence[int] | None) -> None:
+def check_ends(suppressed: object, ends: int | Sequence[int] | Tensor | None) -> None:
     """Refuse a generation config that suppresses all the ids that end a sentence."""
-    ends = [ends] if isinstance(ends, int) else ends
+    ends = torch.as_tensor([] if ends is None else ends).flatten().tolist()
     if ends and isinstance(suppressed, (list, tuple)) and set(ends) <= set(suppressed):
         raise RequestError(
             f"The generation config's suppress_tokens={list(suppressed)} hold the end of a "

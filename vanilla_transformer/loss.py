@@ -150,12 +150,12 @@ def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
 
 
 def is_only_weight(linear: nn.Module) -> bool:
-    """Return whether a module is a linear layer without bias, adapter, hook or new forward."""
-    hooks = linear._forward_hooks or linear._forward_pre_hooks
-    hooks = hooks or linear._backward_hooks or linear._backward_pre_hooks
-    hooks = hooks or torch_module._has_any_global_hook()
+    """Return whether a module is a linear layer of a plain weight, without bias, hook or change."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    hooks = torch_module._has_any_global_hook() or any(getattr(linear, kind) for kind in kinds)
     replaced = "forward" in linear.__dict__ or nn.Linear.forward is not _LINEAR_FORWARD
-    return type(linear) is nn.Linear and linear.bias is None and not (hooks or replaced)
+    is_plain = type(linear) is nn.Linear and type(linear.weight) is nn.Parameter  # not quantized
+    return is_plain and linear.bias is None and not (hooks or replaced)
 
 
 def smoothed_cross_entropy(

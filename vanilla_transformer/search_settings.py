@@ -111,4 +111,5 @@ def _is_neutral(name: str, value: Any) -> bool:
     """Return whether a setting of `generate` with this value changes nothing."""
     if name.endswith("_penalty") or name in ("num_beam_groups", "guidance_scale"):
         return value in (None, 0 if name == "diversity_penalty" else 1)
-    return value is None or (not value and not name.endswith("_token_id"))  # 0 is an id too
+    is_void = isinstance(value, (int, float, Sequence, Mapping)) and not value
+    return value is None or (is_void and not name.endswith("_token_id"))  # 0 is an id too
