@@ -239,6 +239,17 @@ def test_words_that_begin_to_name_the_sides_tell_them(header):
         assert (layout.places, layout.skipped) == (places, 1)
 
 
+def test_words_for_the_sides_are_names_above_sentences_as_short_as_they_are():
+    short = table(("Wait.", "Run!", "Who?"), ("Warte.", "Lauf!", "Wer?"))
+    for header, places in (
+        (("src_text", "tgt_text"), (0, 1)),
+        (("Target term", "Source term"), (1, 0)),
+    ):
+        assert find_sides([header, *short], ("en", "de"), None, "")[:2] == (places, 1)
+    for first in (("The source.", "Das Ziel."), ("Sources", "Quellen"), ("Output", "Output")):
+        assert find_sides([first, *short], ("en", "de"), None, "")[:2] == ((0, 1), 0)
+
+
 def test_columns_that_the_user_names_are_taken():
     rows, _ = REFUSED["three texts"]
     assert find_sides(rows, ("en", "de"), (2, 3), "").places == (1, 2)

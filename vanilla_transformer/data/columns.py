@@ -148,14 +148,12 @@ def sides_in_names(names: Sequence[str]) -> tuple[int, int] | None:
 
 def _sides_in(words: Iterable[str]) -> set[int]:
     """Return the sides that words begin to name."""
-    starts = tuple(map(str.casefold, words))
-    return {side for key, side in _SIDES.items() for word in starts if word.startswith(key)}
+    return {side for key, side in _SIDES.items() for word in words if word.lower().startswith(key)}
 
 
 def _two_of(found: Sequence[object], source: object, target: object) -> tuple[int, int] | None:
     """Return the indices of source and target; None unless each occurs exactly once."""
-    known = source is not None and target is not None
-    if known and found.count(source) == found.count(target) == 1:
+    if None not in (source, target) and found.count(source) == found.count(target) == 1:
         return found.index(source), found.index(target)
     return None
 
@@ -345,11 +343,13 @@ class _Table:
         return len(self.top[place]) * 2 * len(cells) <= sum(map(len, cells))
 
     def _is_labels(self) -> bool:
-        """Return whether a first row of short names is above sentences."""
+        """Return whether a first row of names, short ones or of the sides, is above sentences."""
         texts = [place for place in range(self.width) if self._kind(place) == "text"]
+        names = [self.top[place] for place in texts if place < len(self.top)]
+        has_sides = len(names) == 2 and sides_in_names(names)
         return len(self.top) > max(texts, default=0) > 0 and all(
             len(self.top[place].split()) <= _LABEL_WORDS
-            and self._is_short(place)
+            and (has_sides or self._is_short(place))
             and not _is_ended(self.top[place])
             and sum(map(_is_ended, cells := self._column(place))) >= _MOST_SHARE * len(cells)
             for place in texts
