@@ -655,8 +655,8 @@ MUTATIONS = [
     ),
     Mutation(
         "train/averaging.py",
-        "folder = last.absolute().parent",
-        "folder = last.parent",
+        "last.absolute().parent, last.resolve().parent",
+        "last.absolute().parent,",
         "train/test_averaging.py::test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged",
     ),
     # Plain `generate` of a barely trained model.

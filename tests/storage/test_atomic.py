@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import stat
 import threading
 from pathlib import Path
@@ -18,6 +19,7 @@ from safetensors.torch import save_file
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.atomic import (
     MARKER,
+    cannot_be_replaced,
     check_folder,
     copy_files,
     file_written_aside,
@@ -93,6 +95,28 @@ def test_standard_output_is_written_to_and_not_replaced(tmp_path):
         write_text(path, "text")
     assert target.read_text() == "text"
     assert target.stat().st_ino == before
+
+
+def test_files_below_dev_are_replaced_and_devices_are_not():
+    assert not cannot_be_replaced(Path("/dev/shm/texts.de"))
+    for device in (
+        "/dev/stdout",
+        "/dev/fd/1",
+        "/dev/null",
+        "/proc/self/fd/1",
+        f"/proc/{os.getpid()}/fd/1",
+    ):
+        assert cannot_be_replaced(Path(device))
+
+
+def test_a_copy_of_a_written_file_is_the_users(tmp_path):
+    with folder_written_aside(tmp_path / "model") as aside:
+        aside.mkdir()
+        (aside / "weights").write_text("w")
+    check_folder(tmp_path / "model")
+    shutil.copy(tmp_path / "model" / "weights", tmp_path / "model" / "keep")
+    with pytest.raises(RequestError, match="it holds keep, added or changed"):
+        check_folder(tmp_path / "model")
 
 
 def test_a_file_and_its_folder_can_be_written_at_the_same_time(tmp_path):

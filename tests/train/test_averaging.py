@@ -212,7 +212,14 @@ def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(
     within = [path.name for path in three[1:]]
     named = [str(inside / name) for name in within]
     monkeypatch.chdir(inside)
-    ways = {"last": [str(folder), "--last", "2"], "named": named, "within": within}
+    (tmp_path / "best").symlink_to(inside / within[-1])
+    linked = [*within[:-1], str(tmp_path / "best")]
+    ways = {
+        "last": [str(folder), "--last", "2"],
+        "named": named,
+        "within": within,
+        "linked": linked,
+    }
     for place, words in ways.items():
         assert main(["average", *words, "--output", str(tmp_path / place)]) == 0
         if of_run:

@@ -146,6 +146,14 @@ def test_a_table_is_no_text(start, tmp_path, line):
     assert {path.name for path in tmp_path.iterdir()} == {"recipe", "mono.en"}
 
 
+def test_translations_by_a_model_of_another_recipe_are_not_taken(start, tmp_path):
+    start(TEXT)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RequestError, match=r"back/model holds a run of another recipe \(d_model"):
+        start(TEXT, d_model=32)
+    start(TEXT)
+
+
 def test_nothing_is_trained_for_a_run_that_cannot_follow(start, tmp_path):
     other = tmp_path / "run" / "notes.txt"
     other.parent.mkdir()

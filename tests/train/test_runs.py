@@ -816,6 +816,12 @@ def test_training_lock_leaves_no_files_behind(tmp_path):
     # What an immediately killed process leaves behind does not count as someone's run.
     recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
     run_directory.check_ours(recipe, copy)
+    (copy / "checkpoints" / "data.json").write_text("{}")
+    run_directory.check_ours(recipe, copy)
+    (tmp_path / "own").mkdir()  # with a recipe that somebody wrote
+    shutil.copy(tmp_path / "tiny.yaml", tmp_path / "own" / "recipe.yaml")
+    with pytest.raises(RequestError, match="is not empty and holds no run"):
+        run_directory.check_ours(recipe, tmp_path / "own")
     (copy / "checkpoints" / "notes.txt").write_text("mine")
     with pytest.raises(RequestError, match="is not empty and holds no run"):
         run_directory.check_ours(recipe, copy)

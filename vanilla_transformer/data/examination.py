@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..storage.reading import printable, shortened
 from .columns import are_turned
@@ -25,6 +25,7 @@ _SIGNS = {
 }
 _ORDINARY = "spaces before punctuation"  # in French and in treebanks: no reason to warn
 _SHOWN = 60  # characters of an example
+_Sides: TypeAlias = Mapping[str, Sequence[Iterable[str]]]  # sources and targets of sets, by name
 
 
 def examine(pairs: Dataset) -> Iterator[str]:
@@ -41,9 +42,7 @@ def examine(pairs: Dataset) -> Iterator[str]:
         yield from _examine_side(pairs, side)
 
 
-def doubts(
-    pairs: Dataset, others: Mapping[str, Sequence[Iterable[str]]], languages: tuple[str, str]
-) -> Iterator[str]:
+def doubts(pairs: Dataset, others: _Sides, languages: tuple[str, str]) -> Iterator[str]:
     """Yield warnings of what a thousand pairs, taken from all parts of the training pairs, show.
 
     Args:

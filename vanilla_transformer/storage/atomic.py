@@ -25,7 +25,6 @@ from .reading import sha256
 PARTIAL = ".vanilla-transformer-partial-"  # prefix of temporary folders
 MARKER = ".vanilla-transformer-files"  # in a folder that was written: SHA-256 and name of each file
 _LOCK = "lock"  # held by the process that writes into a temporary folder
-_DEVICES = (Path("/dev"), Path("/proc"))
 # Errors of a disk that cannot be written to.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
@@ -94,7 +93,8 @@ def move_into_place(aside: Path, target: Path) -> None:
 def cannot_be_replaced(path: Path) -> bool:
     """Return whether a path is a device, a pipe or a folder, which no file replaces."""
     # Redirected to a file, /dev/stdout looks like one.
-    is_device = any(folder in path.absolute().parents for folder in _DEVICES)
+    folder = str(path.absolute().parent)  # /dev/shm holds files
+    is_device = folder in ("/dev", "/dev/fd") or folder.startswith("/proc/")
     return is_device or (path.exists() and not path.is_file())
 
 
@@ -182,13 +182,14 @@ def _foreign_files(folder: Path) -> list[str]:
     inside = [path for path in folder.glob("*") if not path.name.startswith(PARTIAL)]
     if not (folder / MARKER).is_file():
         return sorted(path.name for path in inside)
-    known = (folder / MARKER).read_text(encoding="utf-8", errors="replace").split()
+    ours = (folder / MARKER).read_text(encoding="utf-8", errors="replace").splitlines()
     files = [file for path in inside for file in (path, *path.rglob("*")) if file.name != MARKER]
     return sorted(
-        file.relative_to(folder).as_posix()
+        name
         for file in files
-        if (file.is_symlink() or not file.is_dir())
-        and (not file.is_file() or sha256(file) not in known)
+        if (name := file.relative_to(folder).as_posix())
+        and (file.is_symlink() or not file.is_dir())
+        and not (file.is_file() and f"{sha256(file)}  {name}" in ours)
     )
 
 

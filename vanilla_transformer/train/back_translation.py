@@ -35,7 +35,7 @@ from ..storage.reading import read_json, sha256
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..translation import translate
 from .checkpoints import checkpoints
-from .run_directory import CHECKPOINTS, training_lock
+from .run_directory import CHECKPOINTS, check_ours, training_lock
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -86,11 +86,12 @@ def back_translated(
             made_from = {"pairs": _digest(recipe, rows, validation), "text": sha256(text)}
             _check(recipe, text, train, folder, made_from)
             folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / MADE_FROM, made_from)  # first: what follows may be killed
             for name, pairs in (("train", rows), ("validation", validation)):
                 if not (path := folder / f"{name}.jsonl").is_file():
                     write_aside(path, partial(_write, pairs=pairs))
-            write_json(folder / MADE_FROM, made_from)
     if done.is_file():
+        check_ours(_reversed(recipe, folder), folder / "model")
         logger.info("%s has the text, translated back by an earlier command.", done)
     else:
         logger.info("Training the model that translates %s back, in %s.", text, folder / "model")

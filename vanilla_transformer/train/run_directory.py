@@ -35,11 +35,11 @@ INIT_FROM = "init_from"  # in data.json: the model that the run began with
 
 def check_ours(recipe: Recipe, run: Path) -> None:
     """Refuse a directory that may not hold this run."""
-    if not (run / RECIPE).is_file():
-        if run.is_dir() and not all(map(_is_left_of_a_start, run.iterdir())):
+    if not (run / RECIPE).is_file() or not _trained(run):
+        # An attempt that trained nothing does not restrict the next one; a recipe alone is none.
+        is_attempt = (run / RECIPE).is_file() and (run / DATA).is_file()
+        if run.is_dir() and not (is_attempt or all(map(_is_left_of_a_start, run.iterdir()))):
             raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
-        return
-    if not _trained(run):  # an attempt that trained nothing does not restrict the next one
         return
     changed = load_recipe(str(run / RECIPE)).differences(recipe)
     binding = [text for text in changed if text.partition(":")[0] not in CHANGEABLE]
@@ -138,7 +138,7 @@ def _is_left_of_a_start(path: Path) -> bool:
     """Return whether a first start that was killed before writing its recipe may leave this."""
     if path.name.startswith(PARTIAL):
         return True
-    names = (LOCK.name, HOLDER.name)
+    names = (LOCK.name, HOLDER.name, DATA.name)
     return path.name == CHECKPOINTS and all(
         inside.name in names or inside.name.startswith(PARTIAL) for inside in path.glob("*")
     )
@@ -183,8 +183,8 @@ def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
             )
             logger.warning(message, run, changed)
     (run / DATA).parent.mkdir(parents=True, exist_ok=True)
+    write_json(run / DATA, identity)  # first: a recipe without it may be the user's
     write_text(run / RECIPE, recipe.to_yaml())
-    write_json(run / DATA, identity)
 
 
 def recorded_data(run: Path) -> Data:
