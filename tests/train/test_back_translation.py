@@ -152,6 +152,8 @@ def test_translations_by_a_model_of_another_recipe_are_not_taken(start, tmp_path
     with pytest.raises(RequestError, match=r"back/model holds a run of another recipe \(d_model"):
         start(TEXT, d_model=32)
     start(TEXT)
+    shutil.rmtree(tmp_path / "run-back" / "model" / "checkpoints")  # the run is extended without
+    start(TEXT, max_steps=9)
 
 
 def test_nothing_is_trained_for_a_run_that_cannot_follow(start, tmp_path):

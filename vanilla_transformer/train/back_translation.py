@@ -91,7 +91,8 @@ def back_translated(
                 if not (path := folder / f"{name}.jsonl").is_file():
                     write_aside(path, partial(_write, pairs=pairs))
     if done.is_file():
-        check_ours(_reversed(recipe, folder), folder / "model")
+        if not checkpoints(run / CHECKPOINTS):  # else its own options were compared
+            check_ours(_reversed(recipe, folder), folder / "model")
         logger.info("%s has the text, translated back by an earlier command.", done)
     else:
         logger.info("Training the model that translates %s back, in %s.", text, folder / "model")

@@ -136,12 +136,10 @@ def completed(recipe: Recipe, run: Path) -> Metrics | None:
 
 def _is_left_of_a_start(path: Path) -> bool:
     """Return whether a first start that was killed before writing its recipe may leave this."""
-    if path.name.startswith(PARTIAL):
-        return True
     names = (LOCK.name, HOLDER.name, DATA.name)
-    return path.name == CHECKPOINTS and all(
-        inside.name in names or inside.name.startswith(PARTIAL) for inside in path.glob("*")
-    )
+    if path.name.startswith(PARTIAL) or path.name in names:
+        return True
+    return path.name == CHECKPOINTS and all(map(_is_left_of_a_start, path.glob("*")))
 
 
 def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
