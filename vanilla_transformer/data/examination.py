@@ -62,7 +62,8 @@ def doubts(pairs: Dataset, others: _Sides, languages: tuple[str, str]) -> Iterat
     for sign, pairs_with in found.items():
         # A few may belong to the texts.
         if (share := pc.mean(pairs_with).as_py()) > 0.1 and sign != _ORDINARY:
-            yield f"{share:.0%} of the training pairs have {sign}: repair them. `data` shows some."
+            shown = " `data` shows some." if sign in _SIGNS else ""
+            yield f"{share:.0%} of the training pairs have {sign}: repair them.{shown}"
     if (count := len({*texts[0]})) <= len(table) / 10:
         yield f"There are only {count} different sources in {len(table)} training pairs."
     source, target = map(_words, texts)

@@ -184,11 +184,11 @@ def _foreign_files(folder: Path) -> list[str]:
         return sorted(path.name for path in inside)
     ours = (folder / MARKER).read_text(encoding="utf-8", errors="replace").splitlines()
     files = [file for path in inside for file in (path, *path.rglob("*")) if file.name != MARKER]
+    names = {file.relative_to(folder).as_posix(): file for file in files}
     return sorted(
         name
-        for file in files
-        if (name := file.relative_to(folder).as_posix())
-        and (file.is_symlink() or not file.is_dir())
+        for name, file in names.items()
+        if (file.is_symlink() or not file.is_dir())
         and not (file.is_file() and f"{sha256(file)}  {name}" in ours)
     )
 
