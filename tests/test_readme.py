@@ -184,7 +184,9 @@ def run_short(name, folder):
     """Run the block with tiny sizes in its `train` commands."""
     small = " ".join(["--vocab-size", "300", "--num-samples", "1", *SMALL])
     whole = BLOCKS[name].replace("\\\n", " ")
-    run(re.sub(r"(transformer train .*)", rf"\1 {small}", whole), folder)
+    short = re.sub(r"(transformer train (?!.*--init-from).*)", rf"\1 {small}", whole)
+    # These have their model's sizes.
+    run(re.sub(r"--max-steps \d+", "--max-steps 2 --evaluate-pairs 2", short), folder)
 
 
 def test_block_student(own):
@@ -194,6 +196,17 @@ def test_block_student(own):
     search = json.loads((own / "runs/student/generation_config.json").read_text("utf-8"))
     assert search["num_beams"] == 1
     assert "runs/student" in (own / "student.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow  # the block above with three more trainings
+def test_block_learn_from_each_other(own):
+    targets = (own / "train.de").read_text(encoding="utf-8")
+    for name in ("distilled.de", "distilled_2.de"):  # if the test of the block above has not run
+        if not (own / name).exists():
+            (own / name).write_text(targets, encoding="utf-8")
+    run_short("learn_from_each_other", own)
+    metrics = json.loads((own / "runs/better/metrics.json").read_text("utf-8"))
+    assert metrics["data"]["train_pairs"] == 6 * 36
 
 
 def test_block_back_translation(own, monkeypatch):
