@@ -170,6 +170,12 @@ class Data:
     monolingual_target: str | None = _option(
         None, "text in the target language, translated back to make more training pairs"
     )
+    join_pairs: bool = _option(
+        False, "also train on as many pairs again, each joined with another one"
+    )
+    both_directions: bool = _option(
+        False, "also train on the opposite direction, <2S> before its sources"
+    )
     source_column: str | None = _option(None, "column of the sources: a name, or a number from 1")
     target_column: str | None = _option(None, "column of the targets")
     held_out_pairs: int | None = _option(

@@ -29,6 +29,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
+from ..data.augmentation import augmented_pairs
 from ..data.dataset import load_pairs, mark_corpus, reading_report, sentences, tokenize_pairs
 from ..data.examination import doubts
 from ..data.language_names import language_of
@@ -63,7 +64,7 @@ from ..storage.saved_model import (
     load_saved_model,
     load_saved_tokenizer,
 )
-from ..target_tokenizer import hold_target_tokenizer, target_ids
+from ..target_tokenizer import hold_target_tokenizer, target_ids, target_tokenizer
 from ..visualization import attention_weights, plot_attention, save_figure
 from .arguments import share_of_update
 from .averaging import average_checkpoints
@@ -251,6 +252,11 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _D
                 "makes the scores too high; if they are, give --validation-file and --test-file.",
                 recipe.init_from,
             )
+    if recipe.monolingual_target is None or added is not None:  # else not yet to train on
+        opposite = recipe.languages[0] if recipe.both_directions else None
+        made = augmented_pairs(train, join=recipe.join_pairs, opposite=opposite)
+        counts["train_pairs"] += len(made) - len(train)
+        train = made
     if added is not None:
         from datasets import concatenate_datasets
 
@@ -275,7 +281,16 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _D
 def _encoded(
     recipe: Recipe, tokenizer: PreTrainedTokenizerBase, data: _Data
 ) -> tuple["Dataset", "Dataset | None"]:
-    """Return the training pairs, and the validation pairs if any, as ids; count the pairs."""
+    """Return the training pairs, and the validation pairs if any, as ids; count the pairs.
+
+    Raises:
+        ValueError: The opposite direction is asked for, and each side has a tokenizer of its own.
+    """
+    if recipe.both_directions and target_tokenizer(tokenizer) is not tokenizer:
+        raise RequestError(
+            "both_directions: each side has a tokenizer of its own, which cannot read the other; "
+            "leave it out, or train one tokenizer for both."
+        )
     train = tokenize_pairs(
         data.train,
         tokenizer,

@@ -1,0 +1,61 @@
+"""Make further training pairs of a few: two joined, and the opposite direction."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .cache import Tables, cached
+from .dataset import text_blocks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+
+def augmented_pairs(
+    dataset: Dataset, *, join: bool = False, opposite: str | None = None
+) -> Dataset:
+    """Return pairs, and others that are made of them.
+
+    Args:
+        dataset: Data set with the columns `source` and `target`, as from `load_pairs`. It is held
+            in memory.
+        join: Add as many pairs, each joined by a space with another one (Nguyen et al., 2021,
+            "Data augmentation by concatenation for low-resource translation").
+        opposite: Language of the sources. Then every pair is added once more with its sides
+            exchanged, and the new source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
+            "Google's multilingual neural machine translation system"). A source without it asks
+            for the direction of the pairs, also if both sides have one language.
+    """
+    if not join and opposite is None:
+        return dataset
+    key = [dataset._fingerprint, join, opposite]
+    made, _ = cached("augmented", key, _tables(dataset, join, opposite), cache_dir=None)
+    logger.info("%d training pairs, with those made of the %d.", len(made), len(dataset))
+    return made
+
+
+def _tables(dataset: Dataset, join: bool, opposite: str | None) -> Tables:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def with_further(pairs: pa.Table, source: pa.Array, target: pa.Array) -> pa.Table:
+        further = pairs.set_column(0, "source", source).set_column(1, "target", target)
+        return pa.concat_tables([pairs, further])
+
+    pairs = pa.concat_tables(text_blocks(dataset, with_corpus=True))
+    if join:
+        # The same for every seed of the training, so that runs differ in one thing only.
+        others = pairs.take(np.random.default_rng(0).permutation(len(pairs)))
+        sides = ((pairs[side], others[side]) for side in ("source", "target"))
+        pairs = with_further(pairs, *(pc.binary_join_element_wise(*two, " ") for two in sides))
+    if opposite is not None:
+        tagged = pc.binary_join_element_wise(f"<2{opposite}>", pairs["target"], " ")
+        pairs = with_further(pairs, tagged, pairs["source"])
+    yield pairs
+    return {}
