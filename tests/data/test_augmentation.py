@@ -37,8 +37,7 @@ def test_each_pair_is_joined_with_one_other_in_the_same_order_on_both_sides():
 def test_the_opposite_direction_is_tagged_and_the_given_one_is_not(join):
     forward = texts(augmented_pairs(load(), join=join))
     made = texts(augmented_pairs(load(), join=join, opposite="de"))
-    turned = [(f"<2de> {target}", source) for source, target in forward]
-    assert made == forward + turned
+    assert made == forward + [(f"<2de> {target}", source) for source, target in texts(load())]
 
 
 def test_a_made_pair_is_of_the_corpus_of_its_first(tmp_path):
@@ -50,7 +49,7 @@ def test_a_made_pair_is_of_the_corpus_of_its_first(tmp_path):
 def test_a_run_trains_on_all_and_counts_them(tmp_path):
     path = tiny_recipe(tmp_path / "r", join_pairs="true", both_directions="true")
     data = run_recipe(load_recipe(str(path)), tmp_path / "run")["data"]
-    assert (data["train_pairs"], data["train_pairs_kept"]) == (480, 480)
+    assert (data["train_pairs"], data["train_pairs_kept"]) == (360, 360)
 
 
 def test_text_is_translated_back_by_a_model_of_the_given_pairs(tmp_path, monkeypatch):

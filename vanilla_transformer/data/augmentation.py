@@ -25,9 +25,9 @@ def augmented_pairs(
     Args:
         dataset: Data set with the columns `source` and `target`, as from `load_pairs`. It is held
             in memory.
-        join: Add as many pairs, each joined by a space with another one (Nguyen et al., 2021,
-            "Data augmentation by concatenation for low-resource translation").
-        opposite: Language of the sources. Then every pair is added once more with its sides
+        join: Add as many pairs again, each joined by a space with another one (Nguyen et al.,
+            2021, "Data augmentation by concatenation for low-resource translation").
+        opposite: Language of the sources. Then the pairs are added once more with their sides
             exchanged, and the new source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
             "Google's multilingual neural machine translation system"). A source without it asks
             for the direction of the pairs, also if both sides have one language.
@@ -44,18 +44,18 @@ def _tables(dataset: Dataset, join: bool, opposite: str | None) -> Tables:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    def with_further(pairs: pa.Table, source: pa.Array, target: pa.Array) -> pa.Table:
-        further = pairs.set_column(0, "source", source).set_column(1, "target", target)
-        return pa.concat_tables([pairs, further])
-
     pairs = pa.concat_tables(text_blocks(dataset, with_corpus=True))
+
+    def further(source: pa.Array, target: pa.Array) -> pa.Table:
+        return pairs.set_column(0, "source", source).set_column(1, "target", target)
+
+    yield pairs
     if join:
         # The same for every seed of the training, so that runs differ in one thing only.
         others = pairs.take(np.random.default_rng(0).permutation(len(pairs)))
         sides = ((pairs[side], others[side]) for side in ("source", "target"))
-        pairs = with_further(pairs, *(pc.binary_join_element_wise(*two, " ") for two in sides))
+        yield further(*(pc.binary_join_element_wise(*two, " ") for two in sides))
     if opposite is not None:
         tagged = pc.binary_join_element_wise(f"<2{opposite}>", pairs["target"], " ")
-        pairs = with_further(pairs, tagged, pairs["source"])
-    yield pairs
+        yield further(tagged, pairs["source"])
     return {}
