@@ -49,7 +49,7 @@ def test_a_made_pair_is_of_the_corpus_of_its_first(tmp_path):
 def test_a_run_trains_on_all_and_counts_them(tmp_path):
     path = tiny_recipe(tmp_path / "r", join_pairs="true", both_directions="true")
     data = run_recipe(load_recipe(str(path)), tmp_path / "run")["data"]
-    assert (data["train_pairs"], data["train_pairs_kept"]) == (360, 360)
+    assert [data[f"train_{name}"] for name in ("pairs", "pairs_kept", "made")] == [360, 360, 240]
 
 
 def test_text_is_translated_back_by_a_model_of_the_given_pairs(tmp_path, monkeypatch):

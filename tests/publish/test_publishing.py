@@ -322,6 +322,14 @@ def test_local_data_set_directory_is_published_by_name_only(
             assert secret not in path.read_text()
 
 
+def test_card_tells_pairs_from_those_that_were_made_of_them():
+    content = facts()
+    content["data"] |= {"train_pairs": 360, "train_pairs_kept": 360, "train_made": 240}
+    text = render_card(content).text
+    assert "360 used of 360 read, of which 240 are made of the others" in text
+    assert "It knows 120 pairs and nothing else" in text
+
+
 def test_card_identifies_data_by_revision_or_hash():
     content = facts()
     assert f"train.jsonl (SHA-256 `{'8e' * 32}`)" in render_card(content).text

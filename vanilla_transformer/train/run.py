@@ -255,7 +255,9 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _D
     if recipe.monolingual_target is None or added is not None:  # else not yet to train on
         opposite = recipe.languages[0] if recipe.both_directions else None
         made = augmented_pairs(train, join=recipe.join_pairs, opposite=opposite)
-        counts["train_pairs"] += len(made) - len(train)
+        if number_made := len(made) - len(train):
+            counts["train_made"] = number_made
+            counts["train_pairs"] += number_made
         train = made
     if added is not None:
         from datasets import concatenate_datasets
