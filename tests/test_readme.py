@@ -185,7 +185,7 @@ def run_short(name, folder):
     small = " ".join(["--vocab-size", "300", "--num-samples", "1", *SMALL])
     whole = BLOCKS[name].replace("\\\n", " ")
     short = re.sub(r"(transformer train (?!.*--init-from).*)", rf"\1 {small}", whole)
-    # These have their model's sizes.
+    # A training from an initial model has the sizes of that model.
     run(re.sub(r"--max-steps \d+", "--max-steps 2 --evaluate-pairs 2", short), folder)
 
 

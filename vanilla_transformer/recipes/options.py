@@ -174,7 +174,7 @@ class Data:
         False, "also train on as many pairs again, each joined with another one"
     )
     both_directions: bool = _option(
-        False, "also train on the opposite direction, <2S> before its sources"
+        False, "also train on the opposite direction, with a tag before its sources"
     )
     source_column: str | None = _option(None, "column of the sources: a name, or a number from 1")
     target_column: str | None = _option(None, "column of the targets")
