@@ -627,13 +627,19 @@ def test_bfloat16_reaches_the_loss_of_float32(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"),
-    [("fpu avx2", "fp32"), ("avx512f avx512_bf16", "bf16"), ("amx_bf16 amx_tile", "bf16")],
+    ("vendor", "flags", "expected"),
+    [
+        ("AuthenticAMD", "fpu avx2", "fp32"),
+        ("AuthenticAMD", "avx512f avx512_bf16", "bf16"),
+        ("GenuineIntel", "avx512f avx512_bf16", "fp32"),
+        ("GenuineIntel", "avx512_bf16 amx_bf16 amx_tile", "bf16"),
+    ],
 )
-def test_auto_precision_is_bfloat16_on_cpus_that_support_it(monkeypatch, flags, expected):
+def test_auto_precision_is_bfloat16_on_cpus_that_are_faster_in_it(
+    monkeypatch, vendor, flags, expected
+):
+    facts = {"vendor_id": vendor, "flags": flags}
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr(
-        "vanilla_transformer.storage.environment.processor_facts", lambda: {"flags": flags}
-    )
+    monkeypatch.setattr("vanilla_transformer.storage.environment.processor_facts", lambda: facts)
     assert resolve_precision("auto") == expected
     assert [resolve_precision(name) for name in ("fp32", "bf16")] == ["fp32", "bf16"]

@@ -261,7 +261,9 @@ class Training:
         "loss", "what is better: a lower validation loss, or a measure of --metric", argument=""
     )
     precision: str = _option(
-        "auto", "fp32, bf16, or auto: bf16 if the hardware supports it", ("auto", "fp32", "bf16")
+        "auto",
+        "fp32, bf16, or auto: bf16 if the hardware is faster in it",
+        ("auto", "fp32", "bf16"),
     )
     seed: int = _training(
         0,

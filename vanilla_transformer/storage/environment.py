@@ -18,19 +18,18 @@ logger = logging.getLogger(__name__)
 _MATRIX_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
-BF16_INSTRUCTIONS = frozenset({"avx512_bf16", "amx_bf16"})  # of processors that compute in it
-
-
 def resolve_precision(requested: str) -> str:
-    """Return fp32 or bf16: as requested, or for auto, bf16 if the hardware computes in it."""
+    """Return fp32 or bf16: as requested, or for auto, bf16 if the hardware is faster in it."""
     if torch.cuda.is_available():
         # Older GPUs emulate bfloat16, slower than float32.
-        capable = torch.cuda.get_device_capability() >= (8, 0)
+        faster = torch.cuda.get_device_capability() >= (8, 0)
     else:
-        capable = not _instructions().isdisjoint(BF16_INSTRUCTIONS)
-    chosen = requested if requested != "auto" else ("bf16" if capable else "fp32")
-    if chosen == "bf16" and not capable:
-        logger.warning("bf16 was asked for, but this hardware only emulates it; fp32 is faster.")
+        # Without AMX, Intel's multiply bfloat16 at half the speed of float32 (training/LOG.md).
+        amd = processor_facts().get("vendor_id") == "AuthenticAMD"
+        faster = ("avx512_bf16" if amd else "amx_bf16") in _instructions()
+    chosen = requested if requested != "auto" else ("bf16" if faster else "fp32")
+    if chosen == "bf16" and not faster:
+        logger.warning("bf16 was asked for, but this hardware is faster in fp32.")
     return chosen
 
 
