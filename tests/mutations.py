@@ -571,6 +571,26 @@ MUTATIONS = [
         "largest = 0",
         "data/test_batching.py::test_batches_keep_the_budget_and_hold_every_example_once",
     ),
+    # Pairs that are made of few.
+    Mutation(
+        "data/augmentation.py",
+        "pairs.take(random.permutation(len(pairs)))",
+        "pairs",
+        "data/test_augmentation.py"
+        "::test_each_pair_is_joined_with_others_in_the_same_order_on_both_sides",
+    ),
+    Mutation(
+        "data/augmentation.py",
+        "forward = [pairs, pairs, joined]",
+        "forward = [pairs, joined]",
+        "data/test_augmentation.py::test_each_kind_of_pair_has_its_share_of_the_tokens",
+    ),
+    Mutation(
+        "data/augmentation.py",
+        'yield with_sides(tagged, table["source"])',
+        'yield with_sides(table["target"], table["source"])',
+        "data/test_augmentation.py::test_the_opposite_direction_is_tagged_and_the_given_one_is_not",
+    ),
     # The same updates by any number of processes.
     Mutation(
         "train/trainer.py",

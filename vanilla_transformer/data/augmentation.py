@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_TURNS = 4  # that each pair is joined with as many others
+
 
 def augmented_pairs(
     dataset: Dataset, *, join: bool = False, opposite: str | None = None
@@ -25,12 +27,16 @@ def augmented_pairs(
     Args:
         dataset: Data set with the columns `source` and `target`, as from `load_pairs`. It is held
             in memory.
-        join: Add as many pairs again, each joined by a space with another one (Nguyen et al.,
-            2021, "Data augmentation by concatenation for low-resource translation").
-        opposite: Language of the sources. Then the pairs are added once more with their sides
-            exchanged, and the new source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
+        join: Add pairs that are joined by a space with another one, four times each, as half of
+            the tokens (Nguyen et al., 2021, "Data augmentation by concatenation for low-resource
+            translation").
+        opposite: Language of the sources. Then pairs with their sides exchanged are added, as a
+            third of the tokens, whose source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
             "Google's multilingual neural machine translation system"). A source without it asks
             for the direction of the pairs, also if both sides have one language.
+
+    Returns:
+        Each pair several times, and those made of it, so that these shares come about.
     """
     if not join and opposite is None:
         return dataset
@@ -45,17 +51,21 @@ def _tables(dataset: Dataset, join: bool, opposite: str | None) -> Tables:
     import pyarrow.compute as pc
 
     pairs = pa.concat_tables(text_blocks(dataset, with_corpus=True))
+    random = np.random.default_rng(0)  # for every seed of a training: runs differ in one thing only
 
-    def further(source: pa.Array, target: pa.Array) -> pa.Table:
+    def with_sides(source: pa.Array, target: pa.Array) -> pa.Table:
         return pairs.set_column(0, "source", source).set_column(1, "target", target)
 
-    yield pairs
-    if join:
-        # The same for every seed of the training, so that runs differ in one thing only.
-        others = pairs.take(np.random.default_rng(0).permutation(len(pairs)))
-        sides = ((pairs[side], others[side]) for side in ("source", "target"))
-        yield further(*(pc.binary_join_element_wise(*two, " ") for two in sides))
-    if opposite is not None:
-        tagged = pc.binary_join_element_wise(f"<2{opposite}>", pairs["target"], " ")
-        yield further(tagged, pairs["source"])
+    for turn in range(_TURNS if join else 2):
+        forward = [pairs]
+        if join:  # as many tokens as two copies of the pairs
+            others = pairs.take(random.permutation(len(pairs)))
+            sides = ((pairs[side], others[side]) for side in ("source", "target"))
+            joined = with_sides(*(pc.binary_join_element_wise(*two, " ") for two in sides))
+            forward = [pairs, pairs, joined]
+        yield from forward
+        if opposite is not None and turn % 2:
+            for table in forward:
+                tagged = pc.binary_join_element_wise(f"<2{opposite}>", table["target"], " ")
+                yield with_sides(tagged, table["source"])
     return {}

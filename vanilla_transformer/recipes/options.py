@@ -170,12 +170,6 @@ class Data:
     monolingual_target: str | None = _option(
         None, "text in the target language, translated back to make more training pairs"
     )
-    join_pairs: bool = _option(
-        False, "also train on as many pairs again, each joined with another one"
-    )
-    both_directions: bool = _option(
-        False, "also train on the opposite direction, with a tag before its sources"
-    )
     source_column: str | None = _option(None, "column of the sources: a name, or a number from 1")
     target_column: str | None = _option(None, "column of the targets")
     held_out_pairs: int | None = _option(
@@ -214,6 +208,12 @@ class Training:
 
     bpe_dropout: float | None = _training(
         None, "probability of undoing a merge of the BPE in training; 0 is off", _SHARE, paper=0.0
+    )
+    join_pairs: bool = _option(
+        False, "half of the target tokens are of pairs that are joined with another one"
+    )
+    both_directions: bool = _option(
+        False, "a third is of the opposite direction, with a tag before its sources"
     )
     batch_tokens: int = _training(
         3_125,

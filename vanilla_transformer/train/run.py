@@ -252,13 +252,6 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _D
                 "makes the scores too high; if they are, give --validation-file and --test-file.",
                 recipe.init_from,
             )
-    if recipe.monolingual_target is None or added is not None:  # else not yet to train on
-        opposite = recipe.languages[0] if recipe.both_directions else None
-        made = augmented_pairs(train, join=recipe.join_pairs, opposite=opposite)
-        if number_made := len(made) - len(train):
-            counts["train_made"] = number_made
-            counts["train_pairs"] += number_made
-        train = made
     if added is not None:
         from datasets import concatenate_datasets
 
@@ -277,6 +270,13 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _D
         if recipe.train_weights is not None:
             new = mark_corpus(new, len(listed(recipe.train_file)))
         train = concatenate_datasets([train, new])
+    if recipe.monolingual_target is None or added is not None:  # else not yet to train on
+        opposite = recipe.languages[0] if recipe.both_directions else None
+        made = augmented_pairs(train, join=recipe.join_pairs, opposite=opposite)
+        if number_made := len(made) - len(train):
+            counts["train_made"] = number_made
+            counts["train_pairs"] += number_made
+        train = made
     return _Data(train, validation, test_sets, {**identity, "held_out_pairs": number}, counts)
 
 
