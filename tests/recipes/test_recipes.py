@@ -61,6 +61,7 @@ SIZES = {
     "multi30k_en_de": (7.5, 8),
     "tatoeba_zh_en": (6.5, 7.5),
     "tatoeba_en_zh": (6.5, 7.5),
+    "fewest_pairs": (7.5, 8),
     "few_pairs": (7.5, 8),
     "many_pairs": (7.5, 7.7),
     "everyday_en_de": (2.2, 2.3),  # with the tokenizer at most 5 MB at two bytes each
@@ -103,7 +104,7 @@ def test_shipped_recipe_builds_a_model_of_the_expected_size(name):
 def test_shipped_recipe_names_its_languages_and_data(name):
     recipe = load_recipe(name)
     # These are trained on any language pair, from files.
-    any_pair = name in ("student", "few_pairs", "many_pairs")
+    any_pair = name in ("student", "fewest_pairs", "few_pairs", "many_pairs")
     assert any_pair or (recipe.source_language and recipe.target_language)
     assert (
         recipe.generated or recipe.dataset or "--train-file" in shipped_recipes()[name].read_text()
@@ -351,10 +352,18 @@ def test_columns_reach_the_reader(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"), [([2], "few_pairs"), ([2, 2], "many_pairs"), ([2, 3], "wmt14_ende_base")]
+    ("sizes", "expected"),
+    [
+        ([1], "fewest_pairs"),
+        ([2], "few_pairs"),
+        ([2, 2], "many_pairs"),
+        ([2, 3], "wmt14_ende_base"),
+    ],
 )
 def test_number_of_pairs_chooses_a_recipe(tmp_path, monkeypatch, sizes, expected):
-    monkeypatch.setattr(data, "_BY_SIZE", dict(zip([2, 4, 9], data._BY_SIZE.values(), strict=True)))
+    monkeypatch.setattr(
+        data, "_BY_SIZE", dict(zip([1, 2, 4, 9], data._BY_SIZE.values(), strict=True))
+    )
     files = []
     for number, size in enumerate(sizes):
         files.append(str(tmp_path / f"{number}.tsv"))
@@ -378,6 +387,26 @@ def test_symbols_have_no_merges_for_bpe_dropout_to_undo(caplog):
         assert load_recipe("few_pairs", {"tokenizer": "symbols"}).bpe_dropout is None
     assert "replaces these values of the recipe: bpe_dropout 0.1" in caplog.text
     assert load_recipe("few_pairs", {"tokenizer": "bytes"}).bpe_dropout == 0.1
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ({"pair": "en-de"}, "fewest_pairs"),
+        ({}, "few_pairs"),
+        ({"pair": "en-en"}, "few_pairs"),
+        ({"pair": "en-de", "tokenizer": "bytes,bpe"}, "few_pairs"),
+        ({"pair": "en-de", "init_from": "everyday-en-de"}, "few_pairs"),
+        ({"pair": "en-de", "monolingual_target": "mono.de"}, "few_pairs"),
+    ],
+)
+def test_only_translations_that_are_all_there_is_are_turned(tmp_path, monkeypatch, typed, expected):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mono.de").write_text("Haus\n")
+    (tmp_path / "pairs.tsv").write_text("house\tHaus\ndog\tHund\n")
+    typed = {"train_file": "pairs.tsv", **typed}
+    assert recipe_by_size(typed, tmp_path) == expected
+    assert load_recipe("fewest_pairs").both_directions
 
 
 # -------------------------------------------------------------------------------------- data

@@ -25,7 +25,12 @@ logger = logging.getLogger(__name__)
 
 _SPLITS = ("train", "validation", "test")
 # Shipped recipes for pairs of one's own, by the most pairs that each is for.
-_BY_SIZE = {70_000: "few_pairs", 1_000_000: "many_pairs", math.inf: "wmt14_ende_base"}
+_BY_SIZE = {
+    10_000: "fewest_pairs",
+    70_000: "few_pairs",
+    1_000_000: "many_pairs",
+    math.inf: "wmt14_ende_base",
+}
 # Names in `data_identity` of what the model learns from, and its tokenizer too.
 TRAINING_FILES = frozenset({"train", "dataset"})
 
@@ -72,10 +77,22 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> str:
         raise RequestError(
             "Name a recipe, such as demo, or give --train-file: the number of pairs chooses one."
         )
-    number = len(training_pairs(inherit(make_recipe(typed), run)))
-    name = next(name for most, name in _BY_SIZE.items() if number <= most)
+    recipe = inherit(make_recipe(typed), run)
+    number = len(training_pairs(recipe))
+    names = (name for most, name in _BY_SIZE.items() if number <= most)
+    name = next(name for name in names if name != "fewest_pairs" or _can_be_turned(recipe))
     logger.info("%d training pairs: model and schedule are those of the recipe %s.", number, name)
     return name
+
+
+def _can_be_turned(recipe: Recipe) -> bool:
+    """Return whether pairs are translations, which both sides' tokenizer reads, and all there is.
+
+    A summary would be asked for its text; text in one language or a trained model brings more.
+    """
+    languages = {recipe.source_language, recipe.target_language} - {None}
+    further = recipe.init_from or recipe.monolingual_target
+    return len(languages) == 2 and not further and "," not in recipe.tokenizer
 
 
 def inherit(recipe: Recipe, run: Path) -> Recipe:
