@@ -32,7 +32,6 @@ from vanilla_transformer.modeling_vanilla_transformer import (
     eager_attention_forward,
 )
 from vanilla_transformer.recipes.recipe import load_recipe
-from vanilla_transformer.storage.environment import BF16_INSTRUCTIONS
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
@@ -440,7 +439,8 @@ def product_format(facts: dict[str, object]) -> str:
     if "precision" in facts:
         return {"fp32": "float32"}.get(facts["precision"], facts["precision"])
     hardware = facts["provenance"]["hardware"]
-    capable = BF16_INSTRUCTIONS.intersection(hardware.get("instructions", []))
+    # What decided when they were made.
+    capable = {"avx512_bf16", "amx_bf16"}.intersection(hardware.get("instructions", []))
     return "bf16" if capable or "gpu" in hardware else "float32"
 
 
