@@ -205,8 +205,9 @@ def test_block_learn_from_each_other(own):
         if not (own / name).exists():
             (own / name).write_text(targets, encoding="utf-8")
     run_short("learn_from_each_other", own)
-    metrics = json.loads((own / "runs/better/metrics.json").read_text("utf-8"))
-    assert metrics["data"]["train_pairs"] == 6 * 36
+    data = json.loads((own / "runs/better/metrics.json").read_text("utf-8"))["data"]
+    # A model of two updates translates some into nothing.
+    assert data["train_pairs"] + data["train_malformed"] == 6 * 36
 
 
 def test_block_back_translation(own, monkeypatch):
