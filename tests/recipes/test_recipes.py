@@ -406,7 +406,7 @@ def test_only_translations_that_are_all_there_is_are_turned(tmp_path, monkeypatc
     (tmp_path / "pairs.tsv").write_text("house\tHaus\ndog\tHund\n")
     typed = {"train_file": "pairs.tsv", **typed}
     assert recipe_by_size(typed, tmp_path) == expected
-    assert load_recipe("fewest_pairs").both_directions
+    assert load_recipe(expected).both_directions == (expected == "fewest_pairs")
 
 
 # -------------------------------------------------------------------------------------- data

@@ -86,9 +86,10 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> str:
 
 
 def _can_be_turned(recipe: Recipe) -> bool:
-    """Return whether pairs are translations, which both sides' tokenizer reads, and all there is.
+    """Return whether the pairs are translations, read by one tokenizer, and nothing is beside them.
 
-    A summary would be asked for its text; text in one language or a trained model brings more.
+    From a summary no model can learn to write the text. Pairs beside text in one language, or
+    beside what an initial model knows, were not tried.
     """
     languages = {recipe.source_language, recipe.target_language} - {None}
     further = recipe.init_from or recipe.monolingual_target

@@ -24,7 +24,7 @@ def resolve_precision(requested: str) -> str:
         # Older GPUs emulate bfloat16, slower than float32.
         faster = torch.cuda.get_device_capability() >= (8, 0)
     else:
-        # Without AMX, Intel's multiply bfloat16 at half the speed of float32 (training/LOG.md).
+        # Intel without AMX multiplies bfloat16 at half the speed of float32 (training/LOG.md).
         amd = processor_facts().get("vendor_id") == "AuthenticAMD"
         faster = ("avx512_bf16" if amd else "amx_bf16") in _instructions()
     chosen = requested if requested != "auto" else ("bf16" if faster else "fp32")
