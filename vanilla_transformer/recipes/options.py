@@ -230,7 +230,7 @@ class Training:
     warmup_steps: int = _training(4_000, "updates until the learning rate peaks (Eq. 3)", COUNT)
     learning_rate: float | None = _training(
         None,
-        "peak learning rate; with --init-from a small one, such as 2e-4",
+        "peak learning rate; with --init-from no higher than its model's last one",
         _RATE,
         common=True,
         paper="Eq. 3",
