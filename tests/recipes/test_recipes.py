@@ -50,6 +50,7 @@ from vanilla_transformer.recipes.recipe import (
     train_command,
 )
 from vanilla_transformer.storage.identity import shown
+from vanilla_transformer.storage.run_files import DATA
 from vanilla_transformer.train.arguments import share_of_update
 from vanilla_transformer.train.run import training_arguments
 from vanilla_transformer.train.trainer import VanillaTransformerTrainingArguments
@@ -323,6 +324,18 @@ def test_options_that_set_the_same_thing_are_refused(values):
         load_recipe("demo", {"init_from": "x", "vocab_size": 37_000})
 
 
+@pytest.mark.parametrize("name", ["join_pairs", "both_directions"])
+def test_pairs_translated_back_are_not_made_into_others(name):
+    with pytest.raises(RequestError, match="monolingual_target: got join_pairs or both_dir"):
+        make_recipe({"monolingual_target": "mono.de", name: True})
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe,", ",bpe", "bpe,bytes,bpe"])
+def test_each_side_has_one_tokenizer(tokenizer):
+    with pytest.raises(RequestError, match="give one, or SOURCE,TARGET"):
+        make_recipe({"tokenizer": tokenizer})
+
+
 @pytest.mark.parametrize(
     ("files", "weights", "message"),
     [
@@ -368,18 +381,40 @@ def test_number_of_pairs_chooses_a_recipe(tmp_path, monkeypatch, sizes, expected
     for number, size in enumerate(sizes):
         files.append(str(tmp_path / f"{number}.tsv"))
         Path(files[-1]).write_text("".join(f"text {number}{n}\tsatz {n}\n" for n in range(size)))
-    assert (
-        recipe_by_size({"pair": "en-de", "train_file": files, "max_steps": 7}, tmp_path) == expected
-    )
+    typed = {"pair": "en-de", "train_file": files, "max_steps": 7}
+    assert recipe_by_size(typed, tmp_path) == load_recipe(expected, typed)
+    unnamed = recipe_by_size({"train_file": files}, tmp_path)  # wmt14_ende_base has languages
+    assert unnamed.languages == ("source", "target")
     page = (ROOT / "training/own_pairs.md").read_text(encoding="utf-8")
     assert f"| `{expected}`" in page
     assert expected in NAMES
 
 
+def test_pairs_of_the_revision_that_the_run_reads_are_counted(tmp_path, monkeypatch):
+    def dataset_info(self, name, *, revision):
+        return types.SimpleNamespace(sha="c0ffee")
+
+    counted = []
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
+    monkeypatch.setattr(data, "training_pairs", lambda recipe: counted.append(recipe) or [0] * 9)
+    recipe_by_size({"dataset": "someone/pairs"}, tmp_path)
+    (tmp_path / DATA).parent.mkdir()
+    (tmp_path / DATA).write_text('{"revision": "0ld"}')
+    found = recipe_by_size({"dataset": "someone/pairs"}, tmp_path)
+    assert [each.dataset_revision for each in counted] == ["c0ffee", "0ld"]
+    assert found.dataset_revision is None  # what the run compares with a later start
+
+
+def test_sizes_are_checked_with_those_of_the_chosen_recipe(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("Haus\thouse\nHund\tdog\n")
+    typed = {"train_file": str(tmp_path / "pairs.tsv"), "d_model": 100}  # not for the base's heads
+    assert recipe_by_size(typed, tmp_path).d_model == 100
+
+
 def test_languages_of_the_initial_model_choose_the_columns_to_count(tmp_path):
     (tmp_path / "pairs.tsv").write_text("de\ten\nHaus\thouse\nHund\tdog\n")
     typed = {"train_file": str(tmp_path / "pairs.tsv"), "init_from": "everyday-en-de"}
-    assert recipe_by_size(typed, tmp_path) == "few_pairs"
+    assert recipe_by_size(typed, tmp_path) == load_recipe("few_pairs", typed)
 
 
 def test_symbols_have_no_merges_for_bpe_dropout_to_undo(caplog):
@@ -395,7 +430,10 @@ def test_symbols_have_no_merges_for_bpe_dropout_to_undo(caplog):
         ({"pair": "en-de"}, "fewest_pairs"),
         ({}, "few_pairs"),
         ({"pair": "en-en"}, "few_pairs"),
+        ({"pair": "letters-phonemes"}, "few_pairs"),
+        ({"pair": "article-en"}, "few_pairs"),
         ({"pair": "en-de", "tokenizer": "bytes,bpe"}, "few_pairs"),
+        ({"pair": "en-de", "tokenizer": "symbols"}, "few_pairs"),
         ({"pair": "en-de", "init_from": "everyday-en-de"}, "few_pairs"),
         ({"pair": "en-de", "monolingual_target": "mono.de"}, "few_pairs"),
     ],
@@ -405,7 +443,7 @@ def test_only_translations_that_are_all_there_is_are_turned(tmp_path, monkeypatc
     (tmp_path / "mono.de").write_text("Haus\n")
     (tmp_path / "pairs.tsv").write_text("house\tHaus\ndog\tHund\n")
     typed = {"train_file": "pairs.tsv", **typed}
-    assert recipe_by_size(typed, tmp_path) == expected
+    assert recipe_by_size(typed, tmp_path) == load_recipe(expected, typed)
     assert load_recipe(expected).both_directions == (expected == "fewest_pairs")
 
 

@@ -83,7 +83,10 @@ def _train(options: argparse.Namespace) -> int:
     typed = {name: given[name] for name in ("pair", *OPTIONS) if name in given}
     names = (Path(options.recipe or "own").stem, options.pair)
     output_dir = options.output_dir or str(Path("runs", "-".join(filter(None, names))))
-    recipe = load_recipe(options.recipe or recipe_by_size(typed, Path(output_dir)), typed)
+    if options.recipe is None:
+        recipe = recipe_by_size(typed, Path(output_dir))
+    else:
+        recipe = load_recipe(options.recipe, typed)
     check_push_to_hub(options, recipe)
     from ..train.report import sample_text
     from ..train.run import run_recipe

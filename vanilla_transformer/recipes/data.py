@@ -8,13 +8,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import RequestError, quoted
-from ..storage.reading import sha256
-from ..storage.run_files import recipe_values
-from .options import LANGUAGES, listed
-from .recipe import Recipe, make_recipe
+from ..storage.metrics import Data as DataFacts
+from ..storage.metrics import read_metrics
+from ..storage.reading import read_json, sha256
+from ..storage.run_files import DATA, METRICS, recipe_values
+from .options import LANGUAGES, Data, Text, listed, names_of
+from .recipe import Recipe, load_recipe, make_recipe
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -63,11 +65,11 @@ class TextPairs:
         return self.targets if self.several is None else self.several
 
 
-def recipe_by_size(typed: Mapping[str, object], run: Path) -> str:
-    """Return the name of the shipped recipe whose model suits the number of training pairs.
+def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
+    """Return the shipped recipe whose model suits the number of training pairs.
 
     Args:
-        typed: Values as on the command line.
+        typed: Values as on the command line; languages come from these alone.
         run: The run directory.
 
     Raises:
@@ -77,23 +79,30 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> str:
         raise RequestError(
             "Name a recipe, such as demo, or give --train-file: the number of pairs chooses one."
         )
-    recipe = inherit(make_recipe(typed), run)
+    of_pairs = names_of(Text, Data) | {"pair", "init_from", "tokenizer"}
+    recipe = inherit(make_recipe({name: typed[name] for name in typed if name in of_pairs}), run)
+    check_files(recipe)
+    if _is_on_hub(recipe):  # count the pairs that the run will read
+        revision = _revision(recipe, recorded_data(run).get("revision"))
+        recipe = dataclasses.replace(recipe, dataset_revision=revision)
     number = len(training_pairs(recipe))
     names = (name for most, name in _BY_SIZE.items() if number <= most)
     name = next(name for name in names if name != "fewest_pairs" or _can_be_turned(recipe))
     logger.info("%d training pairs: model and schedule are those of the recipe %s.", number, name)
-    return name
+    return load_recipe(name, {**dict.fromkeys(LANGUAGES), **typed})
 
 
 def _can_be_turned(recipe: Recipe) -> bool:
-    """Return whether the pairs are translations, read by one tokenizer, and nothing is beside them.
+    """Return whether the pairs are translations, in the default tokens, and nothing is beside them.
 
-    From a summary no model can learn to write the text. Pairs beside text in one language, or
-    beside what an initial model knows, were not tried.
+    From a summary no model can learn to write the text, and a list of symbols has no tag. Pairs
+    beside text in one language, or beside what an initial model knows, were not tried.
     """
-    languages = {recipe.source_language, recipe.target_language} - {None}
+    from ..data.language_names import language_of
+
+    languages = {language_of(side) for side in recipe.languages} - {None}
     further = recipe.init_from or recipe.monolingual_target
-    return len(languages) == 2 and not further and "," not in recipe.tokenizer
+    return len(languages) == 2 and not further and recipe.tokenizer == Recipe.tokenizer
 
 
 def inherit(recipe: Recipe, run: Path) -> Recipe:
@@ -115,6 +124,16 @@ def inherit(recipe: Recipe, run: Path) -> Recipe:
     return make_recipe({**vars(recipe), **{name: values.get(name) for name in missing}})
 
 
+def check_files(recipe: Recipe) -> None:
+    """Refuse missing files, and those that hold no pairs by their kind: reading may take long."""
+    for split in _SPLITS:
+        _files(recipe, split)
+    if recipe.monolingual_target is not None and not Path(recipe.monolingual_target).is_file():
+        raise RequestError(
+            f"monolingual_target: got {quoted(recipe.monolingual_target)}; give one text file."
+        )
+
+
 def training_pairs(recipe: Recipe) -> "Dataset":
     """Return the training pairs of a recipe, after `clean_pairs` if it says `clean`.
 
@@ -125,12 +144,6 @@ def training_pairs(recipe: Recipe) -> "Dataset":
         raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
     from ..data.selection import clean_pairs
 
-    for split in _SPLITS:  # check all now: reading the first may take long
-        _files(recipe, split)
-    if recipe.monolingual_target is not None and not Path(recipe.monolingual_target).is_file():
-        raise RequestError(
-            f"monolingual_target: got {quoted(recipe.monolingual_target)}; give one text file."
-        )
     pairs = _load_split(recipe, "train")
     return clean_pairs(pairs) if recipe.clean else pairs
 
@@ -191,10 +204,27 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
         if all(path.is_file() or path.is_dir() for path in paths)
     }
     identity: dict[str, Any] = {"files": files} if files else {}
-    if recipe.dataset is not None and not Path(recipe.dataset).exists():
-        asked = recipe.dataset_revision
-        identity["revision"] = revision or _hub_revision(recipe.dataset, asked) or asked
+    if _is_on_hub(recipe):
+        identity["revision"] = _revision(recipe, revision)
     return identity
+
+
+def recorded_data(run: Path) -> DataFacts:
+    """Return what identified a run's pairs at its first start; empty before it or if it is lost."""
+    if (run / DATA).is_file():
+        return read_json(run / DATA, DataFacts)
+    metrics = read_metrics(run / METRICS)
+    return cast(DataFacts, metrics["data"]) if metrics else DataFacts()
+
+
+def _is_on_hub(recipe: Recipe) -> bool:
+    return recipe.dataset is not None and not Path(recipe.dataset).exists()
+
+
+def _revision(recipe: Recipe, known: str | None) -> str | None:
+    """Return the revision of a data set on the Hub: the one known, or else what the Hub says."""
+    asked = recipe.dataset_revision
+    return known or _hub_revision(str(recipe.dataset), asked) or asked
 
 
 def _digests(path: Path) -> list[dict[str, str]]:

@@ -93,7 +93,13 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
                 "no sizes; train without --init-from first, then continue with its translated "
                 "pairs, RUN-back/translated.jsonl, as one more --train-file."
             )
-        if len(self.tokenizer.split(",")) > 2:
+        if self.monolingual_target is not None and (self.join_pairs or self.both_directions):
+            raise RequestError(
+                "monolingual_target: got join_pairs or both_directions too, which would join and "
+                "turn around what is translated back; leave them out, or the text."
+            )
+        sides = self.tokenizer.split(",")
+        if len(sides) > 2 or not all(sides):
             raise RequestError(
                 f"tokenizer: got {quoted(self.tokenizer)}; give one, or SOURCE,TARGET."
             )
@@ -201,8 +207,9 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
     Args:
         name_or_path: Name or path, such as `demo` or `my/recipe.yaml`.
         typed: Values that win over the file's, as on the command line. Training pairs replace all
-            that the file says about its pairs, a preset its model, `init_from` its model,
-            regularization, tokenizer and languages, and one way to set the learning rate the other.
+            that the file says about its pairs except languages, a preset its model, `init_from` its
+            model, regularization, tokenizer and languages, and one way to set the learning rate the
+            other.
 
     Returns:
         The recipe, with every value checked.

@@ -11,18 +11,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from ..errors import RequestError
-from ..recipes.data import data_identity
+from ..recipes.data import data_identity, recorded_data
 from ..recipes.options import CHANGEABLE
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
 from ..storage.identity import changed_files, changed_since_scored, differences
-from ..storage.metrics import Data, Metrics, read_metrics
-from ..storage.reading import read_json
+from ..storage.metrics import Metrics, read_metrics
 from ..storage.run_files import CHECKPOINTS, DATA, HOLDER, LOCK, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import TOKENIZER_SETTINGS
 from .checkpoints import checkpoints, last_whole_checkpoint
@@ -183,14 +182,6 @@ def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
     (run / DATA).parent.mkdir(parents=True, exist_ok=True)
     write_json(run / DATA, identity)  # first: a recipe without it may be the user's
     write_text(run / RECIPE, recipe.to_yaml())
-
-
-def recorded_data(run: Path) -> Data:
-    """Return the result of `identify` at the first start; empty before it or if it is lost."""
-    if (run / DATA).is_file():
-        return read_json(run / DATA, Data)
-    metrics = read_metrics(run / METRICS)
-    return cast(Data, metrics["data"]) if metrics else Data()
 
 
 def pinned(recipe: Recipe, identity: Mapping[str, Any]) -> Recipe:
