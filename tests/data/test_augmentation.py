@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 
+import datasets
 import pytest
 from tiny_runs import tiny_recipe
 
@@ -10,7 +11,6 @@ from vanilla_transformer.data.augmentation import augmented_pairs
 from vanilla_transformer.data.dataset import load_pairs, mark_corpus
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.recipes.recipe import load_recipe
-from vanilla_transformer.train import back_translation
 from vanilla_transformer.train.run import run_recipe
 
 PAIRS = [(f"Satz {number} ", f"sentence {number}") for number in range(50)]
@@ -62,27 +62,32 @@ def test_each_kind_of_pair_has_its_share_of_the_tokens(join, opposite):
     assert {kind: number / tokens.total() for kind, number in tokens.items()} == expected
 
 
-def test_a_made_pair_is_of_the_corpus_of_its_first(tmp_path):
-    corpora = mark_corpus(load(), 3)
-    assert set(augmented_pairs(corpora, join=True, opposite="de")["corpus"]) == {3}
-    assert augmented_pairs(corpora) is corpora
+def test_a_made_pair_has_pairs_of_one_corpus(tmp_path):
+    numbers = {"a": 3, "b": 7, "c": 9}
+    corpora = [
+        mark_corpus(load([(f"{name}{n}", f"{name}{n}") for n in range(20)]), number)
+        for name, number in numbers.items()
+    ]
+    given = datasets.concatenate_datasets([*corpora, corpora[0].select([0, 1])])
+    made = augmented_pairs(given, join=True, opposite="de")
+    for source, corpus in zip(made["source"], made["corpus"], strict=True):
+        assert {numbers[word[0]] for word in source.removeprefix("<2de> ").split()} == {corpus}
+    assert len(set(made["source"])) > 300
+    assert augmented_pairs(given) is given
 
 
 def test_a_run_trains_on_all_and_counts_them(tmp_path):
     path = tiny_recipe(tmp_path / "r", join_pairs="true", both_directions="true")
     data = run_recipe(load_recipe(str(path)), tmp_path / "run")["data"]
-    assert [data[f"train_{name}"] for name in ("pairs", "pairs_kept", "made")] == [2160, 2160, 2040]
+    assert [data[f"train_{name}"] for name in ("pairs", "pairs_kept", "made")] == [120, 120, 2040]
 
 
-def test_text_is_translated_back_by_a_model_of_the_given_pairs(tmp_path, monkeypatch):
-    monkeypatch.setattr(back_translation, "FEWEST_PAIRS", 100)
-    (tmp_path / "mono.en").write_text("the house\n")
-    options = {"join_pairs": "true", "monolingual_target": tmp_path / "mono.en"}
-    path = tiny_recipe(tmp_path / "r", **options)
+def test_made_pairs_that_are_too_long_are_no_loss(tmp_path):
+    lengths = dict.fromkeys(("max_source_length", "max_target_length"), 20)
+    path = tiny_recipe(tmp_path / "r", join_pairs="true", **lengths)
     data = run_recipe(load_recipe(str(path)), tmp_path / "run")["data"]
-    assert data["train_pairs"] == 12 * (120 + data["train_back_translated"])
-    given = (tmp_path / "run-back" / "train.jsonl").read_text("utf-8")
-    assert given.count("\n") == 120
+    assert (data["train_pairs_kept"], data["train_too_long"]) == (120, 0)
+    assert 7 * 120 < data["train_made"] < 11 * 120
 
 
 def test_two_tokenizers_have_one_direction(tmp_path):

@@ -324,9 +324,9 @@ def test_local_data_set_directory_is_published_by_name_only(
 
 def test_card_tells_pairs_from_those_that_were_made_of_them():
     content = facts()
-    content["data"] |= {"train_pairs": 360, "train_pairs_kept": 360, "train_made": 240}
+    content["data"] |= {"train_pairs": 120, "train_pairs_kept": 120, "train_made": 240}
     text = render_card(content).text
-    assert "360 used of 360 read, of which 240 are made of the others" in text
+    assert "120 used of 120 read, and 240 that are made of them" in text
     assert "It knows 120 pairs and nothing else" in text
 
 

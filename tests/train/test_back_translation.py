@@ -9,6 +9,7 @@ from tiny_runs import WORDS, tiny_recipe, write_pairs
 
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.reading import sha256
 from vanilla_transformer.train import back_translation
 from vanilla_transformer.train.back_translation import TAG
 from vanilla_transformer.train.run import run_recipe
@@ -78,13 +79,31 @@ def test_a_killed_translation_goes_on_to_the_same_pairs(start, tmp_path):
     done = tmp_path / "run-back" / "translated.jsonl"
     start(TEXT)
     whole = done.read_bytes()
+    model = sha256(tmp_path / "run-back" / "model" / "metrics.json")[:8]
+    partial = done.with_name(f"{done.name}.{model}.partial")
+    other = done.with_name(f"{done.name}.{'0' * 8}.partial")
     for cut in (0, 1, 30, -1):
         shutil.rmtree(tmp_path / "run")
         done.unlink()
-        done.with_name(f"{done.name}.partial").write_bytes(whole[:cut])
+        partial.write_bytes(whole[:cut])
+        other.write_text("of a model that was trained less\n")
         start(TEXT)
         assert done.read_bytes() == whole
-        assert not done.with_name(f"{done.name}.partial").exists()
+        assert not partial.exists()
+
+
+def test_pairs_that_change_meanwhile_are_not_trained_on(start, tmp_path, monkeypatch):
+    def changing(*args, **options):
+        with (tmp_path / "recipe" / "train.jsonl").open("a") as file:
+            file.write(json.dumps({"translation": {"de": "neu", "en": "new"}}) + "\n")
+        return translate(*args, **options)
+
+    translate = back_translation.translate
+    with monkeypatch.context() as patch:
+        patch.setattr(back_translation, "translate", changing)
+        data = start(TEXT)["data"]
+    assert data["train_pairs_kept"] == 120 + data["train_back_translated"]
+    start(TEXT, max_steps=12)  # with the pairs as they were
 
 
 def test_a_model_that_translates_nothing_back_is_trained_on(start, tmp_path, monkeypatch):

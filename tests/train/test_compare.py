@@ -239,6 +239,15 @@ def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
     assert f"have changed (train: {pairs.name} is gone); put them back" in line
 
 
+def test_pairs_that_other_test_pairs_do_not_need_may_be_gone(tmp_path, caplog):
+    run_recipe(load_recipe(str(tiny_recipe(tmp_path, max_steps=1))), tmp_path / "run")
+    for name in ("validation", "test"):
+        (tmp_path / f"{name}.jsonl").unlink()
+    test = write_pairs(tmp_path / "new.jsonl", 4, 1)  # the first training pairs
+    assert score_run(tmp_path / "run", test_file=test)["test"]["num_sentences"] == 4
+    assert "4 of 4 test pairs" in caplog.text
+
+
 def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_path, capsys):
     other = tmp_path / "other"
     shutil.copytree(folder / "second", other)

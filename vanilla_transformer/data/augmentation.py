@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .cache import Tables, cached
-from .dataset import text_blocks
+from .dataset import pair_corpora, text_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,9 +27,9 @@ def augmented_pairs(
     Args:
         dataset: Data set with the columns `source` and `target`, as from `load_pairs`. It is held
             in memory.
-        join: Add pairs that are joined by a space with another one, four times each, as half of
-            the tokens (Nguyen et al., 2021, "Data augmentation by concatenation for low-resource
-            translation").
+        join: Add pairs that are joined by a space with another one of their corpus, four times
+            each, as half of the tokens (Nguyen et al., 2021, "Data augmentation by concatenation
+            for low-resource translation").
         opposite: Language of the sources. Then pairs with their sides exchanged are added, as a
             third of the tokens, whose source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
             "Google's multilingual neural machine translation system"). A source without it asks
@@ -51,6 +51,9 @@ def _tables(dataset: Dataset, join: bool, opposite: str | None) -> Tables:
     import pyarrow.compute as pc
 
     pairs = pa.concat_tables(text_blocks(dataset, with_corpus=True))
+    corpora = pair_corpora(dataset)
+    if corpora is None:
+        corpora = np.zeros(len(pairs), int)
     random = np.random.default_rng(0)  # for every seed of a training: runs differ in one thing only
 
     def with_sides(source: pa.Array, target: pa.Array) -> pa.Table:
@@ -59,7 +62,7 @@ def _tables(dataset: Dataset, join: bool, opposite: str | None) -> Tables:
     for turn in range(_TURNS if join else 2):
         forward = [pairs]
         if join:  # as many tokens as two copies of the pairs
-            others = pairs.take(random.permutation(len(pairs)))
+            others = pairs.take(_others(corpora, random.permutation(len(pairs))))
             sides = ((pairs[side], others[side]) for side in ("source", "target"))
             joined = with_sides(*(pc.binary_join_element_wise(*two, " ") for two in sides))
             forward = [pairs, pairs, joined]
@@ -69,3 +72,10 @@ def _tables(dataset: Dataset, join: bool, opposite: str | None) -> Tables:
                 tagged = pc.binary_join_element_wise(f"<2{opposite}>", table["target"], " ")
                 yield with_sides(tagged, table["source"])
     return {}
+
+
+def _others(corpora: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the pair for each to be joined with: of its corpus, and in a random order there."""
+    others = np.empty_like(order)
+    others[np.argsort(corpora, kind="stable")] = order[np.argsort(corpora[order], kind="stable")]
+    return others

@@ -219,8 +219,7 @@ def tokenize_pairs(
 
     Returns:
         Data set with `input_ids` and `labels` (lists of int32), `source_length` and
-        `target_length` (int32; `pair_lengths` reads them without the tokens), and `corpus` if the
-        pairs have one.
+        `target_length` (int32), and `corpus` if the pairs have one.
 
     Raises:
         ValueError: No pair within the limits.

@@ -147,7 +147,7 @@ class Data(TypedDict, total=False):
 
     train_pairs: int
     train_pairs_kept: int
-    train_made: int  # of the other pairs
+    train_made: int  # of those, and trained on too
     train_malformed: int
     train_too_long: int
     train_duplicates: int

@@ -32,6 +32,7 @@ from ..errors import RequestError
 from ..recipes.recipe import Recipe
 from ..storage.atomic import write_aside, write_json
 from ..storage.reading import read_json, sha256
+from ..storage.run_files import METRICS
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from ..translation import translate
 from .checkpoints import checkpoints
@@ -171,7 +172,8 @@ def _translate(recipe: Recipe, text: Path, model_dir: Path, done: Path) -> None:
     tokenizer = load_saved_tokenizer(model_dir)
     total = sum(1 for _ in _lines(text))
     logger.info("Translating %d sentences back; after a stop the same command goes on.", total)
-    begun = done.with_name(f"{done.name}.partial")
+    # Another model, or the same with another search, begins anew.
+    begun = done.with_name(f"{done.name}.{sha256(model_dir / METRICS)[:8]}.partial")
     kept = begun.read_bytes() if begun.is_file() else b""
     whole = kept[: kept.rfind(b"\n") + 1]  # a killed process may have left a part of a line
     begun.write_bytes(whole)

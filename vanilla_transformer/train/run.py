@@ -41,6 +41,7 @@ from ..evaluation.scores import first_references
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.data import (
     TextPairs,
+    check_files,
     evaluation_sets,
     held_out,
     inherit,
@@ -101,12 +102,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_POOR_MEAN = "The averaged checkpoints"  # a warning begins so
+
 
 @dataclasses.dataclass(frozen=True)
 class _Data:
     """Training, validation and test pairs as texts, and what is known of them."""
 
     train: "Dataset"
+    given: "Dataset"  # those of `train` that were not made of the others
     validation: TextPairs
     test_sets: dict[str, TextPairs]
     identity: dict[str, Any]
@@ -137,12 +141,14 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     run = Path(output_dir)
     recipe = inherit(recipe, run)
     args = training_arguments(recipe, run / CHECKPOINTS)
-    added = None
+    back = None
     if recipe.monolingual_target is not None and completed(recipe, run) is None:
         with args.main_process_first(local=False, desc="preparation of the data"):
-            _, data = _prepared(recipe, run, args)
+            _, identity = _prepared(recipe, run, args)
+            data = _data(pinned(recipe, identity), identity)
         pairs = [*data.validation.pairs()]
         added = back_translated(recipe, run, data.train, pairs, args=args, train_run=run_recipe)
+        back = data, added
     with ExitStack() as held, _noted_warnings() as warnings:
         # The other ranks, also on other machines, wait here and then read from the cache.
         with args.main_process_first(local=False, desc="preparation of the data"):
@@ -160,7 +166,11 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
                 held.enter_context(training_lock(run))
             elif args.process_index != args.local_process_index:
                 check_shared(run)
-            last, data = _prepared(recipe, run, args, added)
+            last, identity = _prepared(recipe, run, args)
+            if back is None:
+                data = _data(pinned(recipe, identity), identity)
+            else:  # hours later: not the pairs of files that have changed since
+                data = _with_translations(recipe, *back)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
                 claim(recipe, run, data.identity)
             tokenizer = _tokenizer(recipe, run, data, last)
@@ -208,25 +218,25 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
 
 
 def _prepared(
-    recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments, added: Path | None = None
-) -> tuple[Path | None, _Data]:
-    """Return the last whole checkpoint of a run and its pairs, if it may start or go on."""
+    recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments
+) -> tuple[Path | None, dict[str, Any]]:
+    """Return a run's last whole checkpoint, and what identifies its pairs, if it may go on."""
     identity = identify(recipe, run)
     if args.should_save:
         check_ours(recipe, run)  # last: other pairs may have chosen another recipe
     last = last_whole_checkpoint(run / CHECKPOINTS)
     _check_updates(recipe, last)
-    return last, _data(pinned(recipe, identity), identity, added)
+    return last, identity
 
 
-def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _Data:
+def _data(recipe: Recipe, identity: Mapping[str, Any]) -> _Data:
     """Return the pairs of a run; without validation and test pairs, some are held out.
 
     Args:
         recipe: The run's recipe, from `pinned`.
         identity: Result of `identify`.
-        added: File of further training pairs.
     """
+    check_files(recipe)
     train = training_pairs(recipe)
     validation, test_sets = validation_pairs(recipe), evaluation_sets(recipe)
     given = {"validation": validation, **test_sets}
@@ -252,32 +262,31 @@ def _data(recipe: Recipe, identity: Mapping[str, Any], added: Path | None) -> _D
                 "makes the scores too high; if they are, give --validation-file and --test-file.",
                 recipe.init_from,
             )
-    if added is not None:
-        from datasets import concatenate_datasets
+    opposite = recipe.languages[0] if recipe.both_directions else None
+    made = augmented_pairs(train, join=recipe.join_pairs, opposite=opposite)
+    identity = {**identity, "held_out_pairs": number}
+    return _Data(made, train, validation, test_sets, identity, counts)
 
-        source, target = recipe.languages
-        new = load_pairs(
-            added, source_language=source, target_language=target, show_progress=sys.stderr.isatty()
-        )
-        sets = (validation, *test_sets.values())
-        scored = {target for texts in sets for _, target in texts.pairs()}
-        kept = [number for number, text in enumerate(new["target"]) if text not in scored]
-        if others := len(new) - len(kept):
-            logger.info("%d sentences of the text are to be scored, and are left out.", others)
-        new = new.select(kept)
-        counts["train_back_translated"] = len(new)
-        counts["train_pairs"] += len(new)
-        if recipe.train_weights is not None:
-            new = mark_corpus(new, len(listed(recipe.train_file)))
-        train = concatenate_datasets([train, new])
-    if recipe.monolingual_target is None or added is not None:  # else not yet to train on
-        opposite = recipe.languages[0] if recipe.both_directions else None
-        made = augmented_pairs(train, join=recipe.join_pairs, opposite=opposite)
-        if number_made := len(made) - len(train):
-            counts["train_made"] = number_made
-            counts["train_pairs"] += number_made
-        train = made
-    return _Data(train, validation, test_sets, {**identity, "held_out_pairs": number}, counts)
+
+def _with_translations(recipe: Recipe, data: _Data, added: Path) -> _Data:
+    """Return the pairs of a run, and those of a file that `back_translated` made of them."""
+    from datasets import concatenate_datasets
+
+    source, target = recipe.languages
+    new = load_pairs(
+        added, source_language=source, target_language=target, show_progress=sys.stderr.isatty()
+    )
+    scored = {target for texts in data.scored.values() for _, target in texts.pairs()}
+    kept = [number for number, text in enumerate(new["target"]) if text not in scored]
+    if others := len(new) - len(kept):
+        logger.info("%d sentences of the text are to be scored, and are left out.", others)
+    new = new.select(kept)
+    data.counts["train_back_translated"] = len(new)
+    data.counts["train_pairs"] += len(new)
+    if recipe.train_weights is not None:
+        new = mark_corpus(new, len(listed(recipe.train_file)))
+    train = concatenate_datasets([data.train, new])
+    return dataclasses.replace(data, train=train, given=train)
 
 
 def _encoded(
@@ -293,21 +302,25 @@ def _encoded(
             "both_directions: each side has a tokenizer of its own, which cannot read the other; "
             "leave it out, or train one tokenizer for both."
         )
-    train = tokenize_pairs(
-        data.train,
-        tokenizer,
+    tokenize = functools.partial(
+        tokenize_pairs,
+        tokenizer=tokenizer,
         max_source_length=recipe.max_source_length,
         max_target_length=recipe.max_target_length,
         show_progress=sys.stderr.isatty(),
     )
+    given = tokenize(data.given)
+    train = given if data.train is data.given else tokenize(data.train)
     validation = None
     if len(data.validation):
         # Of any length: leaving out long sentences would improve the perplexity unfairly.
         sources, targets = data.validation.sources, data.validation.targets
         pairs = texts_as_dataset(recipe, zip(sources, targets, strict=True))
         validation = tokenize_pairs(pairs, tokenizer, show_progress=False)
-    data.counts["train_pairs_kept"] = len(train)
-    data.counts["train_too_long"] = reading_report(train)["too_long"]
+    data.counts["train_pairs_kept"] = len(given)
+    data.counts["train_too_long"] = reading_report(given)["too_long"]
+    if made := len(train) - len(given):
+        data.counts["train_made"] = made
     data.counts["validation_pairs"] = len(data.validation)
     logger.info("%d training pairs (%d left out).", len(train), len(data.train) - len(train))
     return train, validation
@@ -451,7 +464,8 @@ def _model(
         )
         logger.warning(
             "The learning rate rises to %.1e, as in a training from scratch, which may undo much "
-            "of what the model has learned; --learning-rate 2e-4 is a cautious choice.",
+            "of what the model has learned; give a --learning-rate no higher than the last one of "
+            "its own training, in its history.tsv.",
             rate,
         )
     return model
@@ -516,7 +530,8 @@ def _finish(
     hypotheses = write_hypotheses(run, results)
     earlier = read_metrics(run / METRICS)
     if earlier is not None and earlier.get("updates") == state.global_step:  # another search
-        warnings = [*earlier.get("warnings", []), *warnings]
+        of_training = (it for it in earlier.get("warnings", []) if not it.startswith(_POOR_MEAN))
+        warnings = [*of_training, *warnings]
     warnings = [*dict.fromkeys(warnings)]
     metrics = {
         "scores": {name: without_texts(result) for name, result in results.items()},
@@ -579,8 +594,9 @@ def _warn_of_poor_mean(
     else:
         return
     logger.warning(
-        "The averaged checkpoints %s; the last one alone may translate better: repeat the command "
-        "with --checkpoints-to-average 1.",
+        "%s %s; the last one alone may translate better: repeat the command with "
+        "--checkpoints-to-average 1.",
+        _POOR_MEAN,
         trouble,
     )
 
