@@ -574,10 +574,16 @@ MUTATIONS = [
     # Pairs that are made of few.
     Mutation(
         "data/augmentation.py",
-        "pairs.take(random.permutation(len(pairs)))",
+        "pairs.take(_others(corpora, random.permutation(len(pairs))))",
         "pairs",
         "data/test_augmentation.py"
         "::test_each_pair_is_joined_with_others_in_the_same_order_on_both_sides",
+    ),
+    Mutation(
+        "data/augmentation.py",
+        "_others(corpora, random.permutation(len(pairs)))",
+        "random.permutation(len(pairs))",
+        "data/test_augmentation.py::test_a_made_pair_has_pairs_of_one_corpus",
     ),
     Mutation(
         "data/augmentation.py",
