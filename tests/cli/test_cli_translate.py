@@ -1,9 +1,12 @@
 """`translate` on the command line: options, pictures of the attention, progress."""
 
+import bz2
 import csv
+import gzip
 import io
 import itertools
 import json
+import lzma
 import os
 import re
 import select
@@ -214,6 +217,24 @@ def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys)
     assert lines == ["number\tsource\trest\ttranslation", *expected]
 
 
+def test_a_translation_stays_in_its_column(run, loud, tmp_path, capsys):
+    """Where rows or the header lack their last cells, and below a line that names the separator."""
+    table = tmp_path / "table.csv"
+    table.write_text("sep=;\nid;text;n\n1;ein Hund;x\n2;alt\n")
+    lines, _ = translated(capsys, run, table, "--csv", "text")
+    assert lines == ["sep=;", "id;text;n;translation", "1;ein Hund;x;EIN HUND\t!", "2;alt;;ALT\t!"]
+    table.write_text("id;text\n1;ein Hund;x\n2;alt;y\n")
+    lines, _ = translated(capsys, run, table, "--csv", "text")
+    assert lines == ["id;text;;translation", "1;ein Hund;x;EIN HUND\t!", "2;alt;y;ALT\t!"]
+
+
+@pytest.mark.parametrize("packer", [bz2, gzip, lzma])
+def test_packed_text_is_translated(run, loud, tmp_path, capsys, packer):
+    path = tmp_path / "source.packed"
+    path.write_bytes(packer.compress(b"ein Hund\nalt\n"))
+    assert translated(capsys, run, path)[0] == ["EIN HUND\t!", "ALT\t!"]
+
+
 @pytest.mark.parametrize("piped", [False, True])
 def test_quoted_cells_of_a_table_are_translated_and_the_table_stays_one(
     run, bracketed, loud, tmp_path, monkeypatch, capsys, piped
@@ -415,7 +436,7 @@ def test_splitting_sentences_needs_languages_and_sentencex(run, source, splitter
 
 def test_sentences_are_joined_by_a_space_except_in_zh_and_ja():
     assert join_sentences(["Ja. ", "", " Nein."], "de") == "Ja. Nein."
-    for language in ("zh", "zh-Hant", "ja", "ZH_cn"):
+    for language in ("zh", "zh-Hant", "ja", "ZH_cn", "zho_Hans", "jpn"):
         assert join_sentences(["你好。 ", "我是学生。"], language) == "你好。我是学生。"
     assert join_sentences([], "en") == join_sentences([""], "en") == ""
 

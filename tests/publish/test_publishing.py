@@ -188,12 +188,15 @@ def test_metrics_of_another_model_are_rejected(run, tmp_path, quick_publishing, 
     (other / "metrics.json").write_text(json.dumps({"test": {**SCORES, "bleu": 12.34}}))
     whole = json.loads((run / "metrics.json").read_text())
     shared = {"data": {**whole["data"], "shared_with_training": {"test": 3}}}
-    shared["chosen_on_validation"] = {"pairs": 200, "averaged": 2}
+    shared["chosen_on_validation"] = {"pairs": 200, "averaged": 2, "length_penalty": 2.0}
+    search = json.loads((other / "generation_config.json").read_text())
+    (other / "generation_config.json").write_text(json.dumps({**search, "length_penalty": 1.7}))
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "metrics.json").write_text(json.dumps({**whole, **shared}))
     publish(other, "u/n", run=tmp_path / "run", license="mit", card_dir=tmp_path / "card")
     card = (tmp_path / "card" / "README.md").read_text()
     assert "BLEU 12.3 on the test set" in card
+    assert "| `length_penalty` | 1.7 | 0.6 |" in card
     # The rest holds only for the run's own weights and test pairs.
     run_facts = ("mean of the last", "on 200", "checkpoints_to_average", "Test file", "pairs too")
     assert not [fact for fact in run_facts if fact in card]

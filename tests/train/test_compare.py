@@ -63,9 +63,12 @@ def sentences(number, errors, seed=0):
 def test_p_values_equal_a_bootstrap_over_sentences():
     references, first = sentences(40, 20)
     second = sentences(40, 14)[1]
+    pytest.importorskip("sacremoses", reason="comes with the extra import")
+    measures = ("bleu", "tokenized_bleu", "chrf")  # sacreBLEU calls the first two alike
     rows, signatures = ours.paired_bootstrap(
-        [first, second], references, target_language="de", num_samples=30
+        [first, second], references, target_language="de", measures=measures, num_samples=30
     )
+    assert rows[1].keys() == signatures.keys() == {*measures}
     drawn = np.random.default_rng(12345).choice(40, size=(30, 40), replace=True)
     for key, metric in (("bleu", sacrebleu.metrics.BLEU()), ("chrf", sacrebleu.metrics.CHRF())):
 

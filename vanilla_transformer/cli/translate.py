@@ -49,8 +49,8 @@ _TRANSLATE_EXAMPLE = """example:
   vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
-With --alignments, FILE gets one line for each line of output, with links such as 0-0 1-2: source
-word, translated word. Words are separated by white space and counted from 0.
+With --alignments, FILE gets one line for each line of output, or row of a table, with links such as
+0-0 1-2: source word, translated word. Words are separated by white space and counted from 0.
 With --split-sentences each line may hold several sentences; their translations stay on one line.
 With --csv or --tsv each row is printed as it is, with its translation as an additional last cell.
 The table is read as `train` reads it: quoted cells may hold separators and line ends, and a header
@@ -152,9 +152,13 @@ def _translate(options: argparse.Namespace) -> int:
         if options.csv or options.tsv:
             table = _Table("--csv" if options.csv else "--tsv", options.csv or options.tsv, waits)
         if not waits:
-            start = source.tell()
-            _check_texts(_rows(source, name, table, languages), model, tokenizer)
-            source.seek(start)
+            if options.file:  # opened twice: what is unpacked cannot go back
+                with open_content(Path(options.file)) as first:
+                    _check_texts(_rows(first, name, table, languages), model, tokenizer)
+            else:
+                start = source.tell()
+                _check_texts(_rows(source, name, table, languages), model, tokenizer)
+                source.seek(start)
         target = stack.enter_context(_output(options.output))
         alignments = None
         if options.alignments:
@@ -321,12 +325,16 @@ def _rows(
             yield _Row(line, _sentences(line, languages))
         return
     with errors_naming(name), damage_naming(name):
-        dialect, skipped, place, rows = _split_table(stream, name, table)
+        dialect, skipped, place, width, rows = _split_table(stream, name, table)
         for number, row in enumerate(rows, start=1):
+            if number == 1 and row.number > 1:  # below a line that names the separator
+                yield _Row(f"sep={dialect.separator}", [])
+            # Cells at the end of a row may be left out; the translation stays in its column.
+            line = row.text + dialect.separator * (width - len(row.cells))
             # Titles, and at last the header; an empty line, such as the last of a file.
             if number <= skipped or not row.text.strip():
-                last = f"{dialect.separator}translation" if number == skipped else ""
-                yield _Row(f"{row.text}{last}", [])
+                is_header = number == skipped
+                yield _Row(f"{line}{dialect.separator}translation" if is_header else row.text, [])
                 continue
             if place >= len(row.cells):
                 raise RequestError(
@@ -334,13 +342,13 @@ def _rows(
                     f"column{'s' * (len(row.cells) > 1)}, but {table.option} asks for column "
                     f"{quoted(table.column)}; repair the line."
                 )
-            yield _Row(row.text, _sentences(row.cells[place], languages), dialect)
+            yield _Row(line, _sentences(row.cells[place], languages), dialect)
 
 
 def _split_table(
     stream: BinaryIO, name: str, table: _Table
-) -> "tuple[Dialect, int, int, Iterator[Row]]":
-    """Return how a table is written, its rows before the texts, the texts' column, and all rows."""
+) -> "tuple[Dialect, int, int, int, Iterator[Row]]":
+    """Return how a table is written, rows above the texts, their column, its width, all rows."""
     from ..data.columns import ROWS, find_sides
     from ..data.tables import HEAD_LINES, split_table
 
@@ -358,7 +366,7 @@ def _split_table(
     head = list(itertools.islice(rows, 1 if table.waits else ROWS))
     rows = itertools.chain(head, rows)
     if not head or head[0].cells == [table.column]:  # a table of this column alone
-        return dialect, 1, 0, rows
+        return dialect, 1, 0, 1, rows
     if is_csv is (dialect.separator == "\t"):
         raise RequestError(
             f"{name}: its cells seem to be separated by {quoted(dialect.separator)}; give "
@@ -371,7 +379,8 @@ def _split_table(
         (table.column, table.column),
         *(name, f"the column ({table.option})"),
     )
-    return dialect, layout.skipped, layout.places[0], rows
+    width = max(layout.width, len(head[layout.skipped - 1].cells) if layout.skipped else 0)
+    return dialect, layout.skipped, layout.places[0], width, rows
 
 
 def _sentences(text: str, languages: tuple[str, str] | None) -> list[str]:

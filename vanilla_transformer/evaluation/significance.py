@@ -54,27 +54,25 @@ def paired_bootstrap(
         raise RequestError(f"Got {len(systems)} system(s); a comparison needs two or more.")
     for hypotheses in systems:
         check_pairs(hypotheses, references)
-    metrics = {name: measure_metric(name, target_language) for name in measures}
     from sacrebleu.significance import PairedTest, Result
 
-    test = PairedTest(
-        [(str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)],
-        metrics,
-        reference_streams(references),
-        test_type="bs",
-        n_samples=num_samples,
-    )
-    signatures, found = test()
-    # By position, after the systems' column: sacreBLEU has its own names for the metrics.
-    _, *columns = (
-        [cell for cell in column if isinstance(cell, Result)] for column in found.values()
-    )
-    scores = [
-        [SystemScore(float(result.score), _p_value(result, column[0])) for result in column]
-        for column in columns
-    ]
-    rows = [dict(zip(metrics, row, strict=True)) for row in zip(*scores, strict=True)]
-    return rows, dict(zip(metrics, map(str, signatures.values()), strict=True))
+    rows: list[dict[str, SystemScore]] = [{} for _ in systems]
+    signatures = {}
+    for name in measures:  # one at a time: sacreBLEU has one name for all kinds of BLEU
+        test = PairedTest(
+            [(str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)],
+            {name: measure_metric(name, target_language)},
+            reference_streams(references),
+            test_type="bs",
+            n_samples=num_samples,
+        )
+        signed, found = test()
+        signatures[name] = str(*signed.values())
+        _, column = found.values()  # the first has the systems' names
+        results = [cell for cell in column if isinstance(cell, Result)]
+        for row, result in zip(rows, results, strict=True):
+            row[name] = SystemScore(float(result.score), _p_value(result, results[0]))
+    return rows, signatures
 
 
 def _p_value(result: Result, first: Result) -> float | None:

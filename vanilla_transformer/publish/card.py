@@ -26,6 +26,7 @@ from ..storage.environment import cpu_cores
 from ..storage.metrics import MEASURES, NUM_SAMPLES, Metrics, Sample, check_metrics, samples_of_run
 from ..storage.reading import own_file, printable, read_json
 from ..storage.run_files import CHOSEN, METRICS, MODEL_FILES
+from ..storage.saved_model import GENERATION_CONFIG
 from ..storage.shipped import shipped_folder
 
 # The forms that a model is published in.
@@ -262,7 +263,8 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[Metrics, bool]:
     if own is not None and not scores_of_run:
         if "recipe" in own:
             raise RequestError(f"{directory} is itself a run, other than {run}; leave --run out.")
-        metrics = check_metrics(_of_another_model(metrics, own), directory / METRICS)
+        search = _read(directory / GENERATION_CONFIG) or {}
+        metrics = check_metrics(_of_another_model(metrics, own, search), directory / METRICS)
     scores = metrics["scores"]
     if not scores or any("num_sentences" not in result for result in scores.values()):
         raise RequestError(
@@ -272,18 +274,23 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[Metrics, bool]:
     return metrics, scores_of_run
 
 
-def _of_another_model(metrics: Metrics, scores: dict[str, Any]) -> dict[str, Any]:
+def _of_another_model(
+    metrics: Metrics, scores: dict[str, Any], search: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return a run's metrics for another average of its checkpoints, or one of them.
 
-    Which ones is not recorded, and they may have been scored on other pairs than the run.
+    Which ones is not recorded, and they may have been scored on other pairs than the run. Whether
+    they have the length penalty that was chosen for the run says their own generation config.
     """
     data = {name: value for name, value in metrics["data"].items() if name != _SHARED}
     files = data.get("files", {}).items()
     data["files"] = {split: names for split, names in files if split in TRAINING_FILES}
+    penalty = {name: search[name] for name in ("length_penalty",) if search.get(name) is not None}
     return {
         **{name: value for name, value in metrics.items() if name != CHOSEN},
         "scores": scores.get("scores", scores),
         "data": data,
+        "recipe": metrics["recipe"] | penalty,
         "averaged_checkpoints": [],
     }
 

@@ -149,7 +149,8 @@ def compare_runs(
         if (run.recipe.languages, run.sets) != (first.recipe.languages, first.sets):
             raise RequestError(
                 f"Languages or test pairs of {first.name} and {run.name} differ; compare models "
-                "of the same languages, and give --test-file with the pairs to test all of them on."
+                "of the same languages, and give --test-file with the pairs to test all of them "
+                "on, and --several-references if only one of them has that."
             )
     for run in runs:
         run.model = load_saved_model(run.folder, device="auto")
