@@ -54,6 +54,21 @@ def test_split_pieces_spell_the_same_texts(tokenizer, probability):
         assert (feature["input_ids"] == tokenizer.eos_token_id).sum() == 1
 
 
+def test_padding_of_a_data_set_is_left_out(tokenizer):
+    plain = features_of(tokenizer, TEXTS)
+    padded = [
+        {
+            **feature,
+            "input_ids": [*feature["input_ids"], 0, 0],
+            "attention_mask": [1] * len(feature["input_ids"]) + [0, 0],
+        }
+        for feature in plain
+    ]
+    both = (BpeDropout(tokenizer, 0.5)(features, epoch=3) for features in (plain, padded))
+    for one, other in zip(*both, strict=True):
+        assert [*one["input_ids"]] == [*other["input_ids"]]
+
+
 def test_dropout_of_zero_splits_nothing_and_of_one_gives_bytes(tokenizer):
     features = features_of(tokenizer, TEXTS)
     whole, bytes_ = (BpeDropout(tokenizer, p)(features) for p in (0.0, 1.0))

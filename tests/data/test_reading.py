@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import math
 import os
 import re
 import tracemalloc
@@ -518,6 +519,18 @@ def test_columns_named_after_the_languages_come_before_a_text_named_translation(
     assert read(table) == [("a", "b")]
     table.to_parquet(tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet") == [("a", "b")]
+
+
+def test_records_may_all_have_other_names_beside_the_sides(tmp_path):
+    rows = [{"en": f"a {n}", "de": f"b {n}", f"k{n}": 1} for n in range(2100)]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)).encode())
+    assert read(path) == [(row["en"], row["de"]) for row in rows]
+
+
+def test_a_missing_language_says_nothing(tmp_path):
+    rows = [{"source": "Hi", "target": "Hallo", "lang": cell} for cell in (None, math.nan, 3, "")]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)).encode())
+    assert read(path) == [("Hi", "Hallo")] * 4
 
 
 def test_multi_line_rows_are_limited_to_1_mib(tmp_path):

@@ -41,7 +41,6 @@ def make_trainer(directory, *, model=None, train=None, callbacks=None, given=Non
         "save_strategy": "steps",
         "save_steps": 4,
         "logging_steps": 4,
-        "logging_nan_inf_filter": False,
         "report_to": "none",
         "disable_tqdm": True,
         "use_cpu": True,

@@ -88,7 +88,7 @@ def test_a_training_is_neither_replaced_nor_begun_by_mistake(tmp_path):
     assert sorted(tmp_path.rglob("*")) == kept
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(None, 5), (2, 2), (9, 9)])
+@pytest.mark.parametrize(("limit", "expected"), [(None, 5), (1, 2), (2, 2), (9, 9)])
 def test_as_many_checkpoints_are_kept_as_asked(tmp_path, limit, expected):
     make_trainer(tmp_path, save_steps=1, save_total_limit=limit).train()
     assert len(list(tmp_path.glob("checkpoint-*"))) == expected

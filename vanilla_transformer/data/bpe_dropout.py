@@ -57,11 +57,15 @@ class BpeDropout:
         """Return `input_ids` and `labels` of the same texts with some tokens split.
 
         Args:
-            features: `input_ids` and `labels` of each pair; other columns are dropped.
+            features: `input_ids` and `labels` of each pair, and `attention_mask` if some ids are
+                padding, which is left out; other columns are dropped.
             epoch: Number that changes the draw; the same epoch splits the same batch alike.
         """
         names = ("input_ids", "labels")
         sides = [[np.asarray(feature[name], np.int64) for feature in features] for name in names]
+        if "attention_mask" in features[0]:
+            masks = (np.asarray(feature["attention_mask"], bool) for feature in features)
+            sides[0] = [row[mask] for row, mask in zip(sides[0], masks, strict=True)]
         # One generator for both sides: a text that is on both is split differently on each.
         batch = zlib.crc32(np.concatenate([row for side in sides for row in side]).data)
         rng = np.random.default_rng([self.seed, epoch, batch])

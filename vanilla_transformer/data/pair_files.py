@@ -14,6 +14,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -587,26 +588,20 @@ def _parsed(line: bytes) -> object:
 
 def _pair_of_row(columns: _Columns) -> _PairOf:
     """Return a function that finds the sides of a record, which may be nested in `translation`."""
-    known: dict[tuple[str, ...], tuple[str, ...] | None] = {}  # by the names in a record
-
-    def keys_of(record: dict) -> tuple[str, ...] | None:
-        names = tuple(map(str, record))
-        if names not in known:
-            known[names] = columns.keys(names) if len(known) < _ROWS else None
-        return known[names]
+    keys_of = lru_cache(_ROWS)(columns.keys)  # by the names in a record
 
     def pair_of(row: object) -> tuple[str, str]:
         if not isinstance(row, dict):
             raise MalformedError('no object of the form {"translation": {...}}')
         nested = row.get("translation")
         for sides in (nested, row) if isinstance(nested, dict) else (row,):
-            if (keys := keys_of(sides)) is not None:
+            if (keys := keys_of(tuple(map(str, sides)))) is not None:
                 break
         else:
             found = reprlib.repr(sorted(map(str, nested if isinstance(nested, dict) else row)))
             raise MalformedError(f"no {columns} among {found}")
         source, target, *more = keys
-        told = tuple((name, str(sides[name])) for name in more)
+        told = tuple((name, sides[name]) for name in more if isinstance(sides[name], str))
         return checked_pair(*in_order((sides[source], sides[target]), told, columns.languages))
 
     return pair_of

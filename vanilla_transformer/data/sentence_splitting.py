@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 # Languages without spaces between sentences.
-_WITHOUT_SPACES = {"zh", "cmn", "yue", "ja"}
+_WITHOUT_SPACES = {"zh", "zho", "chi", "cmn", "yue", "ja", "jpn"}
 
 
 def split_sentences(text: str, language: str) -> list[str]:

@@ -50,6 +50,10 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         save_every_minutes: Write a checkpoint when the newest is this old. 0: never.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted,
             at least two.
+        save_total_limit: Checkpoints that are not deleted, at least two: the last one is needed
+            until the next is whole.
+        logging_nan_inf_filter: Leave losses that are not finite out of the log. False: such a loss
+            ends the training.
     """
 
     output_dir: str = field(default="trainer_output")  # transformers' default, never None
@@ -69,6 +73,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     early_stopping_on: str = field(default=Recipe.early_stopping_on)
     save_every_minutes: float = field(default=0.0)
     checkpoints_to_keep: int = field(default=Recipe.checkpoints_to_average)
+    logging_nan_inf_filter: bool = field(default=False)
 
     def __post_init__(self) -> None:
         """Run the parent's checks, which allow no None for the schedule and the optimizer."""
@@ -76,6 +81,8 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         for name in papers:
             setattr(self, name, getattr(Seq2SeqTrainingArguments, name))
         super().__post_init__()
+        if self.save_total_limit == 1:
+            self.save_total_limit = 2
         for name in papers:
             setattr(self, name, None)
 

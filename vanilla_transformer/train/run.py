@@ -198,8 +198,6 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
     args = VanillaTransformerTrainingArguments(
         output_dir=str(output_dir),
         **recipe.argument_values(),
-        # A loss that is not finite ends the run at once; with the filter it would go unnoticed.
-        logging_nan_inf_filter=False,
         # Not in `argument_values`, because it also depends on the machine.
         bf16=resolve_precision(recipe.precision) == "bf16",
         dataloader_num_workers=2 if cuda else 0,
