@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -153,6 +154,10 @@ def test_a_tuned_run_is_compared_with_its_initial_model_on_its_own_test_pairs(ru
     run_recipe(load_recipe(str(recipe)), tuned)
     comparison = compare_runs([folder, tuned])
     assert comparison["test_sets"]["test"]["num_sentences"] == 1
+    bare = tmp_path / "bare"  # as from the Hub
+    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("recipe.yaml", "checkpoints"))
+    for models in ([bare, tuned], [tuned, bare]):
+        assert compare_runs(models)["test_sets"]["test"]["num_sentences"] == 1
 
 
 def test_without_languages_the_sides_are_source_and_target(tmp_path, capsys):

@@ -72,7 +72,7 @@ COMMANDS = {
     ),
     "doors": ("doors.py --test-file test.jsonl.gz --pair en-de", ""),
     "bad_runs": ("bad_runs.py", ""),
-    "neighbours_demo": ("neighbours.py", ""),
+    "neighbours_demo": ("neighbours.py --seconds 24 --rounds 1", ""),
 }
 
 

@@ -134,14 +134,17 @@ def compare_runs(
     if len(directories) < 2:
         raise RequestError(f"Got {len(directories)} run; give two or more to compare.")
     overrides = overridden(test_options)
-    runs: list[_Run] = []
-    for name in map(str, directories):
-        folder = model_folder(name)
-        if runs and not (folder / RECIPE).is_file():
-            recipe, sets = runs[0].recipe, runs[0].sets
-        else:
-            recipe, sets = recipe_and_test_sets(folder, overrides)
-        runs.append(_Run(name, folder, recipe, sets))
+    names = [*map(str, directories)]
+    folders = [model_folder(name) for name in names]
+    tests = [
+        recipe_and_test_sets(folder, overrides) if (folder / RECIPE).is_file() else None
+        for folder in folders
+    ]
+    of_first = next(filter(None, tests), None) or recipe_and_test_sets(folders[0], overrides)
+    runs = [
+        _Run(name, folder, *(test or of_first))
+        for name, folder, test in zip(names, folders, tests, strict=True)
+    ]
     first = runs[0]
     if "test_file" not in overrides and _is_initial(first.name, runs[-1].recipe):
         first.sets = runs[-1].sets
