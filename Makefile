@@ -88,7 +88,7 @@ benchmarks: $(STAMP)
 
 # Needs a CUDA device. Takes nine minutes at most; finished measurements are kept.
 benchmarks-gpu: $(STAMP)
-	$(BIN)/python $(BENCHMARKS)/gpu.py --size gpu
+	$(BIN)/python $(BENCHMARKS)/gpu.py --size gpu --results runs/benchmarks
 
 # Writes and runs the paper as a notebook in both languages; some minutes each.
 notebook: $(STAMP)

@@ -120,11 +120,13 @@ def test_num_items_divides_the_sum(as_tensor):
 def test_without_labels_loss_and_gradients_are_zero():
     hidden, weight, labels = sample()
     for states, golds in ((hidden, torch.full_like(labels, -100)), (hidden[:0], labels[:0])):
-        loss = smoothed_cross_entropy(states, weight, golds, label_smoothing=0.1)
-        value, grad_hidden, grad_weight = value_and_gradients(loss, hidden, weight)
-        assert value == smoothed_cross_entropy(states @ weight.T, None, golds) == 0
-        assert not grad_hidden.any()
-        assert not grad_weight.any()
+        for items in (None, 0, torch.tensor(0)):
+            options = {"num_items": items}
+            loss = smoothed_cross_entropy(states, weight, golds, label_smoothing=0.1, **options)
+            value, grad_hidden, grad_weight = value_and_gradients(loss, hidden, weight)
+            assert value == smoothed_cross_entropy(states @ weight.T, None, golds, **options) == 0
+            assert not grad_hidden.any()
+            assert not grad_weight.any()
 
 
 def test_large_logits_do_not_overflow():

@@ -91,6 +91,6 @@ def check_ends(suppressed: object, ends: int | Sequence[int] | Tensor | None) ->
     if ends and isinstance(suppressed, (list, tuple)) and set(ends) <= set(suppressed):
         raise RequestError(
             f"The generation config's suppress_tokens={list(suppressed)} hold the end of a "
-            f"sentence, {list(ends)}, so that none could end; set them to model.config."
-            "ids_outside_of_text(). A single call may suppress the end."
+            f"sentence, {list(ends)}, so that none could end; set them to "
+            f"{sorted({*suppressed} - {*ends})}. A single call may suppress the end."
         )

@@ -198,8 +198,8 @@ def smoothed_cross_entropy(
         labels = labels.long()
     hidden, labels = hidden.reshape(-1, hidden.size(-1)), labels.reshape(-1).to(hidden.device)
     if num_items is None:
-        num_items = (labels != IGNORED).sum().clamp(min=1)
-    num_items = torch.as_tensor(num_items)
+        num_items = (labels != IGNORED).sum()
+    num_items = torch.as_tensor(num_items).clamp(min=1)
     on_cpu = hidden.device.type == "cpu"
     if chunk_size is None:
         vocab_size = (hidden if weight is None else weight.t()).size(-1)

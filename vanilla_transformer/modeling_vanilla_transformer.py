@@ -577,7 +577,8 @@ class VanillaTransformerForConditionalGeneration(
             use_cache: Return the cache for the next step; never with labels.
             return_logits: Whether to compute the logits. None: not in training with labels, where
                 the loss avoids this largest of all tensors, but always for a tuple.
-            num_items_in_batch: Number of labels in the whole update, if more than in this batch.
+            num_items_in_batch: Number of labels other than -100 in the whole update, as Trainer
+                counts them, if more than in this batch.
             return_dict: False: return a tuple.
             past_key_values: What transformers before 5.24 call the cache.
             **kwargs: Only `output_attentions`, `output_hidden_states`, options of the attention.
@@ -587,7 +588,10 @@ class VanillaTransformerForConditionalGeneration(
             evaluation mode (its exponential is the paper's perplexity). The rest as the base model.
         """
         if labels is not None:
-            use_cache, labels = False, self.without_padding(labels)
+            use_cache, given, labels = False, labels, self.without_padding(labels)
+            if num_items_in_batch is not None:  # of which some may be padding
+                share = (labels != IGNORED).sum() / (given != IGNORED).sum().clamp(min=1)
+                num_items_in_batch = num_items_in_batch * share
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         cache, places = one_cache(cache, past_key_values), None

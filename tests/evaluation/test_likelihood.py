@@ -6,6 +6,7 @@ from test_evaluation import TOKENIZER, make_model
 
 from vanilla_transformer import beam_search
 from vanilla_transformer import evaluation as ours
+from vanilla_transformer.evaluation import models
 
 PAIRS = [("one", "eins"), ("a longer sentence", "x"), ("Ä", "noch ein Satz"), ("two", "")]
 
@@ -94,6 +95,13 @@ def test_pairs_are_read_one_window_at_a_time(model, monkeypatch):
 def test_invalid_pairs_are_refused_by_number(model, pair, said):
     with pytest.raises(ValueError, match=f"Pair 2 .*{said}"):
         list(ours.log_probabilities(model, TOKENIZER, [("a", "b"), pair]))
+
+
+def test_a_source_of_which_no_token_is_left_is_refused(model, monkeypatch):
+    """Such as a zero-width space alone, which the tokenizer drops."""
+    monkeypatch.setattr(models, "encode", lambda *_, **__: [[5], []])
+    with pytest.raises(ValueError, match="Pair 2 has a blank source"):
+        list(ours.log_probabilities(model, TOKENIZER, [("a", "b"), ("\u200b", "b")]))
 
 
 def test_nan_log_probability_is_reported_as_a_broken_model(model):

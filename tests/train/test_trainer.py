@@ -101,6 +101,7 @@ def test_padding_of_a_data_set_is_no_text(tmp_path):
         lambda row: {
             "input_ids": row["input_ids"] + [0] * (30 - len(row["input_ids"])),
             "attention_mask": [1] * len(row["input_ids"]) + [0] * (30 - len(row["input_ids"])),
+            "labels": row["labels"] + [0] * (20 - len(row["labels"])),
         }
     )
     model = tiny_model()

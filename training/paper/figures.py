@@ -113,7 +113,8 @@ class Figures(Experiment):
     def _pairs(self) -> list[tuple[str, str]]:
         given = {} if (self.options.run / RECIPE).is_file() else {"pair": "en-de", **SENTENCES}
         if self.options.test_file is not None:
-            given = {"pair": given.get("pair"), "test_file": self.options.test_file}
+            given = {name: given[name] for name in given if name == "pair"}
+            given["test_file"] = self.options.test_file
         _, sets = recipe_and_test_sets(self.options.run, given)
         texts = next(iter(sets.values()))
         return [*zip(texts.sources, texts.targets, strict=True)]

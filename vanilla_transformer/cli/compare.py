@@ -104,11 +104,11 @@ def _score(options: argparse.Namespace) -> int:
     warn_of_changed_model(folder)
     model = load_saved_model(folder, device="auto")
     tokenizer = load_saved_tokenizer(folder)
-    # Short texts cannot have too many tokens, so only long ones are tokenized a second time.
+    # Few texts are tokenized a second time: those that may have too many tokens, or none.
     short = longest_source(model) // 8
 
     def check(number: int, pair: tuple[str, str]) -> None:
-        if max(map(len, pair)) > short:
+        if max(map(len, pair)) > short or not any(map(str.isalnum, pair[0])):
             check_pair(model, tokenizer, pair, number=number)
 
     invalid: list[str] = []

@@ -334,10 +334,10 @@ def _ids(
     first: int,
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return the ids of both sides; errors number the pairs from `first`."""
-    for number, (source, _) in enumerate(window, start=first):
-        if not source.strip():
-            raise RequestError(f"Pair {number} has a blank source; leave it out.")
     sources = encode(model, tokenizer, [source for source, _ in window], first=first)
+    for number, ((source, _), ids) in enumerate(zip(window, sources, strict=True), start=first):
+        if not (ids and source.strip()):  # attention to nothing would give a number too
+            raise RequestError(f"Pair {number} has a blank source; leave it out.")
     targets = target_ids(model, tokenizer, [target for _, target in window], first=first)
     return sources, targets
 

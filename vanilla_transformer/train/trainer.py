@@ -207,6 +207,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if not has_tokens(self.train_dataset) or len(self.train_dataset) == 0:
             return
         end, labels = self.model.config.eos_token_id, self.train_dataset[0]["labels"]
+        labels = self.model.without_padding(torch.as_tensor(labels))
+        labels = labels[labels != IGNORED]
         if len(labels) > 0 and int(labels[-1]) not in (end if isinstance(end, list) else [end]):
             logger.warning(
                 "The first target ends with id %d, but the model's eos_token_id is %s: "
@@ -498,13 +500,19 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list, torch.Tensor | int | None]:
         """Also count the update's target tokens, without padding, over all ranks."""
-        batches = list(itertools.islice(epoch_iterator, num_batches))
+        batches = [*map(self._without_padding, itertools.islice(epoch_iterator, num_batches))]
         if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:
             batches[-1] = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], IGNORED)}
         batches, num_items = super().get_batch_samples(iter(batches), num_batches, device)
         if num_items is not None:
             self.progress.count(num_items)
         return batches, num_items
+
+    def _without_padding(self, batch: Any) -> Any:
+        """Return a batch whose labels, if any, are -100 where they are padding: others count."""
+        if "labels" not in batch:
+            return batch
+        return {**batch, "labels": self.model.without_padding(batch["labels"])}
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
         """Compute the norm only to clip or log it, because it takes a pass over all gradients."""
@@ -615,7 +623,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         totals = torch.zeros(2, dtype=torch.float64)  # nats, target tokens
         with torch.no_grad():
             for batch in batches:
-                inputs = self._prepare_inputs(batch)
+                inputs = self._without_padding(self._prepare_inputs(batch))
                 count = int((inputs["labels"] != IGNORED).sum())
                 loss = self.model(**inputs, return_logits=False, use_cache=False).loss
                 totals += torch.tensor([float(loss) * count, count], dtype=torch.float64)
