@@ -341,12 +341,30 @@ def test_average_and_length_penalty_are_chosen_on_validation_pairs(
     weights = (tmp_path / "last" / "model.safetensors").read_bytes()
     assert weights == (run / "model.safetensors").read_bytes()
     assert GenerationConfig.from_pretrained(run).length_penalty == 1.0
-    best = "10 validation pairs, the mean of 1 checkpoint(s) is best. Greedy BLEU by number: 1: "
-    assert best in caplog.text
+    told = "pairs, the mean of 1 checkpoint(s) is the largest within 0.5 of the best. Greedy BLEU"
+    assert told in caplog.text
     least = "1" if early else "0.6"
     assert f"length penalty 1 is best. With 2 beams, BLEU by penalty: {least}: " in caplog.text
     assert "warm-up" not in caplog.text
     assert before["scores"]["test"]["copy_baseline"] == metrics["scores"]["test"]["copy_baseline"]
+
+
+@pytest.mark.parametrize(("difference", "averaged"), [(0.4, 2), (0.6, 1)])
+@pytest.mark.parametrize("name", ["bleu", "wer"])
+def test_a_mean_of_more_wins_if_scores_are_close(
+    unfinished, monkeypatch, name, difference, averaged
+):
+    recipe, run, _ = unfinished
+    scores = iter([50.0, 50.0 + difference if name == "bleu" else 50.0 - difference])
+    monkeypatch.setattr(select_checkpoints, "translate", lambda *_, **__: [])
+    monkeypatch.setattr(select_checkpoints, "corpus_scores", lambda *_, **__: {name: next(scores)})
+    folders = [run / "checkpoints" / f"checkpoint-{number}" for number in (6, 9)]
+    recipe = dataclasses.replace(recipe, metric=name)
+    texts = TextPairs(["ein"], ["a"])
+    chosen = select_checkpoints.choose_on_validation_pairs(
+        recipe, folders, load_saved_tokenizer(run), texts
+    )
+    assert chosen["averaged"] == averaged
 
 
 @pytest.mark.parametrize(("penalty", "shipped"), [(None, 0.6), (1.3, 1.3)])

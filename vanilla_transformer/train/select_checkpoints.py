@@ -23,6 +23,7 @@ from .averaging import mean_of_weights
 
 logger = logging.getLogger(__name__)
 
+CLOSE = 0.5  # with beams, the mean of more was better where greedy scores were so close (LOG.md)
 PAIRS = 1000  # validation pairs, each translated about ten times; 200 were too few
 COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
 # By whether a search stops early: it then finds shorter translations, and needs larger penalties.
@@ -44,8 +45,8 @@ def choose_on_validation_pairs(
 ) -> Chosen:
     """Choose how many checkpoints to average, then the length penalty of the mean.
 
-    The recipe's first measure decides both: greedy translations choose the number, beam search
-    with the mean of so many chooses the penalty. Nothing is written.
+    The recipe's first measure decides both: by greedy translations the largest number that is
+    within `CLOSE` of the best, then by beam search with that mean the penalty. Nothing is written.
 
     Args:
         recipe: The run's recipe; its own values are tried too, and win a tie.
@@ -81,22 +82,25 @@ def choose_on_validation_pairs(
     for count in (own, *(count for count in reversed(COUNTS) if count < own)):
         average(count)
         greedy[count] = score(num_beams=1)
-    best = measure.best(greedy, key=greedy.__getitem__)
+    best = measure.best(greedy.values())
+    averaged = max(count for count in greedy if abs(greedy[count] - best) <= CLOSE)
     result: Chosen = {
         "pairs": len(sources),
-        "averaged": best,
+        "averaged": averaged,
         "measure": name,
         "greedy": _keys_as_text(greedy),
     }
     logger.info(
-        "On %d validation pairs, the mean of %d checkpoint(s) is best. Greedy %s by number: %s.",
+        "On %d validation pairs, the mean of %d checkpoint(s) is the largest within %g of the "
+        "best. Greedy %s by number: %s.",
         len(sources),
-        best,
+        averaged,
+        CLOSE,
         measure.label,
         _listed(greedy),
     )
     if recipe.num_beams > 1:
-        average(best)
+        average(averaged)
         search = recipe_search(recipe)
         own_penalty = float(search.length_penalty)
         tried = dict.fromkeys([own_penalty, *PENALTIES[search.early_stopping]])
