@@ -593,6 +593,12 @@ def test_packed_files_are_unpacked_whatever_their_name(tmp_path, pack, suffix):
     assert read((tmp_path / f"a.en{suffix}", tmp_path / f"a.de{suffix}")) == ONE_LINE
 
 
+def test_padding_between_and_behind_streams_is_passed_over(tmp_path):
+    first, second = map(lzma.compress, (json_lines(PAIRS[:1]), json_lines(PAIRS[1:])))
+    path = write(tmp_path / "a.jsonl.xz", first + bytes(8) + second + bytes(2**17))
+    assert read(path) == PAIRS
+
+
 def test_data_sets_without_the_languages_are_refused():
     dataset = datasets.Dataset.from_dict({"en": ["a"], "fr": ["b"]})
     with pytest.raises(RequestError, match=r"columns \['en', 'fr'\]; needed are 'translation'"):

@@ -23,6 +23,10 @@ class EmptyError(MalformedError):
     """A side, or the line, is empty."""
 
 
+class OtherLanguagesError(MalformedError):
+    """The line is in other languages, as some are in a file of many."""
+
+
 # Called with the place of a line that is not a pair, and with what is wrong with it.
 Skip = Callable[[str, Exception], None]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from ..errors import RequestError
 from ..storage.reading import reason_of
-from .checked_pairs import MalformedError, Skip, checked_pair, read_rows
+from .checked_pairs import MalformedError, OtherLanguagesError, Skip, checked_pair, read_rows
 from .columns import in_order
 from .language_names import places_of
 
@@ -41,6 +41,7 @@ _REMEDIES = {
     "subtitles": "holds subtitles with times; take sentences that are aligned, such as OPUS' "
     "OpenSubtitles in Moses format",
     "other": "holds markup that is not read; convert it to one sentence a line",
+    "sgm": "holds one side; give both files, SOURCE,TARGET",
     **dict.fromkeys(("wmt", "tmx"), "holds pairs; give it alone, not as one of two files"),
 }
 
@@ -117,7 +118,10 @@ def tmx_pairs(
         found = [places(language, names) for language in languages]
         for language, side in zip(languages, found, strict=True):
             if len(side) != 1:
-                raise MalformedError(f"{len(side)} texts in {language!r} of {', '.join(names)}")
+                kind = MalformedError if side else OtherLanguagesError
+                raise kind(f"{len(side)} texts in {language!r} of {', '.join(names)}")
+        if next(unit.iter(etree.Entity), None) is not None:
+            raise MalformedError("it names an entity that only a file of its own defines")
         return checked_pair(*(text(variants[side[0]]) for side in found))
 
     try:
@@ -141,7 +145,7 @@ def _units(path: Path, file: BinaryIO) -> Iterator[etree._Element]:
             size = len(chunk)
             yield unit
             for part in (unit, *unit.iterancestors()):
-                while part.getprevious() is not None:
+                while part.getparent() is not None and part.getprevious() is not None:
                     del part.getparent()[0]
             unit.clear()
         if size > _XML_BYTES:

@@ -257,9 +257,11 @@ class _XzReader(io.RawIOBase):
         while not data:
             packed = b""
             if self._unpacker.eof:
-                packed = self._unpacker.unused_data or self._file.read(_CHUNK)
-                if not packed:
-                    return 0
+                packed = self._unpacker.unused_data
+                while not (packed := packed.lstrip(b"\0")):  # streams may be padded
+                    packed = self._file.read(_CHUNK)
+                    if not packed:
+                        return 0
                 self._unpacker = lzma.LZMADecompressor(memlimit=_XZ_BYTES)  # of another stream
             elif self._unpacker.needs_input:
                 packed = self._file.read(_CHUNK)
