@@ -58,6 +58,7 @@ def table(*columns, header=None, above=()):
     return [*above, *([header] if header else []), *zip(*columns, strict=True)]
 
 
+CAPTIONS = [[side[:-1] for side in sides] for sides in (ENGLISH, GERMAN)]
 ALIKE = column("A man in clothes of colour {n} walks.")
 SCORES, IDS = column("1.0{n}"), column("{n}")
 LINKS = column("http://example.org/page/{n}")
@@ -119,6 +120,9 @@ READ = {
         GERMAN, ENGLISH, header=("German sentence", "English translation")
     ),
     "signs between": table(GERMAN, ENGLISH, header=("German/DE", "English/EN")),
+    "links called by languages beside words for the sides": table(
+        *(ENGLISH, GERMAN, ENGLISH, ENGLISH), header=("source", "target", "note_de", "note_en")
+    ),
     "segments": table(GERMAN, ENGLISH, header=("Target segment", "Source segment")),
     "copies of CSV's index": table(
         IDS, IDS, ENGLISH, GERMAN, header=("", "Unnamed: 0", "en", "de")
@@ -142,6 +146,7 @@ def test_forms_of_public_corpora_are_read_in_the_other_direction_or_refused(form
     found = sides(READ[form], ("de", "en"))
     told = {"two texts", "CCMatrix", "Tatoeba with ids", "Anki", "bicleaner", "NLLB", "Joey NMT"}
     told |= {"Hugging Face", "a constant", "segments"}
+    told |= {"links called by languages beside words for the sides"}
     assert found == (PAIRS if form in told else [pair[::-1] for pair in PAIRS])
 
 
@@ -161,6 +166,18 @@ REFUSED = {
     ),
     "labels": (table(GERMAN, ENGLISH, header=("Ziel", "Quelle")), "not clear which is the source"),
     "numbers as labels": (table(ENGLISH, GERMAN, header=("0", "1")), "header has '0' and '1'"),
+    "labels above captions": (
+        table(*(CAPTIONS[::-1]), header=("Deutscher Text", "Englischer Text")),
+        "not clear which is the source",
+    ),
+    "names of rows without a name": (
+        [("en", "de"), *zip(ALIKE, ENGLISH, GERMAN, strict=True)],
+        "its header has 2 cells, and most rows have 3",
+    ),
+    "another variety": (
+        table(ENGLISH, GERMAN, header=("en-US", "de-AT")),
+        "names de and en, but the pair is en_GB-de_DE",
+    ),
     "labels of other signs": (
         table(CHINESE, ENGLISH, header=("译文", "原文")),
         "not clear which is the source",
@@ -196,12 +213,14 @@ REFUSED = {
     ),
 }
 
+PAIR_OF = {"another variety": ("en_GB", "de_DE")}
+
 
 @pytest.mark.parametrize("form", REFUSED)
 def test_what_is_not_clear_is_refused_with_the_rows_drawn(form):
     rows, reason = REFUSED[form]
     with pytest.raises(RequestError, match=reason) as caught:
-        find_sides(rows, ("en", "de"), None, "a table")
+        find_sides(rows, PAIR_OF.get(form, ("en", "de")), None, "a table")
     assert "--source-column" in str(caught.value)
     (note,) = caught.value.__notes__
     lines = note.splitlines()
@@ -243,8 +262,10 @@ def test_words_for_the_sides_are_names_above_sentences_as_short_as_they_are():
         (("Target term", "Source term"), (1, 0)),
     ):
         assert find_sides([header, *short], ("en", "de"), None, "")[:2] == (places, 1)
-    for first in (("The source.", "Das Ziel."), ("Sources", "Quellen"), ("Output", "Output")):
-        assert find_sides([first, *short], ("en", "de"), None, "")[:2] == ((0, 1), 0)
+    assert find_sides([("The source.", "Das Ziel."), *short], ("en", "de"), None, "")[1] == 0
+    for names in (("Sources", "Quellen"), ("Output", "Output")):
+        with pytest.raises(RequestError, match="not clear which is the source"):
+            find_sides([names, *short], ("en", "de"), None, "")
 
 
 def test_columns_that_the_user_names_are_taken():
@@ -312,6 +333,49 @@ def test_records_of_two_varieties_give_the_one_that_is_asked_for(tmp_path):
     rows = [{"id": "1", "en": "a", "ind": "b"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     assert read(tmp_path / "a.jsonl", ("en", "id")) == ([], 1)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.tsv"])
+def test_rows_of_another_variety_are_not_those_asked_for(tmp_path, name):
+    rows = [
+        {"source_lang": "zh-CN", "target_lang": "zh-TW", "source": s, "target": t}
+        for s, t in zip(CHINESE, CHINESE[::-1], strict=True)
+    ]
+    lines = [*map(json.dumps, rows)]
+    if name == "a.tsv":
+        lines = ["\t".join(row) for row in (rows[0], *(row.values() for row in rows))]
+    (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    pairs = list(zip(CHINESE, CHINESE[::-1], strict=True))
+    assert read(tmp_path / name, ("zh_CN", "zh_TW")) == (pairs, 0)
+    assert read(tmp_path / name, ("zh_TW", "zh_CN")) == ([pair[::-1] for pair in pairs], 0)
+    assert read(tmp_path / name, ("zh_HK", "zh_CN")) == ([], COUNT)
+
+
+def test_records_prefer_words_for_the_sides_to_languages_among_words(tmp_path):
+    row = {"url_en": "http://x/1", "url_de": "http://x/2", "source": "Hi.", "target": "Hallo."}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    assert read(tmp_path / "a.jsonl") == ([("Hi.", "Hallo.")], 0)
+
+
+@pytest.mark.parametrize("kind", ["tmx", "jsonl", "tsv"])
+def test_a_file_of_many_languages_gives_those_of_the_pair(tmp_path, kind):
+    rows = [("en", s, language, t) for language in ("fr", "de", "cs") for s, t in PAIRS * 3]
+    if kind == "tmx":
+        text = f"<tmx><body>{''.join(UNIT.format(*row) for row in rows)}</body></tmx>"
+    elif kind == "jsonl":
+        names = ("source_lang", "source", "target_lang", "target")
+        text = "\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in rows)
+    else:
+        text = "\n".join("\t".join(row) for row in rows)
+    (tmp_path / f"a.{kind}").write_text(text, encoding="utf-8")
+    assert read(tmp_path / f"a.{kind}") == (PAIRS * 3, 2 * 3 * COUNT)
+
+
+def test_full_rows_above_a_header_are_counted(tmp_path):
+    rows = [("a.open", "Open", "Öffnen"), ("a.lang", "English", "Deutsch")]
+    rows += [(f"a.{n}", *pair) for n, pair in enumerate(PAIRS)]
+    (tmp_path / "a.csv").write_text("\n".join(map(";".join, rows)), encoding="utf-8")
+    assert read(tmp_path / "a.csv") == (PAIRS[:3] + PAIRS[4:], 2)  # one has a semicolon
 
 
 def test_files_that_were_joined_are_read_as_one_or_refused(tmp_path):
@@ -580,6 +644,30 @@ def test_a_row_with_a_separator_in_a_text_costs_itself_wherever_it_is(
     assert read(tmp_path / "a.csv") == (pairs, 2)
 
 
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+@pytest.mark.parametrize("odd", ["A\tB\t\n", "A\tB\tnote\n", "\n"])
+def test_a_tab_is_likelier_than_commas_in_all_texts(tmp_path, name, odd):
+    pairs = [("It costs 1,000 dollars. ", f" Es kostet 1.{n:03},00 Dollar.") for n in range(9)]
+    text = "".join(map("{0[0]}\t{0[1]}\n".format, pairs)) + odd
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert read(tmp_path / name)[0][:9] == pairs
+
+
+def test_tabs_and_quotes_around_cells_with_a_comma_are_a_spreadsheets(tmp_path):
+    rows = [[f'"{side}"' if "," in side else side for side in pair] for pair in PAIRS]
+    (tmp_path / "a.txt").write_text("\n".join(map("\t".join, rows)), encoding="utf-8")
+    assert read(tmp_path / "a.txt") == (PAIRS, 0)
+
+
+def test_a_last_cell_that_most_rows_leave_empty_is_a_column(tmp_path):
+    rows = [f"{s}\t{t}\t{'a note' if n % 3 == 2 else ''}" for n, (s, t) in enumerate(PAIRS)]
+    (tmp_path / "a.tsv").write_text("\n".join(rows), encoding="utf-8")
+    assert read(tmp_path / "a.tsv") == (PAIRS, 0)
+    rows[1:1] = ["Yes,\tI do.\tJa.\t"]  # a cell more than all others, though the last is empty
+    (tmp_path / "a.tsv").write_text("\n".join(rows), encoding="utf-8")
+    assert read(tmp_path / "a.tsv") == (PAIRS, 1)
+
+
 # ---------------------------------------------------------------------------- other formats
 
 
@@ -646,6 +734,14 @@ def test_a_memory_keeps_varieties_apart_and_drops_codes_of_layout(tmp_path):
     assert found == [("C.pt-pt_br.pt", "C.pt-pt_br.pt_br")]
 
 
+@pytest.mark.parametrize("above", ["<!-- by -->\n<!-- a tool -->", "<?xml-stylesheet href='a'?>"])
+def test_what_stands_above_a_memory_is_passed_over(tmp_path, above):
+    units = "".join(UNIT.format("en", s, "de", t) for s, t in [*PAIRS, ("10&nbsp;km", "10 km")])
+    text = f'<?xml version="1.0"?>{above}<!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx><body>{units}'
+    (tmp_path / "a.tmx").write_text(f"{text}</body></tmx>", encoding="utf-8")
+    assert read(tmp_path / "a.tmx") == (PAIRS, 1)  # no file says here what &nbsp; is
+
+
 def test_texts_may_speak_of_tags(tmp_path):
     pairs = [
         *PAIRS,
@@ -671,6 +767,7 @@ BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(
          + "</body></tmx>", "(?i)entit|no pair|not XML|source is empty"),
         ("a.tmx", "<tmx><body>" + UNIT.format("en", "a", "de", "b"), r"not XML: .*line 1"),
         ("a.zip", "PK\x03\x04 and no more", "not a whole zip"),
+        ("a.sgm", sgm("srcset", "any", ENGLISH), "holds one side; give both files"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_says_what_it_is(tmp_path, name, content, reason):

@@ -14,7 +14,7 @@ _DATA_EXAMPLE = """example:
   vanilla-transformer data export.csv --pair en-cs --source-column 3 --target-column 4
 
 Prints the first rows of a table with their numbers, which columns are the sides, counts of odd
-pairs and texts, and what `train --clean` would leave out. Nothing is written.
+pairs and texts, and what `train --clean` would leave out. Only the cache of `datasets` is written.
 """
 
 

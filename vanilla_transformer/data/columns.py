@@ -7,6 +7,7 @@ names above columns that hold something else. What stays unclear is refused, wit
 
 from __future__ import annotations
 
+import itertools
 import re
 import reprlib
 import unicodedata
@@ -17,8 +18,8 @@ from typing import Any, NamedTuple
 
 from ..errors import RequestError
 from ..storage.reading import printable, shortened
-from .checked_pairs import MalformedError
-from .language_names import folded, language_of, own_name, places_of, script_of
+from .checked_pairs import OtherLanguagesError
+from .language_names import folded, is_meant, language_of, places_of, script_of
 
 ROWS = 50  # that are looked at
 _TITLES = 10  # rows above which a header may be
@@ -46,6 +47,7 @@ _LABEL_WORDS = 2  # at most, in a name of a column that names no language
 _HEADER_WORDS = 4  # at most, in one that names it among words of its own: English (United States)
 _FEWEST_SHARE = 0.4  # of the rows that must have several cells
 _MOST_SHARE = 0.8  # of the cells of a column that must be alike
+_FEW = 1 - _MOST_SHARE
 _SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 20
 _Told = tuple[tuple[str, str], ...]  # names of columns, and what a row says there of its languages
 
@@ -56,7 +58,8 @@ class Layout(NamedTuple):
     Attributes:
         places: Indices of the columns of source and target.
         skipped: Rows before the first pair: a title, empty rows, the header.
-        width: Cells in most rows.
+        width: Cells in most rows, without empty ones at the end.
+        written: The same with empty ones.
         header: Its names, none without one.
         told: Columns that say the languages of a row, and their names.
     """
@@ -64,6 +67,7 @@ class Layout(NamedTuple):
     places: tuple[int, int]
     skipped: int
     width: int
+    written: int
     header: list[str]
     told: dict[int, str]
 
@@ -106,32 +110,36 @@ def find_sides(
 def named_sides(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
     """Return the columns that are named after the sides; None if no two are, or several.
 
-    A side's name is its language, as the user writes it, as a code or as a name, perhaps among
-    words that both names have, as in `text_en`; or else it is one of the words for source and
-    target in public corpora.
+    A side's name is its language, as the user writes it, as a code or as a name; or else it is one
+    of the words for source and target in public corpora; or else it has its language among words
+    that both names have, as in `text_en`.
     """
-    return _named_by_language(names, languages) or named_by_word(names)
+    by_word = named_by_word(names)
+    return _named_by_language(names, languages) or by_word or _named_among(names, languages)
 
 
 def _named_by_language(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
     sides = [places_of(language, names) for language in languages]
     if [*map(len, sides)] == [1, 1] and sides[0] != sides[1]:
         return sides[0][0], sides[1][0]
-    wanted = [language_of(language) for language in languages]
+    return None
+
+
+def _named_among(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
     # By header with one word left out, such as "text _": the language of that word in each column.
     among: dict[tuple[str, ...], list[str | None]] = {}
-    alone: list[str | None] = [None] * len(names)  # languages of headers of a few words
+    alone: list[str | None] = [None] * len(names)  # the languages of headers of a few words
     for place, name in enumerate(names):
-        words = [word for word in _WORD.findall(folded(name)) if word not in _SIDES]
-        named = {_code(word, languages) for word in words} & {*wanted}
+        words = [word for word in _words(name) if word not in _SIDES]
+        named = {_code(word, languages) for word in words} & {*languages}
         if len(named) == 1 and len(words) <= _HEADER_WORDS and not _is_ended(name):
             alone[place] = named.pop()
         for n, word in enumerate(words):
             others = (*words[:n], "", *words[n + 1 :])
             codes = among.setdefault(others, [None] * len(names))
             codes[place] = _code(word, languages)
-    found = {_two_of(codes, *wanted) for codes in among.values()} - {None}
-    found = found or {_two_of(alone, *wanted)}
+    found = {_two_of(codes, *languages) for codes in among.values()} - {None}
+    found = found or {_two_of(alone, *languages)}
     return found.pop() if len(found) == 1 else None
 
 
@@ -167,10 +175,10 @@ def in_order(sides: tuple[Any, Any], told: _Told, languages: tuple[str, str]) ->
         languages: Languages of source and target.
 
     Raises:
-        MalformedError: They are in other languages.
+        OtherLanguagesError: They are in other languages.
     """
     if not (steps := _steps(told, languages)):
-        raise MalformedError(f"its languages are {reprlib.repr([text for _, text in told])}")
+        raise OtherLanguagesError(f"its languages are {reprlib.repr([text for _, text in told])}")
     return sides[:: steps[0]]
 
 
@@ -180,35 +188,40 @@ def _steps(told: _Told, languages: tuple[str, str]) -> Sequence[int]:
 
     Both if `told` does not say; none for other languages, or if two columns contradict each other.
     """
-    wanted = [_code(folded(language), languages) for language in languages]
     said: set[tuple[int, str | None]] = set()  # numbers of sides, and their languages
     alone: list[str | None] = []
     for name, text in told:
         codes, sides = _languages_in(text, languages), _sides_in(_NAME_WORD.findall(name))
-        if {*wanted} <= {*codes}:
-            said |= {*enumerate(code for code in codes if code in wanted)}
+        if {*languages} <= {*codes}:
+            said |= {*enumerate(code for code in codes if code in languages)}
         elif any(codes) and len(sides) == 1:  # its first language: a region may follow
             said.add((sides.pop(), next(filter(None, codes))))
         elif None not in codes and (len(codes) > 1 or not name or SAYS_LANGUAGES.search(name)):
             alone += codes  # single ones below other names may be countries, or a no
     if not said and len(alone) != 2:
-        return (1, -1) if {*alone} <= {*wanted} else ()
+        return (1, -1) if {*alone} <= {*languages} else ()
     said = said or {*enumerate(alone)}
-    return [step for step in (1, -1) if all(wanted[::step][n] == code for n, code in said)]
+    return [step for step in (1, -1) if all(languages[::step][n] == code for n, code in said)]
 
 
 def _code(word: str, languages: tuple[str, str]) -> str | None:
-    """Return the code of a language, also by its own name, or as the user writes it."""
-    for language in languages:
-        if word in (folded(language), own_name(language)):
-            return language_of(language) or word
-    return language_of(word)
+    """Return the language that a word names: of the two as the user writes it, or its code."""
+    meant = (language for language in languages if is_meant(language, word))
+    return next(meant, None) or language_of(word)
 
 
 def _languages_in(text: str, languages: tuple[str, str]) -> list[str | None]:
-    """Return the code of each language that a text names, once, and None for other words."""
-    words = map(folded, _WORD.findall(_REGION.sub(r"\1", text)))
-    return [*dict.fromkeys(_code(word, languages) for word in words)]
+    """Return each language that a text names, as `_code` does, once, and None for other words."""
+    return [*dict.fromkeys(_code(word, languages) for word in _words(text))]
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text, folded; a code with a region or a script is one."""
+    tags = [tag for tag in _REGION.finditer(text) if language_of(tag[1])]
+    ends = [0, *(end for tag in tags for end in tag.span()), len(text)]
+    parts = [text[begin:end] for begin, end in itertools.pairwise(ends)]
+    words = ([part] if n % 2 else _WORD.findall(part) for n, part in enumerate(parts))
+    return [*map(folded, itertools.chain.from_iterable(words))]
 
 
 class _Unclear(Exception):
@@ -227,17 +240,19 @@ class _Table:
     ) -> None:
         self.languages, self.name = languages, name.rpartition("/")[2]
         self.told: dict[int, str] = {}
-        self.codes = [_code(folded(language), languages) for language in languages]
         whole = [_without_end([cell.strip() for cell in row]) for row in rows]
-        widths = Counter(len(row) for row in whole if _filled(row) > 1)
-        if not widths:
+        # Titles above a table fill fewer cells than its columns, or stand above its header.
+        full = [n for n, row in enumerate(whole) if _filled(row) > 1]
+        if not full:
             raise _Unclear("no row has two cells with text")
+        widths = Counter(len(whole[n]) for n in full)
         self.width = max(widths, key=lambda width: (widths[width], width))
+        # With empty cells at the end, if nearly all rows are written alike.
+        written, count = Counter(len(rows[n]) for n in full).most_common(1)[0]
+        self.written = written if count >= _MOST_SHARE * len(full) else self.width
         several = sum(len(row) > 1 for row in rows)
         if given is None and several < sum(map(any, whole)) * _FEWEST_SHARE:
             raise _Unclear(f"only {several} of its first rows have several cells")
-        # Titles above a table fill fewer cells than its columns, or stand above its header.
-        full = [n for n, row in enumerate(whole) if _filled(row) > 1]
         self.rows = [whole[n] for n in full]
         for n in (*range(len(full[:_TITLES])), 0):
             self.first, self.top, self.body = full[n], self.rows[n], self.rows[n + 1 :]
@@ -258,9 +273,12 @@ class _Table:
             has_header = self._is_unlike_the_body() or self._is_labels()
             places = self._sides_by_content(has_header)
         header = self.top if has_header else []
+        if header and len(header) < self.width and int not in map(type, given or ()):
+            raise _Unclear(f"its header has {len(header)} cells, and most rows have {self.width}")
         width = max(self.width, len(header), *(place + 1 for place in places))
+        written = max(self.written, width)
         told = self.told if given is None else {}
-        return Layout(places, self.first + has_header, width, header, told)
+        return Layout(places, self.first + has_header, width, written, header, told)
 
     def _has_header(self) -> bool:
         try:
@@ -284,12 +302,14 @@ class _Table:
             return sides
         if sides := named_by_word(names):  # which say less than languages in the rows
             return self._ordered(sides, self.top)
-        languages = [language_of(name) for name in names]
+        if sides := _named_among(names, self.languages):
+            return sides
+        languages = [_code(name, self.languages) for name in names]
         named = {code for code in languages if code is not None}
         if len(named) > 1 and len(self.top) == len(named) and self._other_languages(named):
             seen = " and ".join(sorted(named))
             raise _Unclear(f"its header names {seen}, but the pair is {'-'.join(self.languages)}")
-        half = [i for i, code in enumerate(languages) if (code or folded(names[i])) in self.codes]
+        half = [place for place, code in enumerate(languages) if code in self.languages]
         if len(half) == 1 and self._is_unlike_the_body(above=half[0]):
             raise _Unclear(f"its first row names {names[half[0]]!r}, but not the other side")
         return None
@@ -315,13 +335,13 @@ class _Table:
         """
         below = [cell for row in self.body for cell in row]
         names = sum(language_of(cell) is not None for cell in below)
-        return named != set(self.codes) and names < len(below) / 2
+        return named != set(self.languages) and names < len(below) / 2
 
     def _holds_name(self, place: int) -> bool:
         """Return whether a column repeats its first cell, as one with a language's code does."""
         cells = [row[place] for row in self.rows if place < len(row)]
         others = len(cells) - 1
-        return cells.count(self.top[place]) - 1 > others * (1 - _MOST_SHARE)
+        return cells.count(self.top[place]) - 1 > others * _FEW
 
     def _is_unlike_the_body(self, above: int | None = None) -> bool:
         """Return whether a cell of the first row is of another kind than the column under it."""
@@ -335,23 +355,16 @@ class _Table:
             if cell and (unlike or (kind == "language" and not self._names_languages(cell))):
                 return True
             if above is not None and kind == "text":
-                return self._is_short(place)
+                cells = self._column(place)
+                return len(cell) * 2 * len(cells) <= sum(map(len, cells))
         return False
 
-    def _is_short(self, place: int) -> bool:
-        cells = self._column(place)
-        return len(self.top[place]) * 2 * len(cells) <= sum(map(len, cells))
-
     def _is_labels(self) -> bool:
-        """Return whether a first row of names, short ones or of the sides, is above sentences."""
+        """Return whether a first row is of names, and the texts below it are not."""
         texts = [place for place in range(self.width) if self._kind(place) == "text"]
-        names = [self.top[place] for place in texts if place < len(self.top)]
-        has_sides = len(names) == 2 and sides_in_names(names)
         return len(self.top) > max(texts, default=0) > 0 and all(
-            len(self.top[place].split()) <= _LABEL_WORDS
-            and (has_sides or self._is_short(place))
-            and not _is_ended(self.top[place])
-            and sum(map(_is_ended, cells := self._column(place))) >= _MOST_SHARE * len(cells)
+            _may_be_name(self.top[place])
+            and sum(map(_may_be_name, cells := self._column(place))) <= _FEW * len(cells)
             for place in texts
         )
 
@@ -421,8 +434,9 @@ class _Table:
         texts = [" ".join(self._column(place, with_top=True)) for place in places]
         if are_turned(texts, self.languages):
             return places[::-1]
-        named = [code for code in _languages_in(self.name, self.languages) if code in self.codes]
-        if not (header or are_turned(texts[::-1], self.languages)) and named == self.codes[::-1]:
+        turned = [*self.languages[::-1]]
+        named = [code for code in _languages_in(self.name, self.languages) if code in turned]
+        if not (header or are_turned(texts[::-1], self.languages)) and named == turned:
             raise _Unclear(
                 f"its name has {' before '.join(map(str, named))}, but no column says its language"
             )
@@ -438,6 +452,11 @@ def _without_end(row: list[str]) -> list[str]:
 
 def _filled(row: Sequence[str]) -> int:
     return sum(bool(cell.strip()) for cell in row)
+
+
+def _may_be_name(cell: str) -> bool:
+    """Return whether a cell is a word or two, as names of columns are, and no sentence."""
+    return len(cell.split()) <= _LABEL_WORDS and not _is_ended(cell)
 
 
 def _is_ended(cell: str) -> bool:

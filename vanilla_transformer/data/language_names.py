@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from unicodedata import category, normalize
 
-_TAG = re.compile(r"([a-z]{2,3})([-_][a-z0-9]{2,8})*", re.IGNORECASE)  # BCP 47, or a locale
+_BCP_47 = re.compile(r"([a-z]{2,3})([-_][a-z0-9]{2,8})*", re.IGNORECASE)  # or a locale
 # CLDR writes these in another way than people do.
 _SCRIPTS = {
     "Hans": {"CJK"},
@@ -35,7 +35,7 @@ def language_of(text: str) -> str | None:
     name = folded(text)
     if code := _names().get(name):
         return code
-    tag = _TAG.fullmatch(name)
+    tag = _BCP_47.fullmatch(name)
     return _codes().get(tag[1]) if tag else None
 
 
@@ -45,20 +45,25 @@ def places_of(language: str, names: Sequence[str]) -> list[int]:
     `zh_TW` is `zh-tw` or, without that, `zh` or `Chinese`, but never `zh-CN`, another variety. Of
     `id` and `Indonesian` both are meant: the first may be the column of numbers.
     """
-    tags = [folded(name).replace("_", "-") for name in names]
-    wanted = folded(language).replace("_", "-")
-    own, code = own_name(language), language_of(language)
-
-    def is_meant(tag: str) -> bool:
-        other_variety = "-" in wanted and "-" in tag
-        return tag in (wanted, own) or (
-            code is not None and code == language_of(tag) and not other_variety
-        )
-
+    tags, wanted = [*map(_tag, names)], _tag(language)
     exact = [place for place, tag in enumerate(tags) if tag == wanted]
-    meant = [place for place, tag in enumerate(tags) if is_meant(tag)]
+    meant = [place for place, tag in enumerate(tags) if is_meant(language, tag)]
     has_rival = any("-" not in tags[place] and tags[place] != wanted for place in meant)
     return exact if exact and ("-" in wanted or not has_rival) else meant
+
+
+def is_meant(language: str, name: str) -> bool:
+    """Return whether a name means a language: its tag, its code or one of its names."""
+    wanted, tag = _tag(language), _tag(name)
+    if tag in (wanted, own_name(language)):
+        return True
+    other_variety = "-" in wanted and "-" in tag
+    code = language_of(language)
+    return code is not None and code == language_of(name) and not other_variety
+
+
+def _tag(name: str) -> str:
+    return folded(name).replace("_", "-")
 
 
 @lru_cache(maxsize=100)

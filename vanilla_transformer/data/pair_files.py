@@ -37,6 +37,7 @@ from .checked_pairs import (
     EmptyError,
     EncodingError,
     MalformedError,
+    OtherLanguagesError,
     Skip,
     checked_pair,
     decoded,
@@ -140,15 +141,16 @@ class PairReader:
     num_malformed: int = 0
     num_empty: int = 0
     examples: list[str] = field(default_factory=list)
+    _in_other_languages: int = 0
     _undecoded: int = 0  # lines that are not UTF-8
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         self.num_malformed, self.num_empty, self.examples = 0, 0, []
-        self._undecoded = count = 0
+        self._undecoded = self._in_other_languages = count = 0
         for pair in self.read(self._skip):
             count += 1
             yield pair
-        unlike_pairs = self.num_malformed - self.num_empty
+        unlike_pairs = self.num_malformed - self.num_empty - self._in_other_languages
         if self._undecoded >= 10 and self._undecoded > count / 10:
             raise RequestError(
                 f"{self._undecoded} lines of {self.name} are not UTF-8, the first: "
@@ -169,6 +171,7 @@ class PairReader:
             )
         self.num_malformed += 1
         self.num_empty += isinstance(error, EmptyError)
+        self._in_other_languages += isinstance(error, OtherLanguagesError)
         self._undecoded += isinstance(error, EncodingError)
         if len(self.examples) < 5:
             self.examples.append(complaint)
@@ -196,9 +199,9 @@ def read_pairs(
     memory, parquet on Linux only; what `datasets` loads from the Hub may.
 
     Without `source_column` and `target_column`, the columns or keys are those named after the two
-    languages (codes or names, also among other words), or else source and target; then the
-    languages that the rows say count, if they do: a column such as `source_lang` or of `en-de`. A
-    table without such a header is judged by its first rows: see `find_sides`.
+    languages (codes or names), or else source and target, or else those with the languages among
+    other words. The languages that the rows say count then, if they do: a column such as
+    `source_lang` or of `en-de`. A table without such a header is judged by its first rows: see `find_sides`.
 
     Args:
         source: One of
@@ -482,7 +485,7 @@ def sentence_lines(path: Path) -> Iterator[bytes]:
     head = _head(path)
     markup = markup_of(head)
     if head.startswith((_PARQUET, _ZIP)) or markup not in (None, "sgm"):
-        raise refuse(path, markup or "other")
+        raise refuse(path, markup or "wmt")
     rows = [row.strip() for row in head.split(b"\n")[:-1] if row.strip()]
     is_table = all(b"\t" in row or row[:1] + row[-1:] in _WRAPPED for row in rows)
     if (is_table and len(rows) > 2) or _JSON.search(path.name) or is_csv(path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import reprlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -19,6 +20,7 @@ HEAD_LINES = 5_000  # that tell how a table is written: its first quoted cell ma
 _HEAD_BYTES = 10_000  # of each of them
 _MOST_HEAD_BYTES = 2**26  # of all of them
 _NAMED = re.compile(rb"sep=([,;\t|])\s*")  # the first line that Excel writes
+_MOST_SHARE = 0.8  # of the rows that a separator must divide alike
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')  # a cell as spreadsheets quote it
 
 
@@ -76,15 +78,18 @@ def read_table(
         return
     layout = find_sides([row.cells for row in head], languages, given, str(path))
     needed = max(*layout.places, *layout.told) + 1
+    for number, _, row in head[: layout.skipped - bool(layout.header)]:
+        if all(any(map(str.strip, row[place : place + 1])) for place in layout.places):
+            skip(f"{path}:{number}", MalformedError(f"above the header: {reprlib.repr(row)}"))
     for number, _, row in chain(head[layout.skipped :], rows):
         try:
             if not any(cell.strip() for cell in row):
                 raise EmptyError("empty line")
             if len(row) < needed:
                 raise MalformedError(f"{len(row)} columns; needed are {needed}")
-            if any(cell.strip() for cell in row[layout.width :]):
+            if len(row) > layout.written and any(cell.strip() for cell in row[layout.width :]):
                 raise MalformedError(
-                    f"{len(row)} columns, but other rows have {layout.width}; quote a cell that "
+                    f"{len(row)} columns, but other rows have {layout.written}; quote a cell that "
                     "holds a separator"
                 )
             pair = checked_pair(*layout.sides(row, languages))
@@ -106,29 +111,47 @@ def draw_table(path: Path, lines: Iterator[bytes]) -> str:
 
 def is_csv(path: Path) -> bool:
     """Return whether a table is named after its separator."""
-    return path.name.split(".")[-1] == "csv" or ".csv." in path.name
+    return ".csv." in f"{path.name.lower()}."
+
+
+def _told_dialect(lines: Sequence[str], separators: str) -> Dialect:
+    """Return the dialect that explains some lines: of the likeliest separator that fits most."""
+    bare = _QUOTED.sub('""', "\n".join(lines))
+    best = {}
+    for sign in separators:
+        dialects = [Dialect(sign, is_quoted=False), Dialect(sign, is_quoted=True)]
+        if re.search(rf'[{sign}] +""\s*([{sign}]|$)', bare, re.MULTILINE):
+            dialects.append(Dialect(sign, is_quoted=True, is_spaced=True))
+        agreements = {dialect: _agreement(lines, dialect) for dialect in dialects}
+        dialect = max(agreements, key=agreements.__getitem__)
+        best[dialect] = agreements[dialect]
+    fits = (dialect for dialect, (share, *_) in best.items() if share >= _MOST_SHARE)
+    return next(fits, max(best, key=best.__getitem__))
 
 
 def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int]:
     """Return how well a dialect explains some lines: higher is better.
 
-    Separators within a text are followed by a space, and divide each row into other numbers of
-    cells. Without a doubled quote, or quotes in every row below the first, which may be a header,
-    quotes may belong to the texts.
+    Separators within a text are followed by a space, which a tab is not, and divide each row into
+    other numbers of cells. Quotes may belong to the texts, but not if one is doubled, if they are
+    in every row below the first, which may be a header, or around all cells with a comma, and no
+    others.
     """
     raw = [line.split(dialect.separator) for line in lines]
     rows, shown = raw, False
     if dialect.is_quoted:
-        cells = [cell for row in raw for cell in row if cell.startswith('"')]
-        in_all = len(raw) > 1 and all(any(cell.startswith('"') for cell in row) for row in raw[1:])
-        shown = in_all or any(_QUOTED.fullmatch(cell) and '""' in cell[1:-1] for cell in cells)
         try:
             rows = list(dialect.reader(lines))
         except csv.Error:
             return 0.0, False, 0
+        in_all = len(raw) > 1 and all(any(cell.startswith('"') for cell in row) for row in raw[1:])
+        cells = [cell for row in raw for cell in row]
+        quoted = {cell for cell in cells if _QUOTED.fullmatch(cell)}
+        shown = in_all or any('""' in cell[1:-1] for cell in quoted)
+        shown |= quoted == {cell for cell in cells if "," in cell} != set()
     widths = Counter(len(row) for row in rows if len(row) > 1)
     alike = max(widths.values(), default=0)
-    inner = [cell for row in rows for cell in row[1:]]
+    inner = [cell for row in rows for cell in row[1:] if dialect.separator != "\t"]
     spaced = sum(cell.startswith(" ") for cell in inner) / len(inner) if inner else 0.0
     return alike / max(len(rows), 1) * (1 - spaced), shown, alike
 
@@ -169,11 +192,7 @@ def split_table(
         dialect = Dialect(named[1].decode(), is_quoted=True)
     else:
         texts = [head[place][:_HEAD_BYTES].decode("utf-8", "replace") for place in filled]
-        bare = _QUOTED.sub('""', "\n".join(texts))
-        dialects = [Dialect(sign, quoted) for sign in separators for quoted in (False, True)]
-        spaced = [s for s in separators if re.search(rf'[{s}] +""\s*([{s}]|$)', bare, re.MULTILINE)]
-        dialects += [Dialect(sign, is_quoted=True, is_spaced=True) for sign in spaced]
-        dialect = max(dialects, key=lambda dialect: _agreement(texts, dialect))
+        dialect = _told_dialect(texts, separators)
         dialect = dialect._replace(is_quoted=dialect.is_quoted or is_csv)
     return dialect, _rows(name, chain(head[first - 1 :], lines), dialect, first, skip)
 
