@@ -156,8 +156,7 @@ def test_attentions_and_hidden_states(variant):
     assert torch.equal(out.encoder_hidden_states[-1], out.encoder_last_hidden_state)
     plain = model(**batch())
     assert plain.encoder_attentions is plain.decoder_hidden_states is plain.cross_attentions is None
-    as_tuple = model(**batch(), return_dict=False)
-    assert torch.equal(as_tuple[0], plain.logits)
+    assert torch.equal(model(**batch(), return_dict=False)[0], plain.logits)
     model.set_attn_implementation("sdpa")  # does not return weights
     assert model(**batch()).cross_attentions is None
 

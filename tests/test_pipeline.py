@@ -21,10 +21,17 @@ from transformers.pipelines.pt_utils import KeyDataset
 from transformers.utils.logging import disable_progress_bar
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.batch_translation import beyond_paper_search, decode, generate_ids
+from vanilla_transformer.batch_translation import (
+    beyond_paper_search,
+    decode,
+    generate_ids,
+    prefix_ids,
+)
 from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, evaluation_mode
 from vanilla_transformer.cli.translate import arriving
 from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
+from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import log_probabilities
 from vanilla_transformer.evaluation.models import negative_log_likelihoods
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline, register_pipeline
@@ -513,6 +520,14 @@ def test_prefixes_and_alignments_equal_those_of_the_search(model, tokenizer, sea
     assert len({tuple(one.alignment) for several in found for one in several}) > 3
     firsts = [several[0][0] for several in searched]
     assert list(translate(model, tokenizer, TEXTS, prefix=PREFIX, num_beams=2)) == firsts
+
+
+def test_a_prefix_with_an_unknown_word_is_refused():
+    special = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+    words = word_tokenizer([*special.values(), "a", "b"], special, "$A eos", origin="a test")
+    assert prefix_ids(words, "b a") == [5, 4]
+    with pytest.raises(RequestError, match="The prefix 'b c' has words that the tokenizer lacks"):
+        prefix_ids(words, "b c")
 
 
 @pytest.mark.parametrize("asked", [{"prefix": "a"}, {"return_alignments": True}])

@@ -22,7 +22,7 @@ from transformers import (
 
 from .beam_search import BeamSearchOutput, adds_prompt, beam_search, evaluation_mode
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .errors import RequestError
+from .errors import RequestError, quoted
 from .generation_limits import longest_sequence
 from .ranges import EXTRA_TOKENS, Range
 from .search_settings import SAVED, search_settings, settings_of_other_searches
@@ -64,8 +64,11 @@ def encode(
 def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: str) -> list[int]:
     """Return the target ids of a text that translations should begin with."""
     _check_text(prefix, "The prefix")
-    ids = target_tokenizer(tokenizer)(text_target=prefix, add_special_tokens=False)["input_ids"]
-    return list(ids)
+    writes = target_tokenizer(tokenizer)
+    ids = list(writes(text_target=prefix, add_special_tokens=False)["input_ids"])
+    if writes.unk_token_id in ids:
+        raise RequestError(f"The prefix {quoted(prefix)} has words that the tokenizer lacks.")
+    return ids
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:

@@ -578,7 +578,7 @@ class VanillaTransformerForConditionalGeneration(
             return_logits: Whether to compute the logits. None: not in training with labels, where
                 the loss avoids this largest of all tensors, but always for a tuple.
             num_items_in_batch: Number of labels other than -100 in the whole update, as Trainer
-                counts them, if more than in this batch.
+                counts them, if more than in this batch. Padding ids are taken to be as frequent.
             return_dict: False: return a tuple.
             past_key_values: What transformers before 5.24 call the cache.
             **kwargs: Only `output_attentions`, `output_hidden_states`, options of the attention.
@@ -616,9 +616,8 @@ class VanillaTransformerForConditionalGeneration(
             places = places.to(hidden_states.device)[..., None]  # and back, (B, T, 1)
             hidden_states = hidden_states.gather(1, places.expand_as(hidden_states))
         loss = logits = None
-        return_dict = self.config.return_dict if return_dict is None else return_dict
         if return_logits is None:  # a tuple without them would have others in their place
-            return_logits = labels is None or not self.training or not return_dict
+            return_logits = labels is None or not self.training or return_dict is False
         if return_logits or not is_only_weight(self.lm_head):  # else the loss reads the weight
             logits = self.lm_head(hidden_states)  # (B, T, V)
         if labels is not None:  # Section 5.4
@@ -629,7 +628,7 @@ class VanillaTransformerForConditionalGeneration(
             )
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         output = Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
-        return output if return_dict else output.to_tuple()
+        return output.to_tuple() if return_dict is False else output
 
     def without_padding(self, labels: Tensor) -> Tensor:
         """Replace padding in labels, (B, T), by -100, unless its id also ends sentences."""

@@ -224,7 +224,7 @@ def test_a_translation_stays_in_its_column(run, loud, tmp_path, capsys):
     lines, _ = translated(capsys, run, table, "--csv", "text")
     assert lines == ["sep=;", "id;text;n;translation", "1;ein Hund;x;EIN HUND\t!", "2;alt;;ALT\t!"]
     table.write_text("id;text\n1;ein Hund;x\n2;alt;y\n")
-    lines, _ = translated(capsys, run, table, "--csv", "text")
+    lines, _ = translated(capsys, run, table, "--csv", "2")
     assert lines == ["id;text;;translation", "1;ein Hund;x;EIN HUND\t!", "2;alt;y;ALT\t!"]
 
 
@@ -309,6 +309,11 @@ def test_titles_and_a_header_above_a_numbered_column_stay(run, loud, tmp_path, c
             "separated by '\\t'; give --tsv instead of --csv",
         ),
         ("ein Hund\nalt\n", "--csv 1", "no row has two cells with text. Name the column (--csv)"),
+        (
+            "id,source\n1,ein\n2,ja, alt\n3,ein",
+            "--csv 2",
+            "line 3, has 3 columns, but the table has 2; quote a cell that holds a separator",
+        ),
         ('id,source\n1,"ein\n', "--csv 2", "table:2: unexpected end of data; repair the line."),
     ],
 )

@@ -106,6 +106,21 @@ def test_the_next_block_begins_with_the_number_that_the_last_one_found(machine, 
     assert numbers_in(machine, 30, 0)[-1] == 8
 
 
+def test_overlapping_blocks_share_the_number_and_the_last_restores_it(machine, monkeypatch):
+    monkeypatch.setattr(cpu_threads, "busy_seconds", lambda: (machine.total, machine.own))
+    first, second = cpu_threads.free_threads(), cpu_threads.free_threads()
+    machine.free_threads = first.__enter__()
+    assert numbers_in(machine, 20, 7)[-1] == 1
+    assert second.__enter__() is machine.free_threads
+    first.__exit__(None, None, None)
+    assert numbers_in(machine, 30, 0)[-1] == 8
+    assert numbers_in(machine, 20, 3)[-1] == 5
+    second.__exit__(None, None, None)
+    assert machine.threads == 8
+    with cpu_threads.free_threads() as later:
+        assert later is not machine.free_threads
+
+
 def test_a_container_that_hides_the_use_of_its_cores_keeps_all_threads(machine):
     def hidden():
         raise PermissionError(13, "Permission denied", "/proc/stat")

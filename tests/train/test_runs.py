@@ -255,6 +255,8 @@ def test_scores_say_what_is_not_as_in_the_run(copied, tmp_path, caplog):
     (run / "config.json").write_text(json.dumps({**config, "note": 1}))
     changed, *_ = told()
     assert changed == f"config.json changed since {run} was trained and scored."
+    (run / "recipe.yaml").unlink()  # as in a published model, whose metrics say the languages
+    assert languages in told(test_file=mixed, pair="en-de")
 
 
 def test_scores_of_an_edited_test_file_say_so(tmp_path, caplog):

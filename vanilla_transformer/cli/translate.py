@@ -336,11 +336,15 @@ def _rows(
                 is_header = number == skipped
                 yield _Row(f"{line}{dialect.separator}translation" if is_header else row.text, [])
                 continue
-            if place >= len(row.cells):
+            problem = f"but {table.option} asks for column {quoted(table.column)}"
+            if any(cell.strip() for cell in row.cells[width:]):
+                problem = f"but the table has {width}; quote a cell that holds a separator"
+            elif place < len(row.cells):
+                problem = ""
+            if problem:
                 raise RequestError(
                     f"{name}, line {row.number}, has {len(row.cells)} "
-                    f"column{'s' * (len(row.cells) > 1)}, but {table.option} asks for column "
-                    f"{quoted(table.column)}; repair the line."
+                    f"column{'s' * (len(row.cells) > 1)}, {problem}; repair the line."
                 )
             yield _Row(line, _sentences(row.cells[place], languages), dialect)
 

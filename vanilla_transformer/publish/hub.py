@@ -1,11 +1,10 @@
 """Push a folder to a repository on the Hub, in one commit or not at all."""
 
 import contextlib
-import fnmatch
 import os
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from huggingface_hub import (
@@ -82,7 +81,7 @@ def push_folder(
             file.rfilename
             for file in before.siblings or ()  # type: ignore[union-attr]  # not a kernel
             if file.rfilename not in files
-            and any(fnmatch.fnmatch(file.rfilename, pattern) for pattern in replaces)
+            and any(_fits(file.rfilename, pattern) for pattern in replaces)
         ]
         additions = [CommitOperationAdd(name, str(Path(folder) / name)) for name in files]
         # Not upload_folder, which since huggingface_hub 2 may push a folder in several commits.
@@ -134,3 +133,8 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         raise RequestError(
             f"the push to {repo_id} failed, and the repository is unchanged: {said}"
         ) from error
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Return whether a name is of a pattern, in which no sign stands for a folder of others."""
+    return PurePosixPath("/", name).match(f"/{pattern}")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 import torch
 
@@ -26,6 +27,8 @@ _WAIT, _LONGEST_WAIT = 4.0, 128.0  # seconds that cores must stay free before th
 _LIGHT = 0.3  # of a core: others that use no more are no reason to leave it to them
 # The latest number of threads, by the number without neighbours: the next block begins with it.
 _LATEST: dict[int, int] = {}
+_OPEN: list["FreeThreads"] = []  # one and the same, an entry for each open block
+_LOCK = Lock()
 
 
 def usable_cores(root: Path = Path("/")) -> int:
@@ -80,6 +83,7 @@ class FreeThreads:
     """Number of torch's threads that follows the free cores.
 
     Attributes:
+        before: The number without it.
         used: The numbers of threads so far, in ascending order. Products are rounded differently
             with each.
     """
@@ -93,7 +97,7 @@ class FreeThreads:
         """
         self.cores = usable_cores()
         self._busy = busy or busy_seconds
-        self.most = torch.get_num_threads()
+        self.before = self.most = torch.get_num_threads()
         given = any(os.environ.get(name) for name in GIVEN)
         # Launchers give all processes of a machine the same number, whatever cores there are.
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -156,12 +160,20 @@ class FreeThreads:
 
 @contextmanager
 def free_threads() -> Iterator[FreeThreads]:
-    """Compute with as many threads as there are free cores; restore torch's number at the end."""
-    before = torch.get_num_threads()
+    """Compute with as many threads as there are free cores; restore torch's number at the end.
+
+    Blocks that overlap share the number, which the last one restores.
+    """
+    with _LOCK:
+        threads = _OPEN[0] if _OPEN else FreeThreads()
+        _OPEN.append(threads)
     try:
-        yield FreeThreads()
+        yield threads
     finally:
-        torch.set_num_threads(before)
+        with _LOCK:
+            _OPEN.pop()
+            if not _OPEN:
+                torch.set_num_threads(threads.before)
 
 
 def busy_seconds() -> tuple[float, float]:

@@ -23,12 +23,12 @@ from ..recipes.data import (
     training_pairs,
     validation_pairs,
 )
-from ..recipes.options import TEST_OPTIONS
+from ..recipes.options import LANGUAGES, TEST_OPTIONS
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.hub_model import model_folder
 from ..storage.identity import differences, warn_of_changed_model
 from ..storage.metrics import Data, TestTexts
-from ..storage.run_files import RECIPE
+from ..storage.run_files import RECIPE, recipe_values
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer, weight_files
 from .report import without_texts
 from .run_directory import pinned, recorded_data
@@ -188,12 +188,11 @@ def _warn_of_changes(
         How the files of its training pairs have changed; empty if they have not.
     """
     warn_of_changed_model(run)
-    if trained is None:
-        return ""
-    changed = _changed_files(trained, recorded)
+    changed = _changed_files(trained, recorded) if trained else {}
     told = [changed[name] for name in own_sets if name in changed]
-    languages = ({"languages": "-".join(each.languages)} for each in (trained, recipe))
-    told += differences(*languages)
+    if values := recipe_values(run):  # of a published model too
+        known = make_recipe({name: values.get(name) for name in LANGUAGES})
+        told += differences(*({"languages": "-".join(it.languages)} for it in (known, recipe)))
     if told:
         logger.warning("This is not the test of %s: %s.", run, "; ".join(told))
     return "; ".join(changed[name] for name in TRAINING_FILES & changed.keys())
