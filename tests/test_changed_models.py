@@ -11,6 +11,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from reference import authors_search
+from slow_path import without_fast_path
 from torch import nn
 from torch.nn.utils import parametrizations
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -332,7 +333,7 @@ def test_every_decoder_follows_changed_stacks(change, unchanged, tokenizer):
     change(unchanged, None)
     expected = slowly(unchanged, tokenizer, beam=4)  # without a cache
     assert [score for score, _ in expected] != pytest.approx([score for score, _ in before])
-    for decoding in (nullcontext, unmodified.without_fast_path):
+    for decoding in (nullcontext, without_fast_path):
         for text, (score, tokens) in zip(TEXTS, expected, strict=True):
             ids = tokenizer(text, return_tensors="pt")["input_ids"]
             with decoding():
@@ -346,7 +347,7 @@ def test_alignments_are_those_of_the_layers_that_are_left(unchanged):
     ids = torch.tensor([[5, 7, 9, 2]])
     options = {"max_new_tokens": MOST, "return_alignments": True, "alignment_layer": -1}
     fast = beam_search(unchanged, ids, **options)
-    with unmodified.without_fast_path():
+    with without_fast_path():
         slow = beam_search(unchanged, ids, **options)
     assert torch.equal(fast.sequences, slow.sequences)
     torch.testing.assert_close(fast.alignments, slow.alignments)
@@ -428,7 +429,7 @@ def test_unchanged_model_is_decoded_fast_without_a_warning(
 
 def test_plain_decoding_equals_the_fast_path(unchanged, tokenizer):
     found = list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST))
-    with unmodified.without_fast_path():
+    with without_fast_path():
         assert list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST)) == found
         assert not beam_search.__globals__["FASTER_DECODERS"]
     assert beam_search.__globals__["FASTER_DECODERS"] == [incremental_decoder]

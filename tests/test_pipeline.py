@@ -32,8 +32,7 @@ from vanilla_transformer.cli.translate import arriving
 from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
 from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
 from vanilla_transformer.errors import RequestError
-from vanilla_transformer.evaluation import log_probabilities
-from vanilla_transformer.evaluation.models import negative_log_likelihoods
+from vanilla_transformer.evaluation import log_probabilities, perplexity
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline, register_pipeline
 from vanilla_transformer.publish.remote_code import embed_code
 from vanilla_transformer.translation.many_texts import (
@@ -355,16 +354,16 @@ def test_an_offloaded_model_translates_and_scores_like_the_model(tokenizer):
     def answers():
         scores = [found.log_probability for found in log_probabilities(model, tokenizer, pairs)]
         rows = [{"input_ids": [4, 2], "labels": [5, 6, 2]}]
-        loss = list(negative_log_likelihoods(model, rows))
+        loss = perplexity(model, rows)
         return list(translate(model, tokenizer, ["a dog"], max_new_tokens=5)), scores, loss
 
     expected = answers()
     cpu_offload(model, "cpu")
     assert model.device.type == "meta"
-    texts, scores, losses = answers()
+    texts, scores, loss = answers()
     assert texts == expected[0]
     assert scores == pytest.approx(expected[1])
-    assert losses == [pytest.approx(loss) for loss in expected[2]]
+    assert loss == pytest.approx(expected[2])
 
 
 def test_compiled_model_is_searched_like_the_model(model, tokenizer):

@@ -31,7 +31,8 @@ from vanilla_transformer.convert.importers.state_dict import Imported, finish
 from vanilla_transformer.convert.importers.vocabulary import vocabulary_tokenizers
 from vanilla_transformer.data.dataset import tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
-from vanilla_transformer.evaluation import decode_ids, score_model
+from vanilla_transformer.evaluation import score_model
+from vanilla_transformer.evaluation.models import decode_ids
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.target_tokenizer import source_tokenizer, target_tokenizer
 from vanilla_transformer.translation.many_texts import translate

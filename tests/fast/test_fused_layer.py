@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from slow_path import without_fast_path
 from torch import nn
 from wandering_model import make_model, make_sources
 
@@ -17,7 +18,7 @@ from vanilla_transformer.fast.incremental_decoding import (
     ModuleLayer,
     is_fusable,
 )
-from vanilla_transformer.fast.unmodified import is_unmodified, without_fast_path
+from vanilla_transformer.fast.unmodified import is_unmodified
 
 pytestmark = pytest.mark.skipif(
     not torch.inference_mode()(onednn._can_pack)(), reason="oneDNN packs nothing here"

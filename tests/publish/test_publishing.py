@@ -331,6 +331,14 @@ def test_card_tells_pairs_from_those_that_were_made_of_them():
     text = render_card(content).text
     assert "120 used of 120 read, and 240 that are made of them" in text
     assert "It knows 120 pairs and nothing else" in text
+    content["data"] |= {"train_back_translated": 70}
+    assert "120 read, 70 of which are text in the target language with" in render_card(content).text
+
+
+def test_card_tells_how_many_cores_a_training_beside_others_had():
+    for threads, cores in (([1, 2], "1 to 2 CPU cores"), ([1], "1 of 2 CPU"), ([2], "on 2 CPU")):
+        content = facts() | {"threads": threads, "hardware": {"cpu": "x", "cores": 2}}
+        assert cores in render_card(content).text
 
 
 def test_card_identifies_data_by_revision_or_hash():
@@ -718,6 +726,8 @@ def test_card_lists_the_recipes_differences_from_the_paper():
     assert paper_differences({"length_penalty": 0.6}) == []
     (row,) = paper_differences({}, {"activation_function": "swish"})
     assert (row["here"], row["paper"]) == ("swish", "relu")
+    fewest = {row["name"] for row in paper_differences(vars(load_recipe("fewest_pairs")))}
+    assert {"join_pairs", "both_directions"} <= fewest
     (row,) = paper_differences({"length_penalty": 1.0})
     assert (row["name"], row["here"], row["paper"]) == ("length_penalty", "1", "0.6")
 

@@ -11,8 +11,9 @@ from tiny_trainers import copy_task, make_trainer, tiny_model
 from transformers import HfArgumentParser, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from vanilla_transformer.train import VanillaTransformerTrainer
+from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.arguments import VanillaTransformerTrainingArguments, share_of_update
-from vanilla_transformer.train.checkpoints import checkpoints
+from vanilla_transformer.train.checkpoints import checkpoints, last_whole_checkpoint
 
 
 def arguments(**settings):
@@ -250,6 +251,24 @@ def test_the_best_checkpoint_is_kept_and_loaded_at_the_end(tmp_path):
     assert best < 5  # otherwise it would be among the last two anyway
     assert list(checkpoints(tmp_path)) == [best, 5, 6]
     assert trainer.evaluate()["eval_loss"] == pytest.approx(min(losses), rel=1e-6)
+
+
+def test_a_limit_leaves_a_whole_checkpoint_beside_the_best_one(tmp_path, monkeypatch):
+    trainer = make_trainer(
+        tmp_path,
+        **{"learning_rate": 3.0, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"},
+        **{"save_steps": 1, "eval_steps": 1, "eval_strategy": "steps", "max_steps": 6},
+        **{"save_total_limit": 1, "load_best_model_at_end": True},
+    )
+    last, seal = [], trainer_module.seal
+
+    def noting(checkpoint):
+        last.append(last_whole_checkpoint(tmp_path))
+        seal(checkpoint)
+
+    monkeypatch.setattr(trainer_module, "seal", noting)
+    trainer.train()
+    assert last == [None, *(tmp_path / f"checkpoint-{step}" for step in range(1, 6))]
 
 
 def test_epoch_checkpoints_are_kept_like_scheduled_ones(tmp_path):

@@ -1,3 +1,4 @@
+import functools
 import math
 
 import pytest
@@ -10,14 +11,11 @@ pytestmark = pytest.mark.pictures
 
 
 def test_schedule_shows_eq3_with_its_peak():
-    axis = plot_schedule([(512, 4000), (64, 333)], steps=5000, factor=2.0).axes[0]
-    for line, (d_model, warmup) in zip(axis.lines, [(512, 4000), (64, 333)], strict=True):
-        expected = [
-            noam_lr(int(step), d_model=d_model, warmup_steps=warmup, factor=2.0)
-            for step in line.get_xdata()
-        ]
-        assert list(line.get_ydata()) == expected
-        assert max(expected) == noam_lr(warmup, d_model=d_model, warmup_steps=warmup, factor=2.0)
+    axis = plot_schedule().axes[0]
+    for line, values in zip(axis.lines, [(512, 4000), (512, 8000), (1024, 4000)], strict=True):
+        of_eq3 = functools.partial(noam_lr, d_model=values[0], warmup_steps=values[1])
+        assert list(line.get_ydata()) == [of_eq3(int(step)) for step in line.get_xdata()]
+        assert max(line.get_ydata()) == of_eq3(values[1])
 
 
 HISTORY = [

@@ -155,6 +155,35 @@ def test_predict_returns_the_stock_predictions(tmp_path):
     assert found.metrics["test_perplexity"] == pytest.approx(math.exp(found.metrics["test_loss"]))
 
 
+def test_predictions_need_no_labels(tmp_path):
+    rows = copy_task(9, seed=1).select_columns(["input_ids"])
+    generates = {"predict_with_generate": True, "generation_max_length": 6}
+    expected, found = (trainer.predict(rows) for trainer in both(tmp_path, **generates))
+    np.testing.assert_array_equal(found.predictions, expected.predictions)
+    assert found.label_ids is expected.label_ids is None
+
+
+def test_evaluation_has_batches_of_a_number_of_pairs_too(tmp_path):
+    sizes = []
+    for trainer in both(tmp_path, per_device_eval_batch_size=8):
+        hook = trainer.model.register_forward_pre_hook(
+            lambda _, args, inputs: sizes.append(len(inputs["input_ids"])), with_kwargs=True
+        )
+        trainer.evaluate(copy_task(13, seed=3), metric_key_prefix="test")
+        hook.remove()
+    assert len(sizes) <= 4
+    assert sizes[:2] == [8, 5]
+    assert sum(sizes) == 26
+
+
+def test_figures_of_users_that_end_like_those_of_the_host_are_logged(tmp_path):
+    given = {"compute_metrics": lambda _: {"words_per_second": 3.0}}
+    _, ours = both(tmp_path, given=given)
+    ours.evaluate()
+    assert ours.state.log_history[-1]["eval_words_per_second"] == 3.0
+    assert not [name for name in ours.state.log_history[-1] if "samples_per_second" in name]
+
+
 def test_compute_loss_func_replaces_the_loss(tmp_path):
     def twice(outputs, labels, num_items_in_batch=None):
         loss = torch.nn.functional.cross_entropy(

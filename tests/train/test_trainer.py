@@ -389,6 +389,28 @@ def test_resuming_with_other_versions_and_threads_is_recorded(tmp_path, monkeypa
     assert progress.threads == [torch.get_num_threads(), 7]
 
 
+def test_the_commit_is_that_of_the_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer_module, "git_commit", lambda: "trained")
+    make_trainer(tmp_path, max_steps=4).train()
+    assert Progress.load(tmp_path / "checkpoint-4").git_commit == "trained"
+
+
+def test_resuming_from_an_earlier_checkpoint_names_those_that_it_deletes(tmp_path, caplog):
+    make_trainer(tmp_path).train()
+    again = make_trainer(tmp_path)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert (
+        "The next save deletes what was trained later: checkpoint-8, checkpoint-12." in caplog.text
+    )
+
+
+def test_a_training_that_saves_nothing_leaves_nothing_when_its_time_is_over(tmp_path):
+    trainer = make_trainer(tmp_path, save_strategy="no", max_minutes=1e-9)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert not checkpoints(tmp_path)
+
+
 def test_bleu_of_validation_pairs_is_not_reported_for_other_data(tmp_path, monkeypatch):
     given = {"validation_pairs": [("a", "b")], "target_language": "de"}
     given["processing_class"] = tiny_tokenizer()

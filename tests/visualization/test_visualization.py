@@ -14,8 +14,8 @@ from vanilla_transformer.visualization import (
     plot_positional_encoding,
     save_figure,
     token_words,
-    whole_words,
 )
+from vanilla_transformer.visualization.subwords import whole_words
 
 pytestmark = pytest.mark.pictures
 
@@ -281,12 +281,15 @@ def test_picture_size_is_limited_for_very_long_sentences(heads):
 
 
 def test_positional_encoding_plot_shows_the_sinusoids():
-    figure = plot_positional_encoding(16, 30, dimensions=[0, 1])
+    figure = plot_positional_encoding(16, 30)
     heat, curves = figure.axes[:2]
     table = heat.get_images()[0].get_array()
     assert table.shape == (30, 16)
     np.testing.assert_allclose(table[:, 0], np.sin(np.arange(30)), atol=1e-12)
-    np.testing.assert_allclose(curves.lines[1].get_ydata(), np.cos(np.arange(30)), atol=1e-12)
+    named = [int(line.get_label().split()[-1]) for line in curves.lines]
+    assert [number % 2 for number in named] == [0, 1, 0, 1]
+    for line, number in zip(curves.lines, named, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), table[:, number])
 
 
 # ------------------------------------------------------------------------------------ the figure

@@ -184,7 +184,7 @@ def _each_set(name: str, decimals: int) -> Callable[[Metrics], str]:
 
 def _training(metrics: Metrics) -> str:
     parts = [f"{metrics['training_minutes']:.1f} minutes"]
-    parts.append(cpu_cores(metrics["hardware"]))
+    parts.append(cpu_cores(metrics))
     return ", ".join(parts + ["bf16"] * (metrics["precision"] == "bf16"))
 
 

@@ -281,8 +281,7 @@ class Table3(TranslationExperiment):
             "there is no verdict on it.\n"
             "- Without the causal mask a model reads the word that it has to predict, so that its "
             "perplexity means nothing; its BLEU shows what it has learned.\n"
-            "- **Format** is that of the matrix products: bfloat16 on a processor that has "
-            "avx512_bf16, float32 on others.\n"
+            "- **Format** is that of the matrix products, which `--precision auto` chose.\n"
             "- The row big has dropout 0.3 and, unlike in the paper, no more updates than base; "
             "compare it with C_d1024, which is as wide and has base's dropout."
         )

@@ -12,7 +12,7 @@ from .shared_options import add_overwrite, add_pair_options, add_test_options, c
 
 if TYPE_CHECKING:
     from ..data.pair_files import PairReader
-    from ..evaluation import Likelihood
+    from ..evaluation.models import Likelihood
 
 _COMPARE_EXAMPLE = """example:
   vanilla-transformer compare runs/first runs/second

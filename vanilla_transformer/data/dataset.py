@@ -427,14 +427,15 @@ class PairCollator:
     shift: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def __call__(self, features: Features) -> dict[str, torch.Tensor]:
-        """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), all int64.
+        """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), if any, all int64.
 
         Raises:
             ValueError: A token id that is not in the vocabulary.
             TypeError: A side that is empty or has no integers.
         """
         batch = {}
-        for name, filler in (("input_ids", self.pad_token_id), ("labels", IGNORED)):
+        fillers = {"input_ids": self.pad_token_id, "labels": IGNORED}
+        for name in fillers if "labels" in features[0] else ["input_ids"]:  # none to predict from
             rows = [
                 np.asarray(feature[name]).astype(np.int64, casting="same_kind", copy=False)
                 for feature in features
@@ -443,7 +444,7 @@ class PairCollator:
             real = np.arange(lengths.max()) < lengths[:, None]
             ids = np.concatenate(rows)
             self._check(name, ids)
-            padded = np.full(real.shape, filler, dtype=np.int64)
+            padded = np.full(real.shape, fillers[name], dtype=np.int64)
             padded[real] = ids
             batch[name] = torch.from_numpy(padded)
             if name == "input_ids":
@@ -451,7 +452,7 @@ class PairCollator:
                 if "attention_mask" in features[0]:  # which may leave out padding
                     mask[real] = np.concatenate([row["attention_mask"] for row in features])
                 batch["attention_mask"] = torch.from_numpy(mask)
-        if self.shift is not None:
+        if self.shift is not None and "labels" in batch:
             batch["decoder_input_ids"] = self.shift(batch["labels"])
         return batch
 

@@ -19,42 +19,10 @@ from ..batch_translation import decode, encode, generation_option
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
 from ..loss import IGNORED
-from ..ranges import COUNT
 from ..storage.metrics import TRANSLATION_MEASURES, Perplexity, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
 from .scores import References, corpus_scores, first_references, measure_metric, scores_by_kind
-
-
-def negative_log_likelihoods(
-    model: PreTrainedModel,
-    dataset: Iterable[Mapping[str, Sequence[int]]],
-    *,
-    batch_tokens: int = 4096,
-    max_sentences: int = 256,
-    progress: bool = False,
-) -> Iterator[tuple[float, int]]:
-    """Yield the summed negative log-likelihood and the number of target tokens of each batch.
-
-    This is plain teacher-forced cross-entropy, without label smoothing or dropout. The arguments
-    and errors are as for `perplexity`.
-    """
-    COUNT.check(batch_tokens=batch_tokens, max_sentences=max_sentences)
-    examples, pad = iter(dataset), model.config.pad_token_id
-    padding = [IGNORED] if pad == model.config.eos_token_id else [IGNORED, pad]
-    with tqdm(unit="pair", disable=not progress) as bar:
-        while window := list(islice(examples, WINDOW)):
-            sources = [_unmasked(example) for example in window]
-            if not all(map(len, sources)):  # attention to nothing would give a number too
-                raise RequestError("An example has no source token; leave it out.")
-            targets = [np.asarray(example["labels"]) for example in window]
-            targets = [labels[~np.isin(labels, padding)] for labels in targets]
-            lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
-            for batch in length_sorted_batches(lengths, batch_tokens, max_sentences):
-                yield _negative_log_likelihood(
-                    model, [sources[index] for index in batch], [targets[index] for index in batch]
-                )
-                bar.update(len(batch))
 
 
 def _unmasked(example: Mapping[str, Sequence[int]]) -> np.ndarray:
@@ -68,7 +36,6 @@ def perplexity(
     dataset: Iterable[Mapping[str, Sequence[int]]],
     *,
     batch_tokens: int = 4096,
-    max_sentences: int = 256,
     progress: bool = False,
 ) -> Perplexity:
     """Compute the perplexity per target token: exp of the mean negative log-likelihood.
@@ -82,7 +49,6 @@ def perplexity(
         dataset: Examples with `input_ids` and `labels`, both ending in `</s>`; read once, one
             window at a time.
         batch_tokens: Maximum of pairs x longest side in a batch. A longer pair goes alone.
-        max_sentences: Maximum number of pairs in a batch.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -93,10 +59,22 @@ def perplexity(
             not finite, or a batch limit is below 1.
     """
     total, tokens = 0.0, 0
-    for loss, count in negative_log_likelihoods(
-        model, dataset, batch_tokens=batch_tokens, max_sentences=max_sentences, progress=progress
-    ):
-        total, tokens = total + loss, tokens + count
+    examples, pad = iter(dataset), model.config.pad_token_id
+    padding = [IGNORED] if pad == model.config.eos_token_id else [IGNORED, pad]
+    with tqdm(unit="pair", disable=not progress) as bar:
+        while window := list(islice(examples, WINDOW)):
+            sources = [_unmasked(example) for example in window]
+            if not all(map(len, sources)):  # attention to nothing would give a number too
+                raise RequestError("An example has no source token; leave it out.")
+            targets = [np.asarray(example["labels"]) for example in window]
+            targets = [labels[~np.isin(labels, padding)] for labels in targets]
+            lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
+            for batch in length_sorted_batches(lengths, batch_tokens):
+                loss, count = _negative_log_likelihood(
+                    model, [sources[index] for index in batch], [targets[index] for index in batch]
+                )
+                total, tokens = total + loss, tokens + count
+                bar.update(len(batch))
     if tokens == 0:
         raise RequestError("Got no target tokens; there is nothing to measure.")
     mean = total / tokens
@@ -151,7 +129,6 @@ def score_model(
     scoring: dict[str, Any] = {"target_language": target_language, "measures": measures}
     copies = corpus_scores(sources, references, **scoring)
     firsts = first_references(references)
-    copies_by_kind = scores_by_kind(sources, references, kinds) if kinds is not None else {}
     for start in range(0, len(sources), WINDOW):
         window = slice(start, start + WINDOW)
         encode(model, tokenizer, list(sources[window]), first=start + 1)
@@ -169,9 +146,7 @@ def score_model(
         "hypotheses": hypotheses,
     }
     if kinds is not None:
-        by_kind = result["by_kind"] = scores_by_kind(hypotheses, references, kinds)
-        for kind, scores in by_kind.items():
-            scores["copy_exact_match"] = copies_by_kind[kind]["exact_match"]
+        result["by_kind"] = scores_by_kind(hypotheses, references, kinds)
     return result
 
 
@@ -272,7 +247,6 @@ def log_probabilities(
     pairs: Iterable[tuple[str, str]],
     *,
     batch_tokens: int = 4096,
-    max_sentences: int = 256,
 ) -> Iterator[Likelihood]:
     """Yield the log-probability of each translation, in order and within bounded memory.
 
@@ -284,7 +258,6 @@ def log_probabilities(
         tokenizer: Its tokenizer.
         pairs: Any iterable of (source, target), read one window at a time.
         batch_tokens: Maximum of pairs x longest side in a batch. A longer pair goes alone.
-        max_sentences: Maximum number of pairs in a batch.
 
     Returns:
         An iterator with one `Likelihood` per pair. It reads nothing before you ask for the first.
@@ -297,7 +270,7 @@ def log_probabilities(
         sources, targets = _ids(model, tokenizer, window, first=done + 1)
         found: dict[int, Likelihood] = {}
         lengths = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
-        for batch in length_sorted_batches(lengths, batch_tokens, max_sentences):
+        for batch in length_sorted_batches(lengths, batch_tokens):
             sums = _log_probabilities(
                 model, [sources[index] for index in batch], [targets[index] for index in batch]
             )

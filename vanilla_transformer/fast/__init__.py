@@ -5,6 +5,6 @@ It finds what the search over `model(...)` finds. The package's `__init__` regis
 
 from .incremental_decoding import incremental_decoder
 from .onednn import release
-from .unmodified import is_unmodified, without_fast_path
+from .unmodified import is_unmodified
 
-__all__ = ["incremental_decoder", "is_unmodified", "release", "without_fast_path"]
+__all__ = ["incremental_decoder", "is_unmodified", "release"]

@@ -11,7 +11,6 @@ import functools
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import TypeGuard
 
@@ -20,7 +19,7 @@ from torch.nn.modules import module as torch_module
 from transformers import PreTrainedModel
 from transformers.utils import output_capturing
 
-from ..beam_search import EAGER, FASTER_DECODERS, SDPA, attention_of
+from ..beam_search import EAGER, SDPA, attention_of
 from ..modeling_vanilla_transformer import (
     MultiHeadAttention,
     VanillaTransformerForConditionalGeneration,
@@ -95,17 +94,6 @@ def changes(model: PreTrainedModel) -> Iterator[str]:
     ):
         if change := change_of(module):
             yield f"{name}{change}"
-
-
-@contextmanager
-def without_fast_path() -> Iterator[None]:
-    """Switch the fast path off: each search calls the model itself."""
-    faster = FASTER_DECODERS.copy()
-    FASTER_DECODERS.clear()
-    try:
-        yield
-    finally:
-        FASTER_DECODERS.extend(faster)
 
 
 class TemporaryForward:

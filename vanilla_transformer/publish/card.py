@@ -456,7 +456,7 @@ def _machine(facts: Metrics) -> str:
     hardware, devices = facts["hardware"], facts["devices"]
     if "gpu" in hardware:
         return f"{devices} x {_plain(hardware['gpu'])}"
-    return f"{cpu_cores(hardware)} ({_plain(hardware['cpu'])})"
+    return f"{cpu_cores(facts)} ({_plain(hardware['cpu'])})"
 
 
 def _duration(minutes: float) -> str:

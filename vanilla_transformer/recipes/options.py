@@ -161,7 +161,7 @@ class Data:
         None,
         "shares of --train-file, then --monolingual-target, in tokens: 4 1 is 80 %",
         Range(0, 10**6, whole=False, above=True),
-        paper=None,
+        paper="each pair once",
     )
     validation_file: str | None = _option(
         None, "validation pairs, in the same formats", common=True
@@ -210,10 +210,12 @@ class Training:
         None, "probability of undoing a merge of the BPE in training; 0 is off", _SHARE, paper=0.0
     )
     join_pairs: bool = _option(
-        False, "half of the target tokens are of pairs that are joined with another one"
+        False,
+        "half of the target tokens are of pairs that are joined with another one",
+        paper=_SAME,
     )
     both_directions: bool = _option(
-        False, "a third is of the opposite direction, with a tag before its sources"
+        False, "a third is of the opposite direction, with a tag before its sources", paper=_SAME
     )
     batch_tokens: int = _training(
         3_125,

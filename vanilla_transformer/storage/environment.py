@@ -61,11 +61,13 @@ def hardware() -> dict[str, Any]:
     return facts
 
 
-def cpu_cores(hardware: Mapping[str, Any]) -> str:
-    """Describe the CPU cores of `hardware`, and how many are in use if not all are."""
-    cores = hardware["cores"]
-    used = min(hardware.get("threads", cores), cores)
-    return f"{used} of {cores} CPU cores" if used < cores else f"{cores} CPU cores"
+def cpu_cores(facts: Mapping[str, Any]) -> str:
+    """Describe the CPU cores of a training, and how many it computed with if not always all."""
+    cores = facts["hardware"]["cores"]
+    threads = facts.get("threads") or [facts["hardware"].get("threads", cores)]
+    used = sorted({min(number * facts["devices"], cores) for number in threads})
+    text = f"{used[0]} to {used[-1]}" if len(used) > 1 else f"{used[0]}"
+    return f"{text} CPU cores" if used[-1] == cores else f"{text} of {cores} CPU cores"
 
 
 def versions() -> dict[str, str]:

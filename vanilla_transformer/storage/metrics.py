@@ -52,7 +52,6 @@ class KindScores(TypedDict, total=False):
     """Scores of the pairs of one kind, in percent."""
 
     exact_match: float
-    copy_exact_match: float  # of the untranslated sources
     num_sentences: int
 
 
@@ -148,6 +147,7 @@ class Data(TypedDict, total=False):
     train_pairs: int
     train_pairs_kept: int
     train_made: int  # of those, and trained on too
+    train_back_translated: int  # among all of them
     train_malformed: int
     train_too_long: int
     train_duplicates: int

@@ -20,7 +20,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from types import UnionType
@@ -127,7 +126,7 @@ def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
         if all(any(True for _ in _mistakes(value, one, place)) for one in inner):
             yield place
     elif is_typeddict(kind) and isinstance(value, dict):
-        for name, hint in _type_hints(kind).items():
+        for name, hint in get_type_hints(kind, include_extras=True).items():
             if name in value or name in kind.__required_keys__:
                 yield from _mistakes(value.get(name), hint, f"{place}.{name}".strip("."))
     elif container is dict and isinstance(value, dict):
@@ -143,9 +142,6 @@ def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
         or not isinstance(value, (int, float) if kind is float else kind)
     ):
         yield place
-
-
-_type_hints = cache(lambda kind: get_type_hints(kind, include_extras=True))
 
 
 def _check_extent(content: object, path: Path, remedy: str) -> None:

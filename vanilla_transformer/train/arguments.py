@@ -43,15 +43,15 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
             `optim_args` or `optim_target_modules`.
         warmup_steps: Updates until the learning rate peaks; less than 1 is a share of the run.
         max_minutes: Stop after so many minutes of wall clock in the training loop, including those
-            before a resumption. None: no limit.
+            before a resumption, and save unless `save_strategy` is "no". None: no limit.
         early_stopping_patience: Stop after so many evaluations without a better one, including
             those before a resumption. None: never.
         early_stopping_on: What is better: a lower "loss", or one of the trainer's `measures`.
         save_every_minutes: Write a checkpoint when the newest is this old. 0: never.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted,
-            at least two.
-        save_total_limit: Checkpoints that are not deleted, at least two: the last one is needed
-            until the next is whole.
+            at least two, and not more than `save_total_limit`.
+        save_total_limit: Checkpoints that are not deleted, at least two, or three with
+            `load_best_model_at_end`: the last one is needed until the next is whole.
         logging_nan_inf_filter: Leave losses that are not finite out of the log. False: such a loss
             ends the training.
     """
@@ -81,8 +81,9 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         for name in papers:
             setattr(self, name, getattr(Seq2SeqTrainingArguments, name))
         super().__post_init__()
-        if self.save_total_limit == 1:
-            self.save_total_limit = 2
+        if self.save_total_limit:
+            fewest = 2 + self.load_best_model_at_end
+            self.save_total_limit = max(self.save_total_limit, fewest)
         for name in papers:
             setattr(self, name, None)
 

@@ -44,6 +44,7 @@ class Progress:
     threads: list = dataclasses.field(default_factory=list)  # each number that torch computed with
     hardware: dict = dataclasses.field(default_factory=dict)  # that trained last
     versions: dict = dataclasses.field(default_factory=dict)  # of the packages then
+    git_commit: str | None = None  # of the clone then
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
     _started: float | None = None
     _logged: tuple[float, int] = (0.0, 0)

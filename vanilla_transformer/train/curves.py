@@ -1,8 +1,7 @@
 """Plot the learning rate of Eq. 3 and the values that a trainer logged."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..storage.metrics import MEASURES
@@ -14,22 +13,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def plot_schedule(
-    settings: Iterable[tuple[int, int]] = ((512, WARMUP_STEPS), (512, 8000), (1024, WARMUP_STEPS)),
-    *,
-    steps: int = 20_000,
-    factor: float = 1.0,
-) -> "Figure":
+def plot_schedule() -> "Figure":
     """Draw the learning rate of Eq. 3 for some pairs of d_model and warm-up updates."""
     figure = new_figure(6.4, 4)
     axis = figure.subplots()
-    for d_model, warmup in settings:
-        rate = partial(noam_lr, d_model=d_model, warmup_steps=warmup, factor=factor)
-        # About 500 points, plus the peak, which may lie between two of them.
-        points = sorted({min(warmup, steps), *range(1, steps + 1, -(-steps // 500)), steps})
-        label_text = f"{D_MODEL} = {d_model}, {warmup} warm-up updates"
-        axis.plot(points, [rate(step) for step in points], label=label_text)
-    axis.set(xlabel="update", ylabel="learning rate", xlim=(0, steps), ylim=(0, None))
+    points = range(40, 20_001, 40)
+    for d_model, warmup in ((512, WARMUP_STEPS), (512, 8000), (1024, WARMUP_STEPS)):
+        rates = [noam_lr(step, d_model=d_model, warmup_steps=warmup) for step in points]
+        axis.plot(points, rates, label=f"{D_MODEL} = {d_model}, {warmup} warm-up updates")
+    axis.set(xlabel="update", ylabel="learning rate", xlim=(0, points[-1]), ylim=(0, None))
     axis.set_title("Learning rate (Eq. 3)")
     axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     axis.legend(fontsize=8)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
@@ -12,23 +11,18 @@ from ..evaluation.scores import first_references
 from ..recipes.options import OPTIONS
 from ..recipes.recipe import Recipe
 from ..storage.atomic import keep_text, write_text
-from ..storage.environment import git_commit, hardware, versions
 from ..storage.identity import config_identity
 from ..storage.metrics import NUM_SAMPLES, Sample, TestTexts, TrainingFacts
 from ..storage.reading import printable
 from ..storage.run_files import HISTORY, HYPOTHESES, SAMPLES
 from ..target_tokenizer import target_tokenizer
-from .arguments import VanillaTransformerTrainingArguments
 from .checkpoints import Progress
 
 _SAMPLE = ("source", "reference", "translation")
 
 
 def training_facts(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    args: VanillaTransformerTrainingArguments,
-    progress: Progress,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, seed: int, progress: Progress
 ) -> TrainingFacts:
     """Return sizes, time, speed, machine and software of a training.
 
@@ -41,15 +35,15 @@ def training_facts(
         "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
         "training_minutes": round(progress.seconds / 60, 3),
         "of_which_evaluation_minutes": round(progress.evaluation_seconds / 60, 3),
-        "precision": progress.identity.get("precision", args.precision),
+        "precision": progress.identity["precision"],
         "matmul_precision": progress.matmul_precision,
-        "seed": args.seed,
+        "seed": seed,
         "vocabulary": len(tokenizer),
-        "devices": progress.world_size or args.world_size,
-        "hardware": progress.hardware or hardware(),
-        "threads": progress.threads or [torch.get_num_threads()],
-        "versions": progress.versions or versions(),
-        "git_commit": git_commit(),
+        "devices": progress.world_size,
+        "hardware": progress.hardware,
+        "threads": progress.threads,
+        "versions": progress.versions,
+        "git_commit": progress.git_commit,
     }
     if (target := target_tokenizer(tokenizer)) is not tokenizer:
         facts["target_vocabulary"] = len(target.get_vocab())

@@ -141,9 +141,10 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     run = Path(output_dir)
     recipe = inherit(recipe, run)
     args = training_arguments(recipe, run / CHECKPOINTS)
-    back = None
+    back, doubts_of_pairs = None, []
     if recipe.monolingual_target is not None and completed(recipe, run) is None:
-        with args.main_process_first(local=False, desc="preparation of the data"):
+        in_order = args.main_process_first(local=False, desc="preparation of the data")
+        with in_order, _noted_warnings() as doubts_of_pairs:
             _, identity = _prepared(recipe, run, args)
             data = _data(pinned(recipe, identity), identity)
         pairs = [*data.validation.pairs()]
@@ -186,7 +187,7 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
                     "the same command again."
                 )
         if args.should_save and last is not None:
-            _finish(recipe, run, args, data, last, warnings)
+            _finish(recipe, run, data, last, doubts_of_pairs + warnings)
         if args.world_size > 1:
             torch.distributed.barrier()
         return read_json(run / METRICS, Metrics)
@@ -496,14 +497,7 @@ def _state(checkpoint: Path) -> TrainerState:
     return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
 
 
-def _finish(
-    recipe: Recipe,
-    run: Path,
-    args: VanillaTransformerTrainingArguments,
-    data: _Data,
-    final: Path,
-    warnings: list[str],
-) -> None:
+def _finish(recipe: Recipe, run: Path, data: _Data, final: Path, warnings: list[str]) -> None:
     """Average the checkpoints, score the mean, and write the results."""
     averaged, chosen = _average(recipe, run, final, data.validation)
     model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
@@ -533,7 +527,7 @@ def _finish(
     warnings = [*dict.fromkeys(warnings)]
     metrics = {
         "scores": {name: without_texts(result) for name, result in results.items()},
-        **training_facts(model, tokenizer, args, Progress.load(final)),
+        **training_facts(model, tokenizer, recipe.seed, Progress.load(final)),
         "updates": state.global_step,
         "epochs": round(state.epoch or 0.0, 3),
         "averaged_checkpoints": [path.name for path in averaged],

@@ -52,13 +52,21 @@ from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGener
 from ..recipes.options import binding_arguments
 from ..storage.atomic import write_text, writing
 from ..storage.cpu_threads import FreeThreads, free_threads
-from ..storage.environment import hardware, versions
+from ..storage.environment import git_commit, hardware, versions
 from ..storage.identity import Identity, config_identity, differences
 from ..storage.metrics import MEASURES
 from ..storage.signals import handled_by
 from ..translation.many_texts import translate
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
-from .checkpoints import Progress, is_whole, last_whole_checkpoint, prune, seal, stopped_early
+from .checkpoints import (
+    Progress,
+    checkpoints,
+    is_whole,
+    last_whole_checkpoint,
+    prune,
+    seal,
+    stopped_early,
+)
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
 from .eta import Eta
 from .optimization import factor_of_peak, noam_schedule, paper_adam, peak_rate
@@ -69,6 +77,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TRAINING_PAIRS = 200  # at most; their plain loss is compared with the validation loss
+# Figures of the host that assume batches of equal size, by the ends of their names.
+_OF_THE_HOST = ("samples_per_second", "steps_per_second", "_flos", "_runtime", "_preparation_time")
 # Arguments that decide the updates, besides those that a recipe sets.
 _OF_TRANSFORMERS = ("label_smoothing_factor", "lr_scheduler_type", "optim", "weight_decay")
 _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
@@ -370,7 +380,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             if self.args.world_size > 1:
                 self._draw_apart(update=0)
         now = {"world_size": self.args.world_size, "hardware": hardware(), "versions": versions()}
-        vars(self.progress).update(identity=identity, **now)
+        vars(self.progress).update(identity=identity, git_commit=git_commit(), **now)
         self.signum = 0
         # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
@@ -421,6 +431,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.progress.require(identity)
         if self.is_world_process_zero():
             logger.info("Resuming from %s.", checkpoint)
+            beside = list(checkpoints(Path(self.args.output_dir)).values())
+            later = beside[beside.index(checkpoint) + 1 :] if checkpoint in beside else []
+            if whole := [path.name for path in later if is_whole(path)]:
+                logger.warning(
+                    "The next save deletes what was trained later: %s.", ", ".join(whole)
+                )
             if changed := differences(self.progress.versions, versions()):
                 logger.warning(
                     "The checkpoint was trained with other versions (%s): what follows may be "
@@ -599,7 +615,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """Return batches of pairs of similar length, dealt to the ranks without repeats."""
         lengths = pair_lengths(dataset)
         longest = max(int(side.max(initial=0)) for side in lengths)
-        budget = max(self.args.batch_tokens or 0, longest)
+        budget = max(self.args.batch_tokens or self.args.eval_batch_size * longest, longest)
         batches = list(TokenBatchSampler(*lengths, max_tokens=budget, shuffle=False))
         return DataLoader(
             self._remove_unused_columns(dataset, description="evaluation"),
@@ -632,11 +648,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log without figures that assume batches of equal size; also write a line of text."""
-        logs = {
-            name: value
-            for name, value in logs.items()
-            if not name.endswith(("_per_second", "_flos", "_runtime", "_preparation_time"))
-        }
+        logs = {name: value for name, value in logs.items() if not name.endswith(_OF_THE_HOST)}
         if "loss" in logs:
             logs |= {"target_tokens": self.progress.target_tokens, **self.progress.since_last_log()}
             if not math.isfinite(logs["loss"]):
@@ -779,7 +791,8 @@ class _RunControl(TrainerCallback):
         # All ranks do the same.
         own = (self.trainer.signum, out_of_time, save_due)
         signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
-        control.should_save |= bool(signum or out_of_time or save_due)
+        saves = args.save_strategy != SaveStrategy.NO
+        control.should_save |= bool(signum or save_due or (out_of_time and saves))
         if state.global_step >= state.max_steps:
             control.should_log = True  # also log the last few updates
         if out_of_time and not control.should_training_stop:

@@ -25,6 +25,7 @@ from .unknown_tokens import unknown_tokens
 logger = logging.getLogger(__name__)
 
 WINDOW = 2048  # sentences in memory at a time
+MOST_SENTENCES = 256  # in a batch
 FIRST_WINDOW = 64  # sentences; few, so that the first results of a long file come soon
 
 
@@ -81,7 +82,6 @@ def translate_nbest(
     sentences: Iterable[str],
     *,
     batch_tokens: int = 16_384,
-    max_sentences: int = 256,
     window: int = WINDOW,
     progress: bool = False,
     **generation_kwargs: Any,
@@ -98,7 +98,6 @@ def translate_nbest(
         sentences: See `translate`.
         batch_tokens: Budget of a batch: sentences x beams x longest source. A longer source is
             decoded alone.
-        max_sentences: Most sentences in a batch.
         window: Most sentences in memory at a time.
         progress: Whether to show a progress bar.
         **generation_kwargs: Arguments of `model.generate`, such as `num_beams`. Without
@@ -121,13 +120,12 @@ def translate_nbest(
             f"Got sentences of type {type(sentences).__name__}; translate takes an iterable of "
             "strings: [text]."
         )
-    COUNT.check(window=window, batch_tokens=batch_tokens, max_sentences=max_sentences)
+    COUNT.check(window=window, batch_tokens=batch_tokens)
     return translate_windows(
         model,
         tokenizer,
         _windows(sentences, window),
         batch_tokens=batch_tokens,
-        max_sentences=max_sentences,
         total=len(sentences) if isinstance(sentences, Sized) else None,
         progress=progress,
         **generation_kwargs,
@@ -140,7 +138,6 @@ def translate_windows(
     windows: Generator[list[str]],
     *,
     batch_tokens: int = 16_384,
-    max_sentences: int = 256,
     total: int | None = None,
     progress: bool = False,
     **generation_kwargs: Any,
@@ -171,7 +168,7 @@ def translate_windows(
             filled = [index for index, source in enumerate(sources) if source]
             bar.update(len(texts) - len(filled))
             lengths = [len(sources[index]) for index in filled]
-            for batch in length_sorted_batches(lengths, budget, max_sentences):
+            for batch in length_sorted_batches(lengths, budget):
                 indices = [filled[position] for position in batch]
                 rows = [sources[index] for index in indices]
                 if device.type == "cpu":
@@ -216,7 +213,7 @@ def _translations(
 
 
 def length_sorted_batches(
-    lengths: Sequence[int], max_tokens: int, max_sentences: int
+    lengths: Sequence[int], max_tokens: int, max_sentences: int = MOST_SENTENCES
 ) -> Iterator[list[int]]:
     """Batch the indices of similar lengths, longest first, within a budget of padded tokens.
 

@@ -20,16 +20,14 @@ from .attention import (
     plot_positional_encoding,
 )
 from .figure import save_figure
-from .subwords import Word, token_words, whole_words
+from .subwords import token_words
 
 __all__ = [
     "Attention",
-    "Word",
     "attention_weights",
     "plot_attention",
     "plot_attention_lines",
     "plot_positional_encoding",
     "save_figure",
     "token_words",
-    "whole_words",
 ]

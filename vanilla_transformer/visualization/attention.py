@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from ..beam_search import (
     no_attention_weights,
     returned_attention_weights,
 )
-from ..configuration_vanilla_transformer import PositionEncoding
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import sinusoids
 from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
@@ -208,7 +207,6 @@ def plot_attention(
     kind: str = "cross",
     layer: int = -1,
     heads: int | Sequence[int] | str | None = None,
-    title: str | None = None,
 ) -> "Figure":
     """Draw attention weights as heat maps, one for each head: each row attends to the columns.
 
@@ -219,7 +217,6 @@ def plot_attention(
         kind: "encoder", "decoder" or "cross"; in "cross" the source lies along the x axis.
         layer: Counted from 0, as in the state dict; -1 is the last. The picture counts from 1.
         heads: One head, several, None for all, or "mean" for their mean; counted from 0 too.
-        title: Title of the picture. None means the kind, the layer and the sentence.
     """
     weights, names = attention.select(kind, layer=layer, heads=heads)
     rows, columns = ([label(word) for word in words] for words in attention.words(kind))
@@ -256,7 +253,7 @@ def plot_attention(
     bar = figure.colorbar(image, ax=axes, shrink=min(1.0, 2.5 / (height * len(rows) * cell)))
     bar.set_label("attention weight")
     bar.outline.set_edgecolor(GREY)
-    set_title(figure, title or _attention_title(attention, kind, layer, names, figure))
+    set_title(figure, _attention_title(attention, kind, layer, names, figure))
     return figure
 
 
@@ -293,7 +290,6 @@ def plot_attention_lines(
     layer: int = -1,
     heads: int | Sequence[int] | str | None = None,
     words: Sequence[int] | None = None,
-    title: str | None = None,
 ) -> "Figure":
     """Draw attention as lines between two columns of words, as in Figures 3-5.
 
@@ -330,7 +326,7 @@ def plot_attention_lines(
         figure.legend(
             handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
         )
-    set_title(figure, title or _attention_title(attention, kind, layer, names, figure))
+    set_title(figure, _attention_title(attention, kind, layer, names, figure))
     return figure
 
 
@@ -354,34 +350,18 @@ def _draw_lines(
 # ---------------------------------------------------------------------------- positional encoding
 
 
-def plot_positional_encoding(
-    d_model: int = 128,
-    length: int = 100,
-    *,
-    style: str = "sinusoidal",
-    dimensions: Sequence[int] | None = None,
-) -> "Figure":
+def plot_positional_encoding(d_model: int = 128, length: int = 100) -> "Figure":
     """Draw the sinusoids of Section 3.5: all of them as a heat map, a few as curves.
 
     Args:
         d_model: Width of the model.
         length: Number of positions.
-        style: "sinusoidal", or "tensor2tensor" for the authors' code.
-        dimensions: Dimensions to draw as curves. None means two sines that show about one and
-            two waves, and their cosines.
     """
-    if style not in (styles := [name for name in get_args(PositionEncoding) if name != "learned"]):
-        raise RequestError(f"got style={style!r}; there are {', '.join(styles)}.")
-    table = sinusoids(torch.arange(length), d_model, style=style).numpy()  # (length, d)
-    if dimensions is None:
-        waves = [math.log(max(length, 20) / 6.3 / n, 10_000) for n in (2, 1)]  # of 0 to 1
-        pairs = [min(d_model / 2 * wave, d_model // 2 - 1) for wave in waves]
-        # Steps from a pair to the next, and from a sine to its cosine.
-        layout = (2, 1) if style == "sinusoidal" else (1, d_model // 2)
-        dimensions = [
-            int(pair) * layout[0] + cosine * layout[1] for pair in pairs for cosine in (0, 1)
-        ]
-    dimensions = [range(d_model)[dimension] for dimension in dimensions]
+    table = sinusoids(torch.arange(length), d_model).numpy()  # (length, d)
+    # Curves of two sines that show about one and two waves, and of their cosines.
+    waves = [math.log(max(length, 20) / 6.3 / n, 10_000) for n in (2, 1)]  # of 0 to 1
+    pairs = [int(min(d_model / 2 * wave, d_model // 2 - 1)) for wave in waves]
+    dimensions = [2 * pair + cosine for pair in pairs for cosine in (0, 1)]
     figure = new_figure(10, 4)
     heat, curves = figure.subplots(1, 2, width_ratios=(1, 1.2))
     image = heat.imshow(table, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")

@@ -26,7 +26,7 @@ _WORD = regex.compile(
     | [^\s\p{{L}}\p{{N}}\p{{S}}]+"""
 )
 _IN_WORD = regex.compile(rf"(?V1){_LETTER}|{_JOINED}")
-_LONGEST_LABEL = 24  # characters
+_LONGEST_LABEL = 24  # columns
 _VARIATION_SELECTORS = "\ufe0e\ufe0f"
 
 
@@ -114,10 +114,7 @@ def _readable(data: bytes) -> str:
 
 def label(word: str) -> str:
     """Return a word as it is drawn: without invisible characters, and cut if it is very long."""
-    shown = visible(word)
-    if len(shown) > _LONGEST_LABEL:
-        return shown[: _LONGEST_LABEL - 1] + "\N{HORIZONTAL ELLIPSIS}"
-    return shown
+    return shortened(visible(word), _LONGEST_LABEL)
 
 
 def visible(text: str) -> str:

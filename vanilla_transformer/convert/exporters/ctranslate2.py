@@ -255,7 +255,6 @@ def export_ctranslate2(
 
     def write(source: Path, folder: Path) -> str:
         model = load_source(source, dtype=torch.float32)
-        check_exportable(model, name="CTranslate2", obstacles=_obstacles(model))
         differences = {}
         for stored in dict.fromkeys(("float32", quantization)):
             converter = TransformersConverter(str(source))

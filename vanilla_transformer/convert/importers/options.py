@@ -4,7 +4,6 @@ options.toml lists the options that each system has.
 """
 
 import argparse
-import functools
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -42,7 +41,8 @@ def check_options(
     Raises:
         ValueError: An option has another value than the allowed ones.
     """
-    tables = [_tables()[system] for system in systems]
+    all_tables = tomllib.loads(_TABLES.read_text(encoding="utf-8"))
+    tables = [all_tables[system] for system in systems]
     kinds = ("implemented", "without_effect")
     known = {name for table in tables for kind in kinds for name in table.get(kind, "").split()}
     values: dict[str, Sequence[object]]
@@ -92,8 +92,3 @@ def _flat(options: Mapping[str, Any], names: Collection[str]) -> Iterator[tuple[
 
 def _is_one_of(value: object, allowed: Sequence[object]) -> bool:
     return not isinstance(value, Tensor) and value in allowed  # a tensor equals nothing as a whole
-
-
-@functools.cache
-def _tables() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(_TABLES.read_text(encoding="utf-8"))
