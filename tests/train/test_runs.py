@@ -27,10 +27,12 @@ from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.recipes.data import TextPairs, training_pairs
 from vanilla_transformer.recipes.recipe import load_recipe, train_command
+from vanilla_transformer.storage import environment
 from vanilla_transformer.storage.run_files import HOLDER
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
-from vanilla_transformer.train import report, run_directory, select_checkpoints
 from vanilla_transformer.train import run as runs
+from vanilla_transformer.train import run_directory, select_checkpoints
+from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.averaging import average_checkpoints, mean_of_weights
 from vanilla_transformer.train.run import run_recipe
 from vanilla_transformer.train.run_directory import check_shared, training_lock
@@ -201,11 +203,13 @@ def test_finished_stages_are_not_repeated(unfinished, monkeypatch):
 
 def test_metrics_name_the_machine_that_trained(unfinished, monkeypatch):
     recipe, run, metrics = unfinished
-    monkeypatch.setattr(report, "hardware", lambda: {"cpu": "another", "cores": 1})
+    for module in (trainer_module, environment):
+        monkeypatch.setattr(module, "hardware", lambda: {"cpu": "another", "cores": 1})
+        monkeypatch.setattr(module, "git_commit", lambda: "later")
     other = {"fp32": "bf16", "bf16": "fp32"}[metrics["precision"]]
     monkeypatch.setattr(runs, "resolve_precision", lambda _: other)
     again = run_recipe(recipe, run)
-    for name in ("hardware", "precision", "devices"):
+    for name in ("hardware", "git_commit", "precision", "devices"):
         assert again[name] == metrics[name]
 
 

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerBase, TrainerState, set_seed
@@ -123,6 +123,14 @@ class _Data:
         return {name: pairs for name, pairs in sets.items() if len(pairs)}
 
 
+class _Translated(NamedTuple):
+    """The pairs of a run, the file of those that were translated back, and warnings of them."""
+
+    data: _Data
+    added: Path
+    warnings: list[str]
+
+
 def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     """Train and evaluate a model from a recipe.
 
@@ -141,27 +149,11 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     run = Path(output_dir)
     recipe = inherit(recipe, run)
     args = training_arguments(recipe, run / CHECKPOINTS)
-    back, doubts_of_pairs = None, []
-    if recipe.monolingual_target is not None and completed(recipe, run) is None:
-        in_order = args.main_process_first(local=False, desc="preparation of the data")
-        with in_order, _noted_warnings() as doubts_of_pairs:
-            _, identity = _prepared(recipe, run, args)
-            data = _data(pinned(recipe, identity), identity)
-        pairs = [*data.validation.pairs()]
-        added = back_translated(recipe, run, data.train, pairs, args=args, train_run=run_recipe)
-        back = data, added
+    back = _back_translated(recipe, run, args)
     with ExitStack() as held, _noted_warnings() as warnings:
         # The other ranks, also on other machines, wait here and then read from the cache.
         with args.main_process_first(local=False, desc="preparation of the data"):
-            metrics = completed(recipe, run)
-            if metrics is not None:
-                identify(recipe, run)  # refuses other pairs
-                logger.info("%s is complete.", run)
-                if args.should_save:
-                    # A continuation may have been stopped before its first update.
-                    keep_text(run / RECIPE, recipe.to_yaml())
-                    if metrics.get("samples"):
-                        write_samples(run, metrics["samples"])
+            if (metrics := _of_complete_run(recipe, run, args)) is not None:
                 return metrics
             if args.should_save:
                 held.enter_context(training_lock(run))
@@ -171,7 +163,8 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             if back is None:
                 data = _data(pinned(recipe, identity), identity)
             else:  # hours later: not the pairs of files that have changed since
-                data = _with_translations(recipe, *back)
+                data = _with_translations(recipe, back.data, back.added)
+                warnings += back.warnings
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
                 claim(recipe, run, data.identity)
             tokenizer = _tokenizer(recipe, run, data, last)
@@ -187,10 +180,42 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
                     "the same command again."
                 )
         if args.should_save and last is not None:
-            _finish(recipe, run, data, last, doubts_of_pairs + warnings)
+            _finish(recipe, run, data, last, warnings)
         if args.world_size > 1:
             torch.distributed.barrier()
         return read_json(run / METRICS, Metrics)
+
+
+def _of_complete_run(
+    recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments
+) -> Metrics | None:
+    """Return the metrics of a run that is complete; None if it is not."""
+    metrics = completed(recipe, run)
+    if metrics is None:
+        return None
+    identify(recipe, run)  # refuses other pairs
+    logger.info("%s is complete.", run)
+    if args.should_save:
+        # A continuation may have been stopped before its first update.
+        keep_text(run / RECIPE, recipe.to_yaml())
+        if metrics.get("samples"):
+            write_samples(run, metrics["samples"])
+    return metrics
+
+
+def _back_translated(
+    recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments
+) -> _Translated | None:
+    """Translate a run's text in one language back; None if it has none, or is complete."""
+    if recipe.monolingual_target is None or completed(recipe, run) is not None:
+        return None
+    in_order = args.main_process_first(local=False, desc="preparation of the data")
+    with in_order, _noted_warnings() as warnings:
+        _, identity = _prepared(recipe, run, args)
+        data = _data(pinned(recipe, identity), identity)
+    pairs = [*data.validation.pairs()]
+    added = back_translated(recipe, run, data.train, pairs, args=args, train_run=run_recipe)
+    return _Translated(data, added, warnings)
 
 
 def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
