@@ -217,6 +217,14 @@ def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys)
     assert lines == ["number\tsource\trest\ttranslation", *expected]
 
 
+def test_a_semicolon_may_divide_cells_with_decimal_commas(run, loud, tmp_path, capsys):
+    table = tmp_path / "table.csv"
+    rows = [f"{n};ein Hund;{n},50" for n in range(9)]
+    table.write_text("\n".join(["Artikel;Text;Preis", *rows]) + "\n")
+    lines, _ = translated(capsys, run, table, "--csv", "Text")
+    assert lines == ["Artikel;Text;Preis;translation", *(f"{row};EIN HUND\t!" for row in rows)]
+
+
 def test_a_translation_stays_in_its_column(run, loud, tmp_path, capsys):
     """Where rows or the header lack their last cells, and below a line that names the separator."""
     table = tmp_path / "table.csv"

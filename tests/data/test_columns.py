@@ -8,6 +8,7 @@ import json
 import re
 import tarfile
 import zipfile
+from contextlib import suppress
 
 import pytest
 from command_line import error_of
@@ -120,9 +121,11 @@ READ = {
         GERMAN, ENGLISH, header=("German sentence", "English translation")
     ),
     "signs between": table(GERMAN, ENGLISH, header=("German/DE", "English/EN")),
-    "links called by languages beside words for the sides": table(
-        *(ENGLISH, GERMAN, ENGLISH, ENGLISH), header=("source", "target", "note_de", "note_en")
+    "words for the sides before regions": table(*(GERMAN, ENGLISH), header=("src_DE", "tgt_EN")),
+    "codes of other languages before regions": table(
+        *(GERMAN, ENGLISH), header=("str_DE", "str_EN")
     ),
+    "notes below no name": [("German", "English", ""), *zip(GERMAN, ENGLISH, CHINESE, strict=True)],
     "segments": table(GERMAN, ENGLISH, header=("Target segment", "Source segment")),
     "copies of CSV's index": table(
         IDS, IDS, ENGLISH, GERMAN, header=("", "Unnamed: 0", "en", "de")
@@ -146,7 +149,6 @@ def test_forms_of_public_corpora_are_read_in_the_other_direction_or_refused(form
     found = sides(READ[form], ("de", "en"))
     told = {"two texts", "CCMatrix", "Tatoeba with ids", "Anki", "bicleaner", "NLLB", "Joey NMT"}
     told |= {"Hugging Face", "a constant", "segments"}
-    told |= {"links called by languages beside words for the sides"}
     assert found == (PAIRS if form in told else [pair[::-1] for pair in PAIRS])
 
 
@@ -172,7 +174,11 @@ REFUSED = {
     ),
     "names of rows without a name": (
         [("en", "de"), *zip(ALIKE, ENGLISH, GERMAN, strict=True)],
-        "its header has 2 cells, and most rows have 3",
+        "its header has 2 cells, most rows have 3",
+    ),
+    "words for the sides beside languages": (
+        table(*(ENGLISH, GERMAN, ALIKE, ALIKE), header=("ref", "source", "text_de", "text_en")),
+        "words for the sides, and languages in other names",
     ),
     "another variety": (
         table(ENGLISH, GERMAN, header=("en-US", "de-AT")),
@@ -290,6 +296,12 @@ def test_first_pairs_that_name_languages_are_pairs(pair):
     assert sides(rows, ("en", "de")) == [pair, *PAIRS]
 
 
+@pytest.mark.parametrize("first", [("1", "Introduction", "Einleitung"), ("k.1", "Hi", "Hallo")])
+def test_a_short_first_text_beside_a_number_like_all_others_is_a_pair(first):
+    rows = [first, *zip(column(first[0] + "{n}"), *CAPTIONS, strict=True)]
+    assert find_sides(rows, ("en", "de"), None, "")[:2] == ((1, 2), 0)
+
+
 def test_first_pairs_are_no_labels():
     """Europarl begins with a heading, and short sentences end as others do."""
     for first in (
@@ -351,10 +363,58 @@ def test_rows_of_another_variety_are_not_those_asked_for(tmp_path, name):
     assert read(tmp_path / name, ("zh_HK", "zh_CN")) == ([], COUNT)
 
 
-def test_records_prefer_words_for_the_sides_to_languages_among_words(tmp_path):
+def test_records_that_name_the_sides_in_two_ways_are_refused(tmp_path):
     row = {"url_en": "http://x/1", "url_de": "http://x/2", "source": "Hi.", "target": "Hallo."}
     (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    assert read(tmp_path / "a.jsonl") == ([("Hi.", "Hallo.")], 0)
+    assert read(tmp_path / "a.jsonl") == ([], 1)
+
+
+SAME = [  # pairs of languages, and names of the same varieties
+    (("zh_Hans", "en"), ("zho_Hans", "eng_Latn")),
+    (("zh_Hans", "en"), ("sentence_zho_Hans", "sentence_eng_Latn")),
+    (("zh_Hans", "en"), ("zh-CN", "en-GB")),
+    (("zh_CN", "en_US"), ("zh-Hans-CN", "en_XX")),
+    (("sr_Cyrl", "en"), ("text_srp_Cyrl", "text_eng_Latn")),
+    (("pt_BR", "en"), ("por_Latn", "eng_Latn")),
+    (("zh_TW", "en"), ("zh-Hant", "en")),
+]
+OTHERS = [
+    (("zh_TW", "en"), ("zh-Hans", "en")),
+    (("zh_TW", "en"), ("zh-cn", "en")),
+    (("es_ES", "en"), ("es-419", "en")),
+    (("sr_Latn", "en"), ("sr-RS", "en")),
+    (("pt_PT", "en"), ("text_pt-BR", "text_en")),
+]
+
+
+@pytest.mark.parametrize(("pair", "names"), [*SAME, *OTHERS])
+@pytest.mark.parametrize("form", ["header", "rows"])
+def test_tags_of_one_variety_have_several_forms(tmp_path, pair, names, form):
+    texts = [names, *zip(CHINESE, ENGLISH, strict=True)]
+    if form == "rows":
+        said = ("source_lang", "target_lang", "source", "target")
+        texts = [said, *((*(n.removeprefix("text_") for n in names), *row) for row in texts[1:])]
+    path = tmp_path / "a.tsv"
+    path.write_text("".join("\t".join(row) + "\n" for row in texts), encoding="utf-8")
+    if (pair, names) in SAME:
+        found, _ = read(path, pair)
+        assert found == list(zip(CHINESE, ENGLISH, strict=True))
+    else:
+        with suppress(RequestError):
+            assert read(path, pair)[0] == []
+
+
+def test_of_two_varieties_the_exact_one_is_meant(tmp_path):
+    row = {"source_lang": "zh-TW", "target_lang": "zh", "source": "a", "target": "b"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    assert read(tmp_path / "a.jsonl", ("zh", "zh_TW")) == ([("b", "a")], 0)
+
+
+def test_a_file_of_other_countries_is_no_file_of_other_languages(tmp_path):
+    rows = ["\t".join((*pair, country)) for country in ("FR", "IT", "DE") for pair in PAIRS * 3]
+    (tmp_path / "a.tsv").write_text("\n".join(rows), encoding="utf-8")
+    with pytest.raises(RequestError, match=r"36 lines of .* are malformed, and only 18 are pairs"):
+        read(tmp_path / "a.tsv")
 
 
 @pytest.mark.parametrize("kind", ["tmx", "jsonl", "tsv"])
@@ -371,11 +431,12 @@ def test_a_file_of_many_languages_gives_those_of_the_pair(tmp_path, kind):
     assert read(tmp_path / f"a.{kind}") == (PAIRS * 3, 2 * 3 * COUNT)
 
 
-def test_full_rows_above_a_header_are_counted(tmp_path):
+def test_full_rows_above_a_header_are_named(tmp_path, caplog):
     rows = [("a.open", "Open", "Öffnen"), ("a.lang", "English", "Deutsch")]
     rows += [(f"a.{n}", *pair) for n, pair in enumerate(PAIRS)]
     (tmp_path / "a.csv").write_text("\n".join(map(";".join, rows)), encoding="utf-8")
-    assert read(tmp_path / "a.csv") == (PAIRS[:3] + PAIRS[4:], 2)  # one has a semicolon
+    assert read(tmp_path / "a.csv") == (PAIRS[:3] + PAIRS[4:], 1)  # one has a semicolon
+    assert "a.csv:1 is above the header: ['a.open', 'Open', 'Öffnen']." in caplog.text
 
 
 def test_files_that_were_joined_are_read_as_one_or_refused(tmp_path):
@@ -653,6 +714,19 @@ def test_a_tab_is_likelier_than_commas_in_all_texts(tmp_path, name, odd):
     assert read(tmp_path / name)[0][:9] == pairs
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
+@pytest.mark.parametrize("header", [[], [("English", "German", "tags")]])
+def test_a_sign_in_all_cells_of_a_column_is_no_separator_beside_quotes(tmp_path, name, header):
+    pairs = [(s, f"{t[:-1]}, Nr. {n};") for n, (s, t) in enumerate(PAIRS)]
+    text = io.StringIO(newline="")
+    rows = [*header, *((s, t, "travel;easy") for s, t in pairs)]
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
+    (tmp_path / name).write_text(text.getvalue(), encoding="utf-8")
+    given = {} if header else {"source_column": 1, "target_column": 2}
+    reader = read_pairs(tmp_path / name, source_language="en", target_language="de", **given)
+    assert (list(reader), reader.num_malformed) == (pairs, 0)
+
+
 def test_tabs_and_quotes_around_cells_with_a_comma_are_a_spreadsheets(tmp_path):
     rows = [[f'"{side}"' if "," in side else side for side in pair] for pair in PAIRS]
     (tmp_path / "a.txt").write_text("\n".join(map("\t".join, rows)), encoding="utf-8")
@@ -740,6 +814,9 @@ def test_what_stands_above_a_memory_is_passed_over(tmp_path, above):
     text = f'<?xml version="1.0"?>{above}<!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx><body>{units}'
     (tmp_path / "a.tmx").write_text(f"{text}</body></tmx>", encoding="utf-8")
     assert read(tmp_path / "a.tmx") == (PAIRS, 1)  # no file says here what &nbsp; is
+    known = text.replace('SYSTEM "tmx14.dtd"', '[<!ENTITY nbsp "&#160;">]')
+    (tmp_path / "a.tmx").write_text(f"{known}</body></tmx>", encoding="utf-8")
+    assert read(tmp_path / "a.tmx") == ([*PAIRS, ("10\u00a0km", "10 km")], 0)
 
 
 def test_texts_may_speak_of_tags(tmp_path):

@@ -12,14 +12,14 @@ import re
 import reprlib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..errors import RequestError
 from ..storage.reading import printable, shortened
-from .checked_pairs import OtherLanguagesError
-from .language_names import folded, is_meant, language_of, places_of, script_of
+from .checked_pairs import MalformedError, OtherLanguagesError
+from .language_names import folded, is_meant, language_of, places_of, script_of, tag_of
 
 ROWS = 50  # that are looked at
 _TITLES = 10  # rows above which a header may be
@@ -111,11 +111,13 @@ def named_sides(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, 
     """Return the columns that are named after the sides; None if no two are, or several.
 
     A side's name is its language, as the user writes it, as a code or as a name; or else it is one
-    of the words for source and target in public corpora; or else it has its language among words
-    that both names have, as in `text_en`.
+    of the words for source and target in public corpora; or it has its language among words that
+    both names have, as in `text_en`.
     """
-    by_word = named_by_word(names)
-    return _named_by_language(names, languages) or by_word or _named_among(names, languages)
+    if by_language := _named_by_language(names, languages):
+        return by_language
+    by_word, among = named_by_word(names), _named_among(names, languages)
+    return None if by_word and among else by_word or among
 
 
 def _named_by_language(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
@@ -126,18 +128,20 @@ def _named_by_language(names: Sequence[str], languages: tuple[str, str]) -> tupl
 
 
 def _named_among(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
+    codes = {*map(language_of, languages)} - {None}
     # By header with one word left out, such as "text _": the language of that word in each column.
     among: dict[tuple[str, ...], list[str | None]] = {}
     alone: list[str | None] = [None] * len(names)  # the languages of headers of a few words
     for place, name in enumerate(names):
-        words = [word for word in _words(name) if word not in _SIDES]
+        words = [folded(name)] if language_of(name) in codes else _words(name, codes)
+        words = [word for word in words if word not in _SIDES]
         named = {_code(word, languages) for word in words} & {*languages}
         if len(named) == 1 and len(words) <= _HEADER_WORDS and not _is_ended(name):
             alone[place] = named.pop()
         for n, word in enumerate(words):
             others = (*words[:n], "", *words[n + 1 :])
-            codes = among.setdefault(others, [None] * len(names))
-            codes[place] = _code(word, languages)
+            named_there = among.setdefault(others, [None] * len(names))
+            named_there[place] = _code(word, languages)
     found = {_two_of(codes, *languages) for codes in among.values()} - {None}
     found = found or {_two_of(alone, *languages)}
     return found.pop() if len(found) == 1 else None
@@ -176,17 +180,20 @@ def in_order(sides: tuple[Any, Any], told: _Told, languages: tuple[str, str]) ->
 
     Raises:
         OtherLanguagesError: They are in other languages.
+        MalformedError: It names one language, perhaps not of a side, which is not of the two.
     """
     if not (steps := _steps(told, languages)):
-        raise OtherLanguagesError(f"its languages are {reprlib.repr([text for _, text in told])}")
+        kind = MalformedError if steps is None else OtherLanguagesError
+        raise kind(f"its languages are {reprlib.repr([text for _, text in told])}")
     return sides[:: steps[0]]
 
 
 @lru_cache(maxsize=1000)
-def _steps(told: _Told, languages: tuple[str, str]) -> Sequence[int]:
+def _steps(told: _Told, languages: tuple[str, str]) -> Sequence[int] | None:
     """Return 1 if a row may be in the direction of `languages`, and -1 if it may be in the other.
 
-    Both if `told` does not say; none for other languages, or if two columns contradict each other.
+    Both if `told` does not say; none for other languages, or if two columns contradict each other;
+    None if it names another one, but not the side that has it.
     """
     said: set[tuple[int, str | None]] = set()  # numbers of sides, and their languages
     alone: list[str | None] = []
@@ -194,20 +201,21 @@ def _steps(told: _Told, languages: tuple[str, str]) -> Sequence[int]:
         codes, sides = _languages_in(text, languages), _sides_in(_NAME_WORD.findall(name))
         if {*languages} <= {*codes}:
             said |= {*enumerate(code for code in codes if code in languages)}
-        elif any(codes) and len(sides) == 1:  # its first language: a region may follow
-            said.add((sides.pop(), next(filter(None, codes))))
+        elif any(codes) and len(sides) == 1:  # as a whole, or by its first language
+            said.add((sides.pop(), _code(text, languages) or next(filter(None, codes))))
         elif None not in codes and (len(codes) > 1 or not name or SAYS_LANGUAGES.search(name)):
             alone += codes  # single ones below other names may be countries, or a no
     if not said and len(alone) != 2:
-        return (1, -1) if {*alone} <= {*languages} else ()
+        return (1, -1) if {*alone} <= {*languages} else None
     said = said or {*enumerate(alone)}
     return [step for step in (1, -1) if all(languages[::step][n] == code for n, code in said)]
 
 
 def _code(word: str, languages: tuple[str, str]) -> str | None:
     """Return the language that a word names: of the two as the user writes it, or its code."""
-    meant = (language for language in languages if is_meant(language, word))
-    return next(meant, None) or language_of(word)
+    meant = [language for language in languages if is_meant(language, word)]
+    meant.sort(key=lambda language: tag_of(language) != tag_of(word))
+    return meant[0] if meant else language_of(word)
 
 
 def _languages_in(text: str, languages: tuple[str, str]) -> list[str | None]:
@@ -215,9 +223,10 @@ def _languages_in(text: str, languages: tuple[str, str]) -> list[str | None]:
     return [*dict.fromkeys(_code(word, languages) for word in _words(text))]
 
 
-def _words(text: str) -> list[str]:
-    """Return the words of a text, folded; a code with a region or a script is one."""
-    tags = [tag for tag in _REGION.finditer(text) if language_of(tag[1])]
+def _words(text: str, codes: Container[str | None] | None = None) -> list[str]:
+    """Return the words of a text, folded; a code, of these or any, with its region is one."""
+    found = ((tag, language_of(tag[1])) for tag in _REGION.finditer(text))
+    tags = [tag for tag, code in found if (code in codes if codes else code)]
     ends = [0, *(end for tag in tags for end in tag.span()), len(text)]
     parts = [text[begin:end] for begin, end in itertools.pairwise(ends)]
     words = ([part] if n % 2 else _WORD.findall(part) for n, part in enumerate(parts))
@@ -256,6 +265,7 @@ class _Table:
         self.rows = [whole[n] for n in full]
         for n in (*range(len(full[:_TITLES])), 0):
             self.first, self.top, self.body = full[n], self.rows[n], self.rows[n + 1 :]
+            self.top_width = len(rows[full[n]])
             is_named = {*given} <= {*self.top} if given else named_sides(self._names(), languages)
             # Source and target may stand above their languages, which say more.
             below = [len(places_of(language, (self.body or [[]])[0])) for language in languages]
@@ -273,8 +283,8 @@ class _Table:
             has_header = self._is_unlike_the_body() or self._is_labels()
             places = self._sides_by_content(has_header)
         header = self.top if has_header else []
-        if header and len(header) < self.width and int not in map(type, given or ()):
-            raise _Unclear(f"its header has {len(header)} cells, and most rows have {self.width}")
+        if header and self.top_width < self.width and int not in map(type, given or ()):
+            raise _Unclear(f"its header has {self.top_width} cells, most rows have {self.width}")
         width = max(self.width, len(header), *(place + 1 for place in places))
         written = max(self.written, width)
         told = self.told if given is None else {}
@@ -300,10 +310,13 @@ class _Table:
         names = self._names()
         if sides := _named_by_language(names, self.languages):
             return sides
-        if sides := named_by_word(names):  # which say less than languages in the rows
+        sides, among = named_by_word(names), _named_among(names, self.languages)
+        if sides and among:
+            raise _Unclear("its header has words for the sides, and languages in other names")
+        if sides:  # which say less than languages in the rows
             return self._ordered(sides, self.top)
-        if sides := _named_among(names, self.languages):
-            return sides
+        if among:
+            return among
         languages = [_code(name, self.languages) for name in names]
         named = {code for code in languages if code is not None}
         if len(named) > 1 and len(self.top) == len(named) and self._other_languages(named):
@@ -360,8 +373,14 @@ class _Table:
         return False
 
     def _is_labels(self) -> bool:
-        """Return whether a first row is of names, and the texts below it are not."""
-        texts = [place for place in range(self.width) if self._kind(place) == "text"]
+        """Return whether a first row is of names, and what is below it is not."""
+        kinds = [self._kind(place) for place in range(self.width)]
+        texts = [place for place, kind in enumerate(kinds) if kind == "text"]
+        if any(
+            kind in _SHAPES and _shape(self.top[n]) == kind
+            for n, kind in enumerate(kinds[: len(self.top)])
+        ):
+            return False
         return len(self.top) > max(texts, default=0) > 0 and all(
             _may_be_name(self.top[place])
             and sum(map(_may_be_name, cells := self._column(place))) <= _FEW * len(cells)
@@ -429,7 +448,7 @@ class _Table:
             self.told = {}  # of all rows alike: perhaps a word, such as `new`
         for row in self.body:
             told = tuple((name, row[place]) for place, name in self.told.items() if row[place:])
-            if len(_steps(told, self.languages)) < 2:
+            if len(_steps(told, self.languages) or ()) < 2:
                 return places
         texts = [" ".join(self._column(place, with_top=True)) for place in places]
         if are_turned(texts, self.languages):

@@ -42,10 +42,10 @@ def language_of(text: str) -> str | None:
 def places_of(language: str, names: Sequence[str]) -> list[int]:
     """Return the indices of the names that mean a language; none or several if it is not clear.
 
-    `zh_TW` is `zh-tw` or, without that, `zh` or `Chinese`, but never `zh-CN`, another variety. Of
+    `zh_TW` is `zh-tw` or, without that, `zh-Hant`, `zh` or `Chinese`, but never `zh-CN`. Of
     `id` and `Indonesian` both are meant: the first may be the column of numbers.
     """
-    tags, wanted = [*map(_tag, names)], _tag(language)
+    tags, wanted = [*map(tag_of, names)], tag_of(language)
     exact = [place for place, tag in enumerate(tags) if tag == wanted]
     meant = [place for place, tag in enumerate(tags) if is_meant(language, tag)]
     has_rival = any("-" not in tags[place] and tags[place] != wanted for place in meant)
@@ -54,16 +54,24 @@ def places_of(language: str, names: Sequence[str]) -> list[int]:
 
 def is_meant(language: str, name: str) -> bool:
     """Return whether a name means a language: its tag, its code or one of its names."""
-    wanted, tag = _tag(language), _tag(name)
+    wanted, tag = tag_of(language), tag_of(name)
     if tag in (wanted, own_name(language)):
         return True
-    other_variety = "-" in wanted and "-" in tag
     code = language_of(language)
-    return code is not None and code == language_of(name) and not other_variety
+    return code is not None and code == language_of(name) and not _differ(wanted, tag)
 
 
-def _tag(name: str) -> str:
+def tag_of(name: str) -> str:
+    """Return a name as tags are written: folded, with hyphens."""
     return folded(name).replace("_", "-")
+
+
+def _differ(first: str, second: str) -> bool:
+    """Return whether two tags of a language name different regions, scripts or variants of it."""
+    if "-" not in first or "-" not in second:
+        return False
+    both = zip(_subtags(first), _subtags(second), strict=True)
+    return any(one != other for one, other in both if one and other)
 
 
 @lru_cache(maxsize=100)
@@ -82,16 +90,26 @@ def own_name(language: str) -> str | None:
 def script_of(language: str) -> set[str]:
     """Return the first words that Unicode's names of a language's letters have; none if unknown."""
     from babel import Locale
-    from babel.core import get_global
 
-    code = language.replace("-", "_")
-    likely = get_global("likely_subtags")
-    full = likely.get(code) or likely.get(language_of(language) or "", "")
-    script = next((part for part in (*code.split("_"), *full.split("_")) if len(part) == 4), "")
+    _, script, _ = _subtags(language)
     if script in _SCRIPTS:
         return _SCRIPTS[script]
     name = Locale("en").scripts.get(script, "")
     return {name.split()[0].upper()} if name else set()
+
+
+def _subtags(language: str) -> tuple[str | None, str, str | None]:
+    """Return region, script and variant of a language; the script also if it is only likely."""
+    from babel.core import get_global, parse_locale
+
+    try:
+        code, region, script, variant = parse_locale(tag_of(language), sep="-")[:4]
+    except ValueError:
+        code, region, script, variant = language, None, None, None
+    code, likely = language_of(language) or code, get_global("likely_subtags")
+    full = likely.get(f"{code}_{region}") or likely.get(code, "")
+    script = script or next((part for part in full.split("_") if len(part) == 4), "")
+    return None if region == "XX" else region, script, variant  # XX: unknown
 
 
 @lru_cache(maxsize=1)

@@ -120,9 +120,13 @@ def tmx_pairs(
             if len(side) != 1:
                 kind = MalformedError if side else OtherLanguagesError
                 raise kind(f"{len(side)} texts in {language!r} of {', '.join(names)}")
-        if next(unit.iter(etree.Entity), None) is not None:
-            raise MalformedError("it names an entity that only a file of its own defines")
-        return checked_pair(*(text(variants[side[0]]) for side in found))
+        sides = [variants[side[0]] for side in found]
+        dtd = unit.getroottree().docinfo.internalDTD
+        known = {each.name for each in dtd.iterentities()} if dtd is not None else set()
+        used = {each.name for side in sides for each in side.iter(etree.Entity)}
+        if unknown := sorted(used - known):
+            raise MalformedError(f"the file does not say what &{unknown[0]}; is")
+        return checked_pair(*map(text, sides))
 
     try:
         yield from read_rows(_units(path, file), pair_of, f"{path}: unit ", skip)

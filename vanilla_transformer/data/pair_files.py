@@ -199,8 +199,8 @@ def read_pairs(
     memory, parquet on Linux only; what `datasets` loads from the Hub may.
 
     Without `source_column` and `target_column`, the columns or keys are those named after the two
-    languages (codes or names), or else source and target, or else those with the languages among
-    other words. The languages that the rows say count then, if they do: a column such as
+    languages (codes or names), or else source and target, or those with the languages among other
+    words; with both, name the columns. The languages that the rows say count then, if they do: a column such as
     `source_lang` or of `en-de`. A table without such a header is judged by its first rows: see
     `find_sides`.
 

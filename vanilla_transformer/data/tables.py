@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import re
 import reprlib
 from collections import Counter, deque
@@ -16,11 +17,13 @@ from ..storage.reading import LINE_BYTES
 from .checked_pairs import EmptyError, MalformedError, Skip, checked_pair, decoded
 from .columns import ROWS, drawn, find_sides
 
+logger = logging.getLogger(__name__)
+
 HEAD_LINES = 5_000  # that tell how a table is written: its first quoted cell may come late
 _HEAD_BYTES = 10_000  # of each of them
 _MOST_HEAD_BYTES = 2**26  # of all of them
 _NAMED = re.compile(rb"sep=([,;\t|])\s*")  # the first line that Excel writes
-_MOST_SHARE = 0.8  # of the rows that a separator must divide alike
+_MOST_SHARE = 0.8  # of the rows that tabs must divide alike
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')  # a cell as spreadsheets quote it
 
 
@@ -80,7 +83,7 @@ def read_table(
     needed = max(*layout.places, *layout.told) + 1
     for number, _, row in head[: layout.skipped - bool(layout.header)]:
         if all(any(map(str.strip, row[place : place + 1])) for place in layout.places):
-            skip(f"{path}:{number}", MalformedError(f"above the header: {reprlib.repr(row)}"))
+            logger.warning("%s:%d is above the header: %s.", path, number, reprlib.repr(row))
     for number, _, row in chain(head[layout.skipped :], rows):
         try:
             if not any(cell.strip() for cell in row):
@@ -115,18 +118,14 @@ def is_csv(path: Path) -> bool:
 
 
 def _told_dialect(lines: Sequence[str], separators: str) -> Dialect:
-    """Return the dialect that explains some lines: of the likeliest separator that fits most."""
+    """Return the dialect that explains some lines best; tabs need explain only most of them."""
     bare = _QUOTED.sub('""', "\n".join(lines))
-    best = {}
-    for sign in separators:
-        dialects = [Dialect(sign, is_quoted=False), Dialect(sign, is_quoted=True)]
-        if re.search(rf'[{sign}] +""\s*([{sign}]|$)', bare, re.MULTILINE):
-            dialects.append(Dialect(sign, is_quoted=True, is_spaced=True))
-        agreements = {dialect: _agreement(lines, dialect) for dialect in dialects}
-        dialect = max(agreements, key=agreements.__getitem__)
-        best[dialect] = agreements[dialect]
-    fits = (dialect for dialect, (share, *_) in best.items() if share >= _MOST_SHARE)
-    return next(fits, max(best, key=best.__getitem__))
+    dialects = [Dialect(sign, quoted) for sign in separators for quoted in (False, True)]
+    spaced = [s for s in separators if re.search(rf'[{s}] +""\s*([{s}]|$)', bare, re.MULTILINE)]
+    dialects += [Dialect(sign, is_quoted=True, is_spaced=True) for sign in spaced]
+    found = {dialect: _agreement(lines, dialect) for dialect in dialects}
+    tabs = [it for it in found if it.separator == "\t" and found[it][0] >= _MOST_SHARE]
+    return max(tabs or found, key=found.__getitem__)
 
 
 def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int]:
