@@ -90,7 +90,7 @@ benchmarks: $(STAMP)
 benchmarks-gpu: $(STAMP)
 	$(BIN)/python $(BENCHMARKS)/gpu.py --size gpu --results runs/benchmarks
 
-# Writes and runs the paper as a notebook in both languages; some minutes each.
+# Writes and runs the paper as a notebook in both languages; some minutes.
 notebook: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[notebook]"
 	$(BIN)/python training/paper/execute.py

@@ -393,7 +393,9 @@ class Encoder(Stack):
 
         Returns `last_hidden_state`, (B, S, d); kwargs can ask for `attentions`, `hidden_states`.
         """
-        if input_ids is not None and not input_ids.is_meta:  # the decoder's padding is at its end
+        if (
+            input_ids is not None and not input_ids.is_meta
+        ):  # the decoder's needs no mask: it ends rows
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         x = self.embed(input_ids, inputs_embeds, attention_mask)
         mask = create_bidirectional_mask(self.config, x, attention_mask)
@@ -541,7 +543,7 @@ class VanillaTransformerForConditionalGeneration(
         # Section 3.4: tied. Untied, it is drawn with the variance of the embedding it replaces.
         self.lm_head.init_gain = math.sqrt((self.lm_head.out_features / config.d_model + 1) / 2)
         self.post_init()
-        # A training run saves the beams of Section 6.1 with its model.
+        # Padding, start and unknown are never produced; a run saves the beams of Section 6.1 too.
         self.generation_config.suppress_tokens = config.ids_outside_of_text()
 
     def forward(
@@ -567,7 +569,8 @@ class VanillaTransformerForConditionalGeneration(
         Args:
             input_ids: Source ids, (B, S).
             attention_mask: Mask of the source, 1 at tokens and 0 at padding, (B, S).
-            decoder_input_ids: Target ids shifted right, (B, T), -100 at gaps; else from labels.
+            decoder_input_ids: Target ids shifted right, (B, T), else made from labels. Gaps, -100
+                before a token, are left out, as -100 before a label in packed or prompted targets.
             decoder_attention_mask: Mask of the target, (B, past + T). Right padding needs none.
             encoder_outputs: The encoder's output for this source, if it is known already.
             cache: Keys and values of earlier target positions.
@@ -578,7 +581,8 @@ class VanillaTransformerForConditionalGeneration(
             return_logits: Whether to compute the logits. None: not in training with labels, where
                 the loss avoids this largest of all tensors, but always for a tuple.
             num_items_in_batch: Number of labels other than -100 in the whole update, as Trainer
-                counts them, if more than in this batch. Padding ids are taken to be as frequent.
+                counts them, if more than in this batch. Of labels that are padding ids, which it
+                counts too, the share is taken to be that of this batch.
             return_dict: False: return a tuple.
             past_key_values: What transformers before 5.24 call the cache.
             **kwargs: Only `output_attentions`, `output_hidden_states`, options of the attention.
@@ -595,7 +599,8 @@ class VanillaTransformerForConditionalGeneration(
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         cache, places = one_cache(cache, past_key_values), None
-        if cache is None and decoder_input_ids is not None:  # gaps, -100, go to the end of rows
+        # Gaps wait at the end of their row, where the causal mask hides them.
+        if cache is None and decoder_input_ids is not None:
             decoder_input_ids, decoder_attention_mask, places = move_gaps_to_end(
                 decoder_input_ids, decoder_attention_mask, filler=self.config.pad_token_id
             )
@@ -613,12 +618,13 @@ class VanillaTransformerForConditionalGeneration(
         )
         hidden_states = outputs.last_hidden_state  # (B, T, d)
         if places is not None:
-            places = places.to(hidden_states.device)[..., None]  # and back, (B, T, 1)
+            places = places.to(hidden_states.device)[..., None]  # and go back, (B, T, 1)
             hidden_states = hidden_states.gather(1, places.expand_as(hidden_states))
         loss = logits = None
         if return_logits is None:  # a tuple without them would have others in their place
             return_logits = labels is None or not self.training or return_dict is False
-        if return_logits or not is_only_weight(self.lm_head):  # else the loss reads the weight
+        # A plain head is a matrix, which the loss multiplies piece by piece.
+        if return_logits or not is_only_weight(self.lm_head):
             logits = self.lm_head(hidden_states)  # (B, T, V)
         if labels is not None:  # Section 5.4
             eps = self.config.label_smoothing if self.training else 0.0
@@ -637,7 +643,10 @@ class VanillaTransformerForConditionalGeneration(
         return labels if is_end else labels.masked_fill(labels == padding, IGNORED)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Shift labels, (B, T), right by one (Section 3.1); gaps before a label stay -100."""
+        """Shift labels, (B, T), right by one, after the start token (Section 3.1).
+
+        Labels are shifted past gaps, which stay -100; behind the last label padding follows.
+        """
         packed, _, places = move_gaps_to_end(self.without_padding(labels))
         shifted = packed.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id

@@ -32,7 +32,7 @@ def add_test_options(command: argparse.ArgumentParser) -> None:
 
 def add_pair_options(command: argparse.ArgumentParser) -> None:
     """Add the options that say where the two sides of a pair are."""
-    text = "languages or other names of the two sides (default: the recipe's)"
+    text = "languages or other names of the two sides (default: the recipe's, if any)"
     command.add_argument("--pair", metavar="S-T", help=text)
     for side in ("source", "target"):
         text = f"column of the {side} sentences in a table, by name or from 1"

@@ -200,9 +200,9 @@ def read_pairs(
 
     Without `source_column` and `target_column`, the columns or keys are those named after the two
     languages (codes or names), or else source and target, or those with the languages among other
-    words; with both, name the columns. The languages that the rows say count then, if they do: a column such as
-    `source_lang` or of `en-de`. A table without such a header is judged by its first rows: see
-    `find_sides`.
+    words; with both, name the columns. The languages that the rows say count then, if they do: a
+    column such as `source_lang` or of `en-de`. A table without such a header is judged by its first
+    rows: see `find_sides`.
 
     Args:
         source: One of
