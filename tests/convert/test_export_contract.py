@@ -182,8 +182,13 @@ def test_tokenizer_is_exported_with_settings_for_transformers_4_and_5(tmp_path, 
     (source / "tokenizer_config.json").write_text(json.dumps(given))
     export_tokenizer(source, target)
     names = {"model_input_names": ["input_ids", "attention_mask"], **inputs}
+    names |= {"clean_up_tokenization_spaces": False}
     expected = {**given, "tokenizer_class": "PreTrainedTokenizerFast", **names}
     assert read_json(target / "tokenizer_config.json") == expected
+    own = {"tokenizer_class": "MarianTokenizer", "clean_up_tokenization_spaces": True}
+    (source / "tokenizer_config.json").write_text(json.dumps(own))
+    export_tokenizer(source, target)
+    assert read_json(target / "tokenizer_config.json") == own
 
 
 def test_export_that_differs_from_the_model_is_deleted(name, export, run, tmp_path, monkeypatch):

@@ -34,6 +34,13 @@ def test_a_model_without_the_file_that_the_page_reads_is_refused(tmp_path, capsy
     assert "does not have one tokenizer.json for both sides" in error
 
 
+def test_heads_of_other_widths_are_refused(tmp_path, capsys):
+    require("web")
+    saved, *_ = save(tmp_path, d_k=5)
+    error = error_of(capsys, "export", "web", saved, tmp_path / "page")
+    assert "has heads of other widths than d_model / heads" in error
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """Return a run directory, its model, its tokenizer and its page."""

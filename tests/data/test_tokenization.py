@@ -317,7 +317,13 @@ def test_bytes_are_the_tokens_of_bytes():
 def test_a_tokenizer_of_ones_own_gives_the_model_its_special_tokens(tmp_path, caplog):
     own = words_tokenizer("?", "[SEP]", "a", "b", "[PAD]", eos_token="[SEP]", pad_token="[PAD]")
     own.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]  # as BERT's
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     tokenizer = make_tokenizer(str(tmp_path), [], vocab_size=260)
+    tokenizer.save_pretrained(tmp_path / "saved")
+    for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path / "saved")):
+        assert {*each("b a")} == {"input_ids", "attention_mask"}
     assert tokenizer("b a").input_ids == [3, 2, 1]  # it had no end of its own
     assert vocabulary_fields(tokenizer) == {
         "pad_token_id": 4, "bos_token_id": None, "eos_token_id": 1,

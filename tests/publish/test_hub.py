@@ -205,7 +205,8 @@ def test_push_removes_code_weights_and_pictures_of_earlier_ones_only(
     hub.repositories["model", REPO] = repository = Repository()
     stale = ("custom_generate/generate.py", "pytorch_model.bin", "attention-9.png", "merges.txt")
     stale += ("model-00001-of-00002.safetensors", "model.safetensors.index.json")
-    kept = dict.fromkeys((".gitattributes", "notes.md", "onnx/model.onnx", "theirs/x.py"), b"x")
+    kept = (".gitattributes", "notes.md", "onnx/model.onnx", "theirs/x.py")
+    kept = dict.fromkeys((*kept, "model.bin", "attention-of-mine.png"), b"x")
     repository.commit("main", {**kept, **dict.fromkeys(stale, b"x")}, "By hand")
     arguments = [run, "--license", "mit", "--push", "--token", TOKEN, "--repo"]
     published([*arguments, REPO, "--with-code"], capsys)

@@ -137,8 +137,12 @@ def test_published_config_has_no_leftovers_from_training(copied, tmp_path):
     settings.pop("_from_model_config", None)
     left = {**settings, "max_length": 20, "_from_model_config": True}
     (copied / "generation_config.json").write_text(json.dumps(left))
+    tokenizer = json.loads((copied / "tokenizer_config.json").read_text())
+    paths = {"name_or_path": "/home/a/b", "special_tokens_map_file": "/home/a/c.json"}
+    (copied / "tokenizer_config.json").write_text(json.dumps({**tokenizer, **paths}))
     publishing.stage_model(run, tmp_path / "staged", with_code=False)
     assert json.loads((tmp_path / "staged" / "generation_config.json").read_text()) == settings
+    assert json.loads((tmp_path / "staged" / "tokenizer_config.json").read_text()) == tokenizer
     before, after = (
         json.loads((folder / "config.json").read_text()) for folder in (run, tmp_path / "staged")
     )

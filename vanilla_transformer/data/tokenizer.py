@@ -56,6 +56,7 @@ _UNSEEN = (
 )
 
 KINDS = ("bpe", "bytes", "symbols")
+_INPUT_NAMES = ("input_ids", "attention_mask")
 
 
 def make_tokenizer(
@@ -146,6 +147,8 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
         )
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise RequestError(f"tokenizer: {path} has no tokenizer.json; give a tokenizer with one.")
+    # BERT's names token types too, which the model does not read.
+    tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = [*_INPUT_NAMES]
     if None in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         raise RequestError(
             f"tokenizer: got {path}, whose padding is {tokenizer.pad_token} and whose end is "
@@ -279,7 +282,7 @@ def _wrapped(backend: Tokenizer) -> PreTrainedTokenizerFast:
         **{role: token for role, token in names if backend.token_to_id(token) is not None},
         padding_side="right",  # positions are counted from the left
         truncation_side="right",
-        model_input_names=["input_ids", "attention_mask"],
+        model_input_names=[*_INPUT_NAMES],
         clean_up_tokenization_spaces=False,  # it would remove the space in "Hallo !"
         split_special_tokens=True,  # "</s>" in a user's text is text
     )

@@ -1,6 +1,7 @@
 """Push a folder to a repository on the Hub, in one commit or not at all."""
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,8 @@ from huggingface_hub import (
 )
 
 from ..errors import RequestError
+
+logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _TOKEN = re.compile(r"hf_\w{16,}|(?<=Bearer )[^\s'\"]+")
@@ -83,6 +86,8 @@ def push_folder(
             if file.rfilename not in files
             and any(_fits(file.rfilename, pattern) for pattern in replaces)
         ]
+        if stale:
+            logger.info("Deleted from %s: %s.", repo_id, ", ".join(stale))
         additions = [CommitOperationAdd(name, str(Path(folder) / name)) for name in files]
         # Not upload_folder, which since huggingface_hub 2 may push a folder in several commits.
         return api.create_commit(

@@ -56,8 +56,11 @@ _CARD = ("README.md", METRICS, HISTORY, "*.png")  # the card, its pictures, and 
 # Files of an earlier push that this one replaces or deletes, above all code.
 _REPLACED = (
     *(*MODEL, "model-*-of-*.safetensors", CURVES, HISTORY),
-    *("*.py", "custom_generate/*", "*.bin", "attention-*.png"),
+    *("*.py", "custom_generate/*", "pytorch_model*.bin", "training_args.bin"),
+    "attention-[0-9].png",
 )
+# Settings of a tokenizer that hold paths, in files of transformers 4, or choose code.
+_PRIVATE = ("name_or_path", "special_tokens_map_file", "tokenizer_file", "auto_map")
 # Environment variables that may hold a secret or the place of one.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
 _LOGITS_TOLERANCE = 1e-4  # a stock model computes in another order
@@ -209,6 +212,10 @@ def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     for name in CHOOSE_CODE:  # such as code that is not pushed
         config.pop(name, None)
     write_json(folder / CONFIG, config, sort_keys=True)
+    tokenizer = read_json(folder / TOKENIZER_SETTINGS)
+    for name in _PRIVATE:
+        tokenizer.pop(name, None)
+    write_json(folder / TOKENIZER_SETTINGS, tokenizer)
     generation = read_json(folder / GENERATION_CONFIG)
     generation.pop("_from_model_config", None)
     if generation.get("max_length") == HOSTS_LENGTH:  # Seq2SeqTrainer fills it in

@@ -91,7 +91,7 @@ def bounded_generation_config(
 
 
 def export_tokenizer(source: Path, target: Path) -> None:
-    """Copy the tokenizer, with settings that transformers 4 reads as transformers 5 does.
+    """Copy the tokenizer, with settings that other programs read as transformers 5 does.
 
     Raises:
         ValueError: A file of it is a link that leaves `source`.
@@ -103,4 +103,6 @@ def export_tokenizer(source: Path, target: Path) -> None:
         # transformers 4 knows only its other name, and gives the model other inputs by default.
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
         settings.setdefault("model_input_names", ["input_ids", "attention_mask"])
-        write_json(path, settings)
+    # Transformers.js and transformers 4 would take out spaces before punctuation.
+    settings.setdefault("clean_up_tokenization_spaces", False)
+    write_json(path, settings)

@@ -43,6 +43,12 @@ def _write(source: Path, folder: Path) -> str:
             f"{source} does not have one tokenizer.json for both sides, which is what "
             "Transformers.js reads; export another model, or to another format."
         )
+    heads = model.config.decoder_attention_heads
+    if {size * heads for size in model.config.head_dims(heads)} != {model.config.d_model}:
+        raise RequestError(
+            f"{source} has heads of other widths than d_model / heads, which Transformers.js takes "
+            "them for; export another model, or to another format."
+        )
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(weight.half())

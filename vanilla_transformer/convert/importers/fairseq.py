@@ -72,7 +72,8 @@ def import_fairseq(
         dictionaries: Directory with dict.SOURCE.txt and dict.TARGET.txt. None means the
             checkpoint's.
         bpe_codes: File with codes of subword-nmt or fastBPE. transformers' FSMTTokenizer then
-            applies Moses and BPE, as fairseq does with `--tokenizer moses --bpe fastbpe`.
+            applies Moses and BPE, as fairseq does with `--tokenizer moses --bpe fastbpe`, but to
+            normalised punctuation, as in most data that fairseq's models were trained on.
             (`tokenizers` cannot: its merges need ids that the dictionary lacks.) None means no BPE.
 
     Raises:
