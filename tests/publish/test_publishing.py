@@ -339,6 +339,23 @@ def test_card_tells_pairs_from_those_that_were_made_of_them():
     assert "120 read, 70 of which are text in the target language with" in render_card(content).text
 
 
+def test_card_loads_the_branch_that_was_pushed_to():
+    for form, calls in (("native", 1), ("with_code", 1), ("stock", 2)):
+        content = facts()
+        content["published"] |= {"form": form, "revision": "smaller"}
+        text = render_card(content).text
+        assert text.count('revision="smaller"') == calls
+        assert 'revision="main"' not in text
+
+
+def test_card_names_the_versions_that_the_package_takes():
+    needed = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    first, last = re.search(r'"transformers>=([\d.]+),<5\.(\d+)"', needed).groups()
+    content = facts()
+    content["published"]["form"] = "with_code"
+    assert f"transformers ({first} to 5.{int(last) - 1})" in render_card(content).text
+
+
 def test_card_tells_how_many_cores_a_training_beside_others_had():
     for threads, cores in (([1, 2], "1 to 2 CPU cores"), ([1], "1 of 2 CPU"), ([2], "on 2 CPU")):
         content = facts() | {"threads": threads, "hardware": {"cpu": "x", "cores": 2}}

@@ -49,6 +49,7 @@ def card_facts(
     *,
     run: Path | None,
     repo_id: str,
+    revision: str | None = None,
     place: str | None = None,
     form: str,
     license: str | None,
@@ -61,6 +62,7 @@ def card_facts(
         directory: Directory with metrics.json, as a run or `evaluate --output` writes it.
         run: Run directory with recipe, samples and curves, if `directory` is not one.
         repo_id: Name on the Hub.
+        revision: Branch there. None is `main`.
         place: Directory that the card loads the model from, if it is not pushed.
         form: `NATIVE`, `WITH_CODE` or `STOCK`.
         license: Licence of the model.
@@ -101,6 +103,8 @@ def card_facts(
         "samples": _short_samples(samples_of_run(metrics), run or directory),
         "scores_of_run": scores_of_run,
     }
+    if revision is not None and place is None:
+        metrics["published"]["revision"] = revision
     if place is not None:
         trained_in = run or directory
         typed = place == str(trained_in)
@@ -117,7 +121,7 @@ def render_card(facts: Metrics) -> ModelCard:
     """Render the card of a model from the content of its published metrics.json."""
     facts = _printable(facts)
     published, recipe = facts["published"], facts["recipe"]
-    samples = published["samples"]
+    samples, branch = published["samples"], published.get("revision")
     right = [sample for sample in samples if sample["translation"] == sample["reference"]]
     sides = recipe.get("source_language") or "source", recipe.get("target_language") or "target"
     languages = [side for side in sides if _is_language(side)]
@@ -133,6 +137,7 @@ def render_card(facts: Metrics) -> ModelCard:
         facts=facts,
         published=published,
         model=published.get("directory", published["repo_id"]),
+        at_branch=f", revision={json.dumps(branch)}" if branch else "",
         command=train_command(recipe, published["run"]) if "run" in published else None,
         recipe=recipe,
         example=(right or samples)[0],
@@ -145,6 +150,9 @@ def render_card(facts: Metrics) -> ModelCard:
         name=published["repo_id"].rpartition("/")[2],
         scores=scores,
         signatures=_signatures(facts["scores"]),
+        beams=" and ".join(
+            sorted({str(it["num_beams"]) for it in scores.values() if "num_beams" in it})
+        ),
         differences=paper_differences(_as_shipped(facts), facts.get("model", {})),
         initial=_initial_model(facts),
         papers_model="big" if _preset(recipe) == "big" else "base",

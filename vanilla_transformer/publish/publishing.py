@@ -125,6 +125,7 @@ def publish(
         source,
         run=metrics_run,
         repo_id=repo_id,
+        revision=revision,
         place=None if push else Path(output).name if output else str(source),
         form=form,
         license=license,

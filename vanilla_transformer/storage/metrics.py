@@ -181,6 +181,7 @@ class Published(TypedDict, total=False):
     """What publishing adds to the metrics."""
 
     repo_id: str  # the name alone, if the model was not pushed
+    revision: str  # branch on the Hub, other than main
     directory: str  # where the model is, if it was not pushed
     run: str  # run directory that it comes from, if it was not pushed
     form: str
