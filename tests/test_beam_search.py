@@ -390,8 +390,9 @@ def test_several_ids_may_end_a_sentence(batch):
 
 
 @pytest.mark.usefixtures("each_decoder")
-def test_alignments_are_the_models_cross_attention(batch):
-    model = make_model()
+@pytest.mark.parametrize("layers", [2, 3])
+def test_alignments_are_the_models_cross_attention(batch, layers):
+    model = make_model(decoder_layers=layers)
     model.set_attn_implementation("eager")
     found = beam_search(model, *batch, num_return_sequences=2, return_alignments=True)
     longest, size = found.sequences.size(-1), batch[0].size(1)
@@ -404,7 +405,7 @@ def test_alignments_are_the_models_cross_attention(batch):
                 source,
                 decoder_input_ids=torch.tensor([[START, *tokens[:-1]]]),
                 output_attentions=True,
-            ).cross_attentions[1][0].mean(0)  # the last: there are but two  # fmt: skip
+            ).cross_attentions[1][0].mean(0)  # the last of two, or last but one  # fmt: skip
         rows = found.alignments[sentence, rank]
         torch.testing.assert_close(rows[: len(tokens), : source.size(1)], weights)
         sums = rows.sum(-1)

@@ -64,9 +64,9 @@ def encode(
 def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: str) -> list[int]:
     """Return the target ids of a text that translations should begin with."""
     _check_text(prefix, "The prefix")
-    writes = target_tokenizer(tokenizer)
-    ids = list(writes(text_target=prefix, add_special_tokens=False)["input_ids"])
-    if writes.unk_token_id in ids:
+    target = target_tokenizer(tokenizer)
+    ids = list(target(text_target=prefix, add_special_tokens=False)["input_ids"])
+    if target.unk_token_id in ids:
         raise RequestError(f"The prefix {quoted(prefix)} has words that the tokenizer lacks.")
     return ids
 

@@ -116,7 +116,7 @@ def beam_search(
         return_alignments: Whether to return the attention to the source.
         alignment_layer: Index of the decoder layer whose heads are averaged for it, -1 for the
             last. None: the last but one, which aligns words best (Garg et al., 2019, arXiv
-            1909.02074), but the last of two.
+            1909.02074); with two layers, the last (LOG.md).
         prepack: Whether the package's fast path may keep a second copy of the weights, in a layout
             for the processor; see `fast`.
         generation_config: Settings and special ids; None: the model's own.
@@ -592,7 +592,7 @@ def _checked_ids(model: PreTrainedModel, name: str, ids: Any) -> list[int]:
 
 def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
     layers = range(len(model.get_decoder().layers))  # users may have left some out
-    last_but_one = -2 if len(layers) > 2 else -1  # the first of two aligns words badly
+    last_but_one = -2 if len(layers) > 2 else -1
     return layers[last_but_one if layer is None else layer]
 
 

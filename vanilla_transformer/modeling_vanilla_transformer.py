@@ -393,9 +393,8 @@ class Encoder(Stack):
 
         Returns `last_hidden_state`, (B, S, d); kwargs can ask for `attentions`, `hidden_states`.
         """
-        if (
-            input_ids is not None and not input_ids.is_meta
-        ):  # the decoder's needs no mask: it ends rows
+        # Not in the decoder, whose padding ends its rows, where the causal mask hides it.
+        if input_ids is not None and not input_ids.is_meta:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         x = self.embed(input_ids, inputs_embeds, attention_mask)
         mask = create_bidirectional_mask(self.config, x, attention_mask)
@@ -569,8 +568,8 @@ class VanillaTransformerForConditionalGeneration(
         Args:
             input_ids: Source ids, (B, S).
             attention_mask: Mask of the source, 1 at tokens and 0 at padding, (B, S).
-            decoder_input_ids: Target ids shifted right, (B, T), else made from labels. Gaps, -100
-                before a token, are left out, as -100 before a label in packed or prompted targets.
+            decoder_input_ids: Target ids shifted right, (B, T), else made from labels. -100 before
+                a token is a gap, which is skipped: packed or prompted targets have such labels.
             decoder_attention_mask: Mask of the target, (B, past + T). Right padding needs none.
             encoder_outputs: The encoder's output for this source, if it is known already.
             cache: Keys and values of earlier target positions.
@@ -581,8 +580,8 @@ class VanillaTransformerForConditionalGeneration(
             return_logits: Whether to compute the logits. None: not in training with labels, where
                 the loss avoids this largest of all tensors, but always for a tuple.
             num_items_in_batch: Number of labels other than -100 in the whole update, as Trainer
-                counts them, if more than in this batch. Of labels that are padding ids, which it
-                counts too, the share is taken to be that of this batch.
+                counts them, if more than in this batch. It also counts labels that are padding ids;
+                their share is estimated from this batch.
             return_dict: False: return a tuple.
             past_key_values: What transformers before 5.24 call the cache.
             **kwargs: Only `output_attentions`, `output_hidden_states`, options of the attention.

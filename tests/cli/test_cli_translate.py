@@ -310,6 +310,11 @@ def test_titles_and_a_header_above_a_numbered_column_stay(run, loud, tmp_path, c
             "--tsv en",
             "no single column is named 'en' among ['en', 'en']. Name",
         ),
+        (
+            "id;text\n1;ein Hund;x\n2;alt;y",
+            "--csv text",
+            "has 2 cells, most rows have 3, so its names do not tell the columns",
+        ),
         ("id,source\n1,ein\n2,alt", "--tsv 1", "separated by ','; give --csv instead of --tsv, or"),
         (
             "id\tsource\n1\tein\n2\talt",

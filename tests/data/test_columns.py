@@ -122,6 +122,9 @@ READ = {
     ),
     "signs between": table(GERMAN, ENGLISH, header=("German/DE", "English/EN")),
     "words for the sides before regions": table(*(GERMAN, ENGLISH), header=("src_DE", "tgt_EN")),
+    "codes before words": table(
+        *(GERMAN, ENGLISH, ALIKE), header=("de_text", "en_text", "de_note")
+    ),
     "codes of other languages before regions": table(
         *(GERMAN, ENGLISH), header=("str_DE", "str_EN")
     ),
@@ -168,6 +171,18 @@ REFUSED = {
     ),
     "labels": (table(GERMAN, ENGLISH, header=("Ziel", "Quelle")), "not clear which is the source"),
     "numbers as labels": (table(ENGLISH, GERMAN, header=("0", "1")), "header has '0' and '1'"),
+    "an identifier's name beside labels": (
+        table(column("doc_{n}"), GERMAN, ENGLISH, header=("doc_id", "Ziel", "Quelle")),
+        "not clear which is the source",
+    ),
+    "no name above dates beside labels": (
+        table(column("2024-01-0{n}"), GERMAN, ENGLISH, header=("", "Ziel", "Quelle")),
+        "not clear which is the source",
+    ),
+    "notes beside words for the sides": (
+        table(*(ENGLISH, GERMAN, ALIKE, ALIKE), header=("source", "target", "en_note", "de_note")),
+        "words for the sides, and languages in other names",
+    ),
     "labels above captions": (
         table(*(CAPTIONS[::-1]), header=("Deutscher Text", "Englischer Text")),
         "not clear which is the source",
@@ -377,6 +392,8 @@ SAME = [  # pairs of languages, and names of the same varieties
     (("sr_Cyrl", "en"), ("text_srp_Cyrl", "text_eng_Latn")),
     (("pt_BR", "en"), ("por_Latn", "eng_Latn")),
     (("zh_TW", "en"), ("zh-Hant", "en")),
+    (("zh_CN", "en"), ("zh_text", "en_text")),
+    (("ko_KR", "en"), ("kor_Hang", "eng_Latn")),
 ]
 OTHERS = [
     (("zh_TW", "en"), ("zh-Hans", "en")),
@@ -402,6 +419,13 @@ def test_tags_of_one_variety_have_several_forms(tmp_path, pair, names, form):
     else:
         with suppress(RequestError):
             assert read(path, pair)[0] == []
+
+
+def test_words_behind_a_code_are_no_variety(tmp_path):
+    header = ("pt_comment", "pt_text", "en_text")
+    rows = [header, *zip(GERMAN, CHINESE, ENGLISH, strict=True)]
+    (tmp_path / "a.tsv").write_text("\n".join(map("\t".join, rows)), encoding="utf-8")
+    assert read(tmp_path / "a.tsv", ("pt_BR", "en"))[0] == list(zip(CHINESE, ENGLISH, strict=True))
 
 
 def test_of_two_varieties_the_exact_one_is_meant(tmp_path):
@@ -727,6 +751,12 @@ def test_a_sign_in_all_cells_of_a_column_is_no_separator_beside_quotes(tmp_path,
     assert (list(reader), reader.num_malformed) == (pairs, 0)
 
 
+def test_tabs_in_quotes_divide_nothing(tmp_path):
+    text = "".join(f'"{s}\tx","{t}"\n' for s, t in [("en", "de"), *PAIRS])
+    (tmp_path / "a.csv").write_text(text.replace("en\tx", "en"), encoding="utf-8")
+    assert read(tmp_path / "a.csv") == ([(f"{s}\tx", t) for s, t in PAIRS], 0)
+
+
 def test_tabs_and_quotes_around_cells_with_a_comma_are_a_spreadsheets(tmp_path):
     rows = [[f'"{side}"' if "," in side else side for side in pair] for pair in PAIRS]
     (tmp_path / "a.txt").write_text("\n".join(map("\t".join, rows)), encoding="utf-8")
@@ -817,6 +847,9 @@ def test_what_stands_above_a_memory_is_passed_over(tmp_path, above):
     known = text.replace('SYSTEM "tmx14.dtd"', '[<!ENTITY nbsp "&#160;">]')
     (tmp_path / "a.tmx").write_text(f"{known}</body></tmx>", encoding="utf-8")
     assert read(tmp_path / "a.tmx") == ([*PAIRS, ("10\u00a0km", "10 km")], 0)
+    known = text.replace('SYSTEM "tmx14.dtd"', '[<!ENTITY nbsp SYSTEM "x.txt">]')
+    (tmp_path / "a.tmx").write_text(f"{known}</body></tmx>", encoding="utf-8")
+    assert read(tmp_path / "a.tmx") == (PAIRS, 1)
 
 
 def test_texts_may_speak_of_tags(tmp_path):

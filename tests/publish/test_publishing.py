@@ -346,6 +346,8 @@ def test_card_loads_the_branch_that_was_pushed_to():
         text = render_card(content).text
         assert text.count('revision="smaller"') == calls
         assert 'revision="main"' not in text
+        assert "/commits/main" not in text
+        assert ("/commits/smaller" in text) is (form == "with_code")
 
 
 def test_card_names_the_versions_that_the_package_takes():
@@ -354,6 +356,8 @@ def test_card_names_the_versions_that_the_package_takes():
     content = facts()
     content["published"]["form"] = "with_code"
     assert f"transformers ({first} to 5.{int(last) - 1})" in render_card(content).text
+    content["recipe"]["source_language"] = "zh"
+    assert f"{first} 到 5.{int(last) - 1}" in render_card(content).text
 
 
 def test_card_tells_how_many_cores_a_training_beside_others_had():

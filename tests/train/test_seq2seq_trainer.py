@@ -155,12 +155,13 @@ def test_predict_returns_the_stock_predictions(tmp_path):
     assert found.metrics["test_perplexity"] == pytest.approx(math.exp(found.metrics["test_loss"]))
 
 
-def test_predictions_need_no_labels(tmp_path):
+def test_predictions_need_no_labels(tmp_path, caplog):
     rows = copy_task(9, seed=1).select_columns(["input_ids"])
     generates = {"predict_with_generate": True, "generation_max_length": 6}
     expected, found = (trainer.predict(rows) for trainer in both(tmp_path, **generates))
     np.testing.assert_array_equal(found.predictions, expected.predictions)
     assert found.label_ids is expected.label_ids is None
+    assert "mean over batches" not in caplog.text
 
 
 def test_evaluation_has_batches_of_a_number_of_pairs_too(tmp_path):

@@ -25,7 +25,7 @@ from vanilla_transformer.storage.run_files import METRICS, RECIPE
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train.run_scores import recipe_and_test_sets
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention_lines
-from vanilla_transformer.visualization.figure import new_figure
+from vanilla_transformer.visualization.figure import new_figure, set_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -187,12 +187,10 @@ class Figures(Experiment):
             if facts.get("sentence"):
                 weights = np.array(facts["weights"])[None]
                 attention = Attention(facts["words"], [], [], weights, weights, weights)
-                found[f"{row}: {facts['what']}"] = plot_attention_lines(
-                    attention,
-                    heads=facts["heads"],
-                    words=facts["from"],
-                    title=f"{row}: {facts['what']}",
-                )
+                caption = f"{row}: {facts['what']}"
+                figure = plot_attention_lines(attention, heads=facts["heads"], words=facts["from"])
+                set_title(figure, caption)
+                found[caption] = figure
         return found
 
 

@@ -284,7 +284,10 @@ class _Table:
             places = self._sides_by_content(has_header)
         header = self.top if has_header else []
         if header and self.top_width < self.width and int not in map(type, given or ()):
-            raise _Unclear(f"its header has {self.top_width} cells, most rows have {self.width}")
+            raise _Unclear(
+                f"its header has {self.top_width} cells, most rows have {self.width}, so its names "
+                "do not tell the columns"
+            )
         width = max(self.width, len(header), *(place + 1 for place in places))
         written = max(self.written, width)
         told = self.told if given is None else {}
@@ -376,16 +379,20 @@ class _Table:
         """Return whether a first row is of names, and what is below it is not."""
         kinds = [self._kind(place) for place in range(self.width)]
         texts = [place for place, kind in enumerate(kinds) if kind == "text"]
-        if any(
-            kind in _SHAPES and _shape(self.top[n]) == kind
-            for n, kind in enumerate(kinds[: len(self.top)])
-        ):
+        if any(map(self._is_like_the_body, range(len(self.top)), kinds)):
             return False
         return len(self.top) > max(texts, default=0) > 0 and all(
             _may_be_name(self.top[place])
             and sum(map(_may_be_name, cells := self._column(place))) <= _FEW * len(cells)
             for place in texts
         )
+
+    def _is_like_the_body(self, place: int, kind: str) -> bool:
+        """Return whether a first cell is a number or the like, as all others of its column are."""
+        cell = self.top[place]
+        counts = all(map(_has_digit, self._column(place)))
+        same = kind in _SHAPES and _shape(cell) == kind
+        return bool(cell) and same and (_has_digit(cell) or not counts)
 
     # ------------------------------------------------------------------------------ the columns
 
@@ -471,6 +478,10 @@ def _without_end(row: list[str]) -> list[str]:
 
 def _filled(row: Sequence[str]) -> int:
     return sum(bool(cell.strip()) for cell in row)
+
+
+def _has_digit(cell: str) -> bool:
+    return any(map(str.isdigit, cell))
 
 
 def _may_be_name(cell: str) -> bool:

@@ -36,7 +36,9 @@ def language_of(text: str) -> str | None:
     if code := _names().get(name):
         return code
     tag = _BCP_47.fullmatch(name)
-    return _codes().get(tag[1]) if tag else None
+    parts = re.split("[-_]", name)[1:]
+    known = all(len(part) == 2 or part.isdigit() or part in _subtag_names() for part in parts)
+    return _codes().get(tag[1]) if tag and known else None  # en_text is no tag
 
 
 def places_of(language: str, names: Sequence[str]) -> list[int]:
@@ -70,8 +72,9 @@ def _differ(first: str, second: str) -> bool:
     """Return whether two tags of a language name different regions, scripts or variants of it."""
     if "-" not in first or "-" not in second:
         return False
-    both = zip(_subtags(first), _subtags(second), strict=True)
-    return any(one != other for one, other in both if one and other)
+    (*one, variant), (*other, other_variant) = _subtags(first), _subtags(second)
+    both = zip(one, other, strict=True)
+    return variant != other_variant or any(a != b for a, b in both if a and b)
 
 
 @lru_cache(maxsize=100)
@@ -109,7 +112,16 @@ def _subtags(language: str) -> tuple[str | None, str, str | None]:
     code, likely = language_of(language) or code, get_global("likely_subtags")
     full = likely.get(f"{code}_{region}") or likely.get(code, "")
     script = script or next((part for part in full.split("_") if len(part) == 4), "")
+    script = {"Hang": "Kore"}.get(script, script)  # Korean with Chinese characters, or without
     return None if region == "XX" else region, script, variant  # XX: unknown
+
+
+@lru_cache(maxsize=1)
+def _subtag_names() -> set[str]:
+    """Return the scripts and variants that tags may name, in lower case."""
+    from babel import Locale
+
+    return {name.casefold() for name in (*Locale("en").scripts, *Locale("en").variants)}
 
 
 @lru_cache(maxsize=1)

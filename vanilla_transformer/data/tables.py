@@ -124,8 +124,11 @@ def _told_dialect(lines: Sequence[str], separators: str) -> Dialect:
     spaced = [s for s in separators if re.search(rf'[{s}] +""\s*([{s}]|$)', bare, re.MULTILINE)]
     dialects += [Dialect(sign, is_quoted=True, is_spaced=True) for sign in spaced]
     found = {dialect: _agreement(lines, dialect) for dialect in dialects}
-    tabs = [it for it in found if it.separator == "\t" and found[it][0] >= _MOST_SHARE]
-    return max(tabs or found, key=found.__getitem__)
+    told = bare.split("\n")  # without tabs in quotes
+    has_tabs = sum("\t" in line for line in told) >= _MOST_SHARE * len(told)
+    tabs = [each for each in found if each.separator == "\t" and found[each][0] >= _MOST_SHARE]
+    found = {each: found[each] for each in tabs} if has_tabs and tabs else found
+    return max(found, key=found.__getitem__)
 
 
 def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int]:

@@ -55,8 +55,8 @@ def perplexity(
         `perplexity`, `negative_log_likelihood` in nats per token, `target_tokens`.
 
     Raises:
-        ValueError: There is no target token, an example has no source token, the likelihood is
-            not finite, or a batch limit is below 1.
+        ValueError: There is no target token, an example has no source token, or the likelihood is
+            not finite.
     """
     total, tokens = 0.0, 0
     examples, pad = iter(dataset), model.config.pad_token_id
@@ -118,8 +118,8 @@ def score_model(
     Returns:
         The keys of `corpus_scores` and `perplexity`; `num_beams`; `copy_baseline`, the
         `corpus_scores` of the untranslated sources; if kinds are given, `by_kind`, with
-        `exact_match`, `copy_exact_match` and `num_sentences` of each kind; and the texts:
-        `sources`, `hypotheses`, `references`.
+        `exact_match` and `num_sentences` of each kind; and the texts: `sources`, `hypotheses`,
+        `references`.
 
     Raises:
         ValueError: The lists are empty or differ in length, or a sentence is longer than

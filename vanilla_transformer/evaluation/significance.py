@@ -47,7 +47,7 @@ def paired_bootstrap(
         for the first system, and for a score that equals the first system's.
 
     Raises:
-        ValueError: There are fewer than two systems, or lists are empty or differ in length.
+        ValueError: Lists are empty or differ in length.
     """
     for hypotheses in systems:
         check_pairs(hypotheses, references)

@@ -86,17 +86,18 @@ def push_folder(
             if file.rfilename not in files
             and any(_fits(file.rfilename, pattern) for pattern in replaces)
         ]
-        if stale:
-            logger.info("Deleted from %s: %s.", repo_id, ", ".join(stale))
         additions = [CommitOperationAdd(name, str(Path(folder) / name)) for name in files]
         # Not upload_folder, which since huggingface_hub 2 may push a folder in several commits.
-        return api.create_commit(
+        commit = api.create_commit(
             **place,
             operations=[*additions, *[CommitOperationDelete(name) for name in stale]],
             commit_message=message,
             revision=revision,
             parent_commit=before.sha,  # refuses if somebody else has pushed since
         )
+        if stale:
+            logger.info("Deleted from %s: %s.", repo_id, ", ".join(stale))
+        return commit
 
 
 def check_repo_id(repo_id: str) -> None:
@@ -141,5 +142,5 @@ def hub_errors(repo_id: str) -> Iterator[None]:
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """Return whether a name is of a pattern, in which no sign stands for a folder of others."""
+    """Return whether a name matches a pattern, whose * does not match a slash."""
     return PurePosixPath("/", name).match(f"/{pattern}")

@@ -27,7 +27,7 @@ _WAIT, _LONGEST_WAIT = 4.0, 128.0  # seconds that cores must stay free before th
 _LIGHT = 0.3  # of a core: others that use no more are no reason to leave it to them
 # The latest number of threads, by the number without neighbours: the next block begins with it.
 _LATEST: dict[int, int] = {}
-_OPEN: list["FreeThreads"] = []  # one and the same, an entry for each open block
+_OPEN: list["FreeThreads"] = []  # the shared object, once for each open block
 _LOCK = Lock()
 
 
@@ -162,7 +162,7 @@ class FreeThreads:
 def free_threads() -> Iterator[FreeThreads]:
     """Compute with as many threads as there are free cores; restore torch's number at the end.
 
-    Blocks that overlap share the number, which the last one restores.
+    Overlapping blocks share one number; the last to end restores torch's.
     """
     with _LOCK:
         threads = _OPEN[0] if _OPEN else FreeThreads()

@@ -45,7 +45,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         max_minutes: Stop after so many minutes of wall clock in the training loop, including those
             before a resumption, and save unless `save_strategy` is "no". None: no limit.
         early_stopping_patience: Stop after so many evaluations without a better one, including
-            those before a resumption. None: never.
+            those before a resumption, and save as with `max_minutes`. None: never.
         early_stopping_on: What is better: a lower "loss", or one of the trainer's `measures`.
         save_every_minutes: Write a checkpoint when the newest is this old. 0: never.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted,

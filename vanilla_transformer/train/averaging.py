@@ -69,6 +69,8 @@ def average_checkpoints(
             another model than the rest; the message names it.
     """
     checkpoints = [Path(directory) for directory in checkpoint_dirs]
+    if not checkpoints:
+        raise RequestError("got no checkpoints to average; name at least one directory.")
     mean = mean_of_weights(checkpoints)
     output, last = Path(output_dir), checkpoints[-1]
     output.mkdir(parents=True, exist_ok=True)

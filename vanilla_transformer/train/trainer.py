@@ -25,9 +25,10 @@ from transformers import (
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainerCallback,
+    TrainerState,
     set_seed,
 )
-from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, OPTIMIZER_NAME
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, OPTIMIZER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 
@@ -431,11 +432,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.progress.require(identity)
         if self.is_world_process_zero():
             logger.info("Resuming from %s.", checkpoint)
-            beside = list(checkpoints(Path(self.args.output_dir)).values())
-            later = beside[beside.index(checkpoint) + 1 :] if checkpoint in beside else []
-            if whole := [path.name for path in later if is_whole(path)]:
+            step = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).global_step
+            beside = checkpoints(self.args.output_dir).items()
+            if later := [path.name for n, path in beside if n > step and is_whole(path)]:
                 logger.warning(
-                    "The next save deletes what was trained later: %s.", ", ".join(whole)
+                    "The next save deletes what was trained later: %s.", ", ".join(later)
                 )
             if changed := differences(self.progress.versions, versions()):
                 logger.warning(
@@ -593,7 +594,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             loss = self._plain_loss(self._with_progress(batches))
             measured = {} if self._has_other_loss else {"loss": loss}
             measured["perplexity"] = math.exp(min(loss, 700.0))
-        elif not self._has_told_of_means:
+        elif not self._has_told_of_means and not _lacks_labels(dataset):
             self._has_told_of_means = True
             logger.warning(
                 "No Dataset with columns input_ids and labels, or not in full precision: eval_loss "
@@ -759,6 +760,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         )
 
 
+def _lacks_labels(dataset: object) -> bool:
+    return "labels" not in (getattr(dataset, "column_names", None) or ["labels"])
+
+
 class _RunControl(TrainerCallback):
     """Callback that stops by clock, patience or signal, and sets the sampler's epoch."""
 
@@ -819,7 +824,8 @@ class _RunControl(TrainerCallback):
                 label = MEASURES[watched].label if watched in MEASURES else "validation loss"
                 count = args.early_stopping_patience
                 logger.info("Stopping: no better %s in %d evaluations.", label, count)
-            control.should_training_stop = control.should_save = True
+            control.should_training_stop = True
+            control.should_save |= args.save_strategy != SaveStrategy.NO
 
     def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         self.last_save = time.monotonic()
