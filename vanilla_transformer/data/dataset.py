@@ -435,7 +435,7 @@ class PairCollator:
         """
         batch = {}
         fillers = {"input_ids": self.pad_token_id, "labels": IGNORED}
-        for name in fillers if "labels" in features[0] else ["input_ids"]:  # none to predict from
+        for name in fillers if "labels" in features[0] else ["input_ids"]:  # to predict
             rows = [
                 np.asarray(feature[name]).astype(np.int64, casting="same_kind", copy=False)
                 for feature in features

@@ -200,9 +200,9 @@ def read_pairs(
 
     Without `source_column` and `target_column`, the columns or keys are those named after the two
     languages (codes or names), or else source and target, or those with the languages among other
-    words; with both, name the columns. The languages that the rows say count then, if they do: a
-    column such as `source_lang` or of `en-de`. A table without such a header is judged by its first
-    rows: see `find_sides`.
+    words; if both are there, name the columns. Where the rows say their languages, in a column such
+    as `source_lang` or of `en-de`, those decide which side is the source. A table without such a
+    header is judged by its first rows: see `find_sides`.
 
     Args:
         source: One of
@@ -486,7 +486,7 @@ def sentence_lines(path: Path) -> Iterator[bytes]:
     head = _head(path)
     markup = markup_of(head)
     if head.startswith((_PARQUET, _ZIP)) or markup not in (None, "sgm"):
-        raise refuse(path, markup or "wmt")
+        raise refuse(path, markup or "wmt")  # the other two hold pairs as well
     rows = [row.strip() for row in head.split(b"\n")[:-1] if row.strip()]
     is_table = all(b"\t" in row or row[:1] + row[-1:] in _WRAPPED for row in rows)
     if (is_table and len(rows) > 2) or _JSON.search(path.name) or is_csv(path):

@@ -127,8 +127,7 @@ def _told_dialect(lines: Sequence[str], separators: str) -> Dialect:
     told = bare.split("\n")  # without tabs in quotes
     has_tabs = sum("\t" in line for line in told) >= _MOST_SHARE * len(told)
     tabs = [each for each in found if each.separator == "\t" and found[each][0] >= _MOST_SHARE]
-    found = {each: found[each] for each in tabs} if has_tabs and tabs else found
-    return max(found, key=found.__getitem__)
+    return max((has_tabs and tabs) or found, key=found.__getitem__)
 
 
 def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int]:

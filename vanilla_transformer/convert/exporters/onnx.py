@@ -178,13 +178,19 @@ def write_onnx(
     return f"at most {_verify(model, folder):.1e}"
 
 
+def heads_fill_width(config: VanillaTransformerConfig) -> bool:
+    """Return whether d_k and d_v are d_model / heads in the decoder, as other tools take them."""
+    heads = config.decoder_attention_heads
+    return {size * heads for size in config.head_dims(heads)} == {config.d_model}
+
+
 def _known_config(config: VanillaTransformerConfig) -> PreTrainedConfig:
     """Return the configuration as Marian's, which other tools know, if they can feed the graphs.
 
     They look up ids and the sizes of keys and values; what is computed stands in the graphs.
     """
-    heads = config.decoder_attention_heads
-    if {size * heads for size in config.head_dims(heads)} != {config.d_model}:
+    if not heads_fill_width(config):
+        heads = config.decoder_attention_heads
         logger.warning(
             "Only this package can run the export: other tools take d_k and d_v for d_model / "
             "heads = %g, and here they are %d and %d.",
