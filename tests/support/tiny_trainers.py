@@ -52,8 +52,10 @@ def make_trainer(directory, *, model=None, train=None, callbacks=None, given=Non
         "train_dataset": copy_task(100) if train is None else train,
         "eval_dataset": copy_task(30, seed=5),
     }
-    model = tiny_model() if model is None else model
-    return VanillaTransformerTrainer(model, args, callbacks=callbacks, **{**data, **(given or {})})
+    data |= given or {}
+    if model is None and "model_init" not in data:
+        model = tiny_model()
+    return VanillaTransformerTrainer(model, args, callbacks=callbacks, **data)
 
 
 def weights(trainer):

@@ -10,9 +10,11 @@ import torch
 from datasets import Dataset
 from published_runs import tiny_tokenizer
 from tiny_trainers import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
+from torch import nn
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from vanilla_transformer.data.dataset import PairCollator
+from vanilla_transformer.train.cpu_settings import FastDropoutOfSums
 from vanilla_transformer.train.trainer import (
     TrainingInterrupted,
     VanillaTransformerTrainer,
@@ -298,6 +300,25 @@ def test_columns_that_only_the_collator_knows_train_in_batches_by_number(tmp_pat
     ours.args.batch_tokens, ours.args.max_steps = 100, 1
     ours.train()
     assert "a batch has 4 examples, whatever batch_tokens is" in caplog.text
+
+
+def test_a_model_of_model_init_trains_with_the_settings_for_a_cpu(tmp_path):
+    def settings():
+        encoder = trainer.model.model.encoder
+        return type(encoder.dropout), encoder.config._attn_implementation
+
+    seen = []
+    trainer = make_trainer(
+        tmp_path,
+        given={"model_init": lambda: tiny_model()},
+        callbacks=[At(1, lambda: seen.append(settings()))],
+        max_steps=1,
+    )
+    before = trainer.model
+    trainer.train()
+    assert trainer.model is not before
+    assert seen == [(FastDropoutOfSums, "eager")]
+    assert settings() == (nn.Dropout, "sdpa")
 
 
 def test_model_init_and_save_total_limit(tmp_path):

@@ -132,10 +132,10 @@ class Draw(TrainerCallback):
         self.drawn.append(torch.rand(4))
 
 
-def random_numbers(directory):
+def random_numbers(directory, **given):
     """Return the random numbers drawn at the start of a training."""
     draw = Draw()
-    make_trainer(directory, callbacks=[draw], max_steps=1, save_steps=1).train()
+    make_trainer(directory, callbacks=[draw], max_steps=1, save_steps=1, given=given).train()
     return draw.drawn
 
 
@@ -199,7 +199,9 @@ def work(directory):
     torch.save(several_updates(directory / "all", processes=2), directory / f"all-{rank}.pt")
     begun = several_updates(directory / "one", processes=2, resume=True)
     torch.save(begun, directory / f"begun-by-one-{rank}.pt")
-    torch.save(random_numbers(directory / "random"), directory / f"random-{rank}.pt")
+    drawn = random_numbers(directory / "random")
+    drawn += random_numbers(directory / "model_init", model_init=lambda: tiny_model())
+    torch.save(drawn, directory / f"random-{rank}.pt")
     interrupted_and_resumed(directory)
     every_rank_knows_the_bleu(directory)
     stock = stock_updates.trainer_update(directory / f"stock-{rank}", batch_size=2, accumulation=2)
@@ -284,8 +286,8 @@ def test_one_process_continues_a_training_of_two(finished, one):
 
 
 def test_each_process_draws_its_own_random_numbers(finished):
-    (first,), (second,) = (torch.load(finished / f"random-{rank}.pt") for rank in range(2))
-    assert not torch.equal(first, second)
+    first, second = (torch.load(finished / f"random-{rank}.pt") for rank in range(2))
+    assert not any(map(torch.equal, first, second))
 
 
 def test_resuming_with_other_processes_draws_new_reproducible_numbers(finished):

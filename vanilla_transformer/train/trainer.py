@@ -10,6 +10,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from pickle import UnpicklingError
 from types import FrameType, SimpleNamespace
@@ -198,6 +199,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._warn_of_ends()
         self.progress = Progress()
         self.threads: FreeThreads | None = None  # while it trains
+        self._settings = ExitStack()
         self.signum = 0  # of the signal that stopped the last training, so that it may go on
         self.eta = Eta(self)
         self.add_callback(_RunControl(self))
@@ -378,8 +380,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self._restore_progress(checkpoint, identity)
         else:  # nothing of an earlier training counts
             self.progress = Progress(matmul_precision=self.progress.matmul_precision)
-            if self.args.world_size > 1:
-                self._draw_apart(update=0)
         now = {"world_size": self.args.world_size, "hardware": hardware(), "versions": versions()}
         vars(self.progress).update(identity=identity, git_commit=git_commit(), **now)
         self.signum = 0
@@ -388,7 +388,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.progress.matmul_precision = precision
         with (
             free_threads() as self.threads,
-            cpu_training_settings(self.model, matmul_precision=precision),
+            ExitStack() as self._settings,  # of the model, which `model_init` may make anew
             attention_of_any_shape(torch.backends.cuda),
             handled_by(self._note_signal, signal.SIGTERM, signal.SIGINT),
         ):
@@ -405,6 +405,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             last = last_whole_checkpoint(self.args.output_dir)
             raise TrainingInterrupted(self.signum, last)
         return output
+
+    def begin(self) -> None:
+        """Prepare model and random numbers for the updates, when both are the training's."""
+        precision = self.progress.matmul_precision
+        settings = cpu_training_settings(self.model, matmul_precision=precision)
+        self._settings.enter_context(settings)
+        if self.state.global_step == 0 and self.args.world_size > 1:
+            self._draw_apart(update=0)
 
     def _checkpoint_to_resume(self, asked: str | os.PathLike[str] | bool | None) -> Path | None:
         """Return the checkpoint that is asked for, by its path or by True; None: a new training."""
@@ -771,6 +779,7 @@ class _RunControl(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        self.trainer.begin()
         # A checkpoint restores its own intervals; use those of this start.
         state.compute_steps(args, state.max_steps)
         self.last_save = time.monotonic()
