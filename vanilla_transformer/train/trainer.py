@@ -388,7 +388,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.progress.matmul_precision = precision
         with (
             free_threads() as self.threads,
-            ExitStack() as self._settings,  # of the model, which `model_init` may make anew
+            ExitStack() as self._settings,  # entered by `begin`
             attention_of_any_shape(torch.backends.cuda),
             handled_by(self._note_signal, signal.SIGTERM, signal.SIGINT),
         ):
@@ -407,7 +407,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return output
 
     def begin(self) -> None:
-        """Prepare model and random numbers for the updates, when both are the training's."""
+        """Set the model up for a CPU and seed the ranks, before the first update.
+
+        Not earlier: transformers makes the model of `model_init` in `train`, and seeds all alike.
+        """
         precision = self.progress.matmul_precision
         settings = cpu_training_settings(self.model, matmul_precision=precision)
         self._settings.enter_context(settings)
