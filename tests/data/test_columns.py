@@ -21,6 +21,7 @@ from vanilla_transformer.data import read_pairs
 from vanilla_transformer.data.columns import find_sides
 from vanilla_transformer.data.examination import doubts
 from vanilla_transformer.data.language_names import language_of, script_of
+from vanilla_transformer.data.tables import Dialect
 from vanilla_transformer.errors import RequestError
 
 ENGLISH = [
@@ -695,6 +696,39 @@ def test_a_line_end_within_a_row_is_in_no_text(tmp_path, name, place):
     lines[place : place + 2] = ["\r".join(lines[place : place + 2])]
     (tmp_path / name).write_bytes("\n".join(lines).encode())
     assert read(tmp_path / name) == ([("Up", "Auf")] * 6, 1)
+
+
+@pytest.mark.parametrize("separator", ",;|\t")
+@pytest.mark.parametrize(
+    "odd", ['"She said: "no"."{0}"Sie sagte: nein."', '"Not closed.{0}"Offen."', '"a"b"{0}"c"d"']
+)
+@pytest.mark.parametrize("place", [0, 3, COUNT])
+def test_a_malformed_row_in_quotes_costs_itself(tmp_path, separator, odd, place):
+    rows = [f'"{source}"{separator}"{target}"' for source, target in PAIRS]
+    rows.insert(place, odd.format(separator))
+    (tmp_path / "a.txt").write_text("\n".join(rows), encoding="utf-8")
+    assert read(tmp_path / "a.txt") == (PAIRS, 1)
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_ALL, csv.QUOTE_MINIMAL])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_backslashes_before_quotes_are_no_text(tmp_path, quoting, name):
+    """As databases export them."""
+    pairs = [*PAIRS, ('He said "No", twice.', '"Nein", sagte er; zweimal.'), ("C:\\a", 'a "b"')]
+    text = io.StringIO(newline="")
+    sign = "," if name == "a.csv" else "\t"
+    written = {"doublequote": False, "escapechar": "\\", "quoting": quoting}
+    csv.writer(text, delimiter=sign, **written).writerows(pairs)
+    (tmp_path / name).write_text(text.getvalue(), encoding="utf-8")
+    assert read(tmp_path / name) == (pairs, 0)
+
+
+@pytest.mark.parametrize("is_escaped", [False, True])
+@given(text=st.text(alphabet='a"\\,\t '))
+@settings(max_examples=60, deadline=None)
+def test_a_cell_is_read_as_the_text_that_it_was(is_escaped, text):
+    dialect = Dialect(",", is_quoted=True, is_escaped=is_escaped)
+    assert [*dialect.reader([f"{dialect.cell(text)},end"])] == [[text, "end"]]
 
 
 def test_quotes_that_begin_late_are_seen(tmp_path):

@@ -24,7 +24,9 @@ _HEAD_BYTES = 10_000  # of each of them
 _MOST_HEAD_BYTES = 2**26  # of all of them
 _NAMED = re.compile(rb"sep=([,;\t|])\s*")  # the first line that Excel writes
 _MOST_SHARE = 0.8  # of the rows that tabs must divide alike
+_NEARLY_ALL = 0.95  # of the rows: others may be damaged
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')  # a cell as spreadsheets quote it
+_ESCAPED = re.compile(r"\\.")
 
 
 class Dialect(NamedTuple):
@@ -33,18 +35,26 @@ class Dialect(NamedTuple):
     separator: str
     is_quoted: bool
     is_spaced: bool = False  # before a quote
+    is_escaped: bool = False  # quotes in cells, by backslashes instead of being doubled
 
     def reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """Return a reader of rows in quotes."""
-        sign, is_spaced = self.separator, self.is_spaced
-        return csv.reader(lines, delimiter=sign, skipinitialspace=is_spaced, strict=True)
+        return csv.reader(
+            lines,
+            delimiter=self.separator,
+            skipinitialspace=self.is_spaced,
+            escapechar="\\" if self.is_escaped else None,
+            strict=True,
+        )
 
     def cell(self, text: str) -> str:
         """Return a line of text as a cell: in quotes if it needs them, or without separators."""
         if not self.is_quoted:
             return text.replace(self.separator, " ")
+        if self.is_escaped:
+            text = text.replace("\\", r"\\")
         if self.separator in text or '"' in text:
-            return '"' + text.replace('"', '""') + '"'
+            return '"' + text.replace('"', r"\"" if self.is_escaped else '""') + '"'
         return text
 
 
@@ -123,6 +133,8 @@ def _told_dialect(lines: Sequence[str], separators: str) -> Dialect:
     dialects = [Dialect(sign, quoted) for sign in separators for quoted in (False, True)]
     spaced = [s for s in separators if re.search(rf'[{s}] +""\s*([{s}]|$)', bare, re.MULTILINE)]
     dialects += [Dialect(sign, is_quoted=True, is_spaced=True) for sign in spaced]
+    if any(r"\"" in line for line in lines):
+        dialects += [each._replace(is_escaped=True) for each in dialects if each.is_quoted]
     found = {dialect: _agreement(lines, dialect) for dialect in dialects}
     told = bare.split("\n")  # without tabs in quotes
     has_tabs = sum("\t" in line for line in told) >= _MOST_SHARE * len(told)
@@ -135,26 +147,31 @@ def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int
 
     Separators within a text are followed by a space, which a tab is not, and divide each row into
     other numbers of cells. Quotes may belong to the texts, but not if one is doubled, if they are
-    in every row below the first, which may be a header, or around all cells with a comma, and no
-    others.
+    in nearly every row below the first, which may be a header, or around all cells with a comma,
+    and no others, or if each of them is escaped: then a few rows that are malformed say nothing.
     """
     raw = [line.split(dialect.separator) for line in lines]
-    rows, shown = raw, False
+    rows, shown, malformed = raw, False, 0
     if dialect.is_quoted:
-        try:
-            rows = list(dialect.reader(lines))
-        except csv.Error:
-            return 0.0, False, 0
-        in_all = len(raw) > 1 and all(any(cell.startswith('"') for cell in row) for row in raw[1:])
+        faults: list[Exception] = []
+        encoded = (line.encode() for line in lines)
+        found = _rows("", encoded, dialect, 1, lambda _, error: faults.append(error))
+        rows = [row.cells for row in found]
+        below = [any(cell.startswith('"') for cell in row) for row in raw[1:]]
         cells = [cell for row in raw for cell in row]
         quoted = {cell for cell in cells if _QUOTED.fullmatch(cell)}
-        shown = in_all or any('""' in cell[1:-1] for cell in quoted)
+        shown = sum(below) >= _NEARLY_ALL * len(below) > 0
+        shown |= any('""' in cell[1:-1] for cell in quoted)
         shown |= quoted == {cell for cell in cells if "," in cell} != set()
+        if dialect.is_escaped:
+            shown |= not any('"' in _ESCAPED.sub("", cell).strip('"') for cell in cells)
+        few = max(1, (1 - _NEARLY_ALL) * len(lines))
+        malformed = 0 if shown and len(faults) <= few else len(faults)
     widths = Counter(len(row) for row in rows if len(row) > 1)
     alike = max(widths.values(), default=0)
     inner = [cell for row in rows for cell in row[1:] if dialect.separator != "\t"]
     spaced = sum(cell.startswith(" ") for cell in inner) / len(inner) if inner else 0.0
-    return alike / max(len(rows), 1) * (1 - spaced), shown, alike
+    return alike / max(len(rows) + malformed, 1) * (1 - spaced), shown, alike
 
 
 def split_table(
