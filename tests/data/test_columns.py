@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vanilla_transformer.cli import main
-from vanilla_transformer.data import read_pairs
+from vanilla_transformer.data import load_pairs, read_pairs
 from vanilla_transformer.data.columns import find_sides
 from vanilla_transformer.data.examination import doubts
 from vanilla_transformer.data.language_names import language_of, script_of
@@ -137,8 +137,8 @@ READ = {
 }
 
 
-def sides(rows, languages):
-    layout = find_sides(rows, languages, None, "a table")
+def sides(rows, languages, given=None):
+    layout = find_sides(rows, languages, given, "a table")
     return [layout.sides(row, languages) for row in rows[layout.skipped :]]
 
 
@@ -305,6 +305,40 @@ def test_columns_that_the_user_names_are_taken():
         find_sides(rows, ("en", "de"), ("Vorlage", "Text"), "")
 
 
+def test_a_header_below_a_title_is_found_whether_or_not_columns_are_given_by_number():
+    rows = [("Export of", "2024"), ("en", "de"), *PAIRS]
+    assert sides(rows, ("en", "de")) == sides(rows, ("en", "de"), (1, 2)) == PAIRS
+
+
+@pytest.mark.parametrize("first", [("Original", "Translated"), ("Hello", "Hallo")])
+def test_a_first_pair_that_may_be_a_header_is_named_each_time(tmp_path, caplog, first):
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"{s}\t{t}\n" for s, t in [first, *PAIRS]), encoding="utf-8")
+    given = {"source_column": 1, "target_column": 2, "cache_dir": tmp_path / "cache"}
+    for _ in range(2):  # the second time from the cache
+        caplog.clear()
+        pairs = load_pairs(path, source_language="en", target_language="de", **given)
+        assert pairs[0] == {"source": first[0], "target": first[1]}
+        (warning,) = (each.message for each in caplog.records if each.levelname == "WARNING")
+        assert warning.startswith(f"{path}: its first row is read as a pair: {[*first]!r}.")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+@pytest.mark.parametrize("names", [("de", "en"), ("text_de", "text_en"), ("German", "English")])
+def test_columns_that_are_named_after_the_other_sides_are_refused(tmp_path, name, names):
+    rows = [dict(zip(names, pair, strict=True)) for pair in zip(GERMAN, ENGLISH, strict=True)]
+    with (tmp_path / name).open("w", encoding="utf-8") as file:
+        if name == "a.jsonl":
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        else:
+            csv.writer(file).writerows([names, *(row.values() for row in rows)])
+    given = dict(zip(("source_column", "target_column"), names, strict=True))
+    with pytest.raises(RequestError, match="named after the other sides of en-de"):
+        read(tmp_path / name, **given)
+    turned = {"source_column": names[1], "target_column": names[0]}
+    assert read(tmp_path / name, **turned) == (PAIRS, 0)
+
+
 @pytest.mark.parametrize("pair", [("I speak English", "Ich kann Deutsch"), ("English", "Englisch")])
 def test_first_pairs_that_name_languages_are_pairs(pair):
     rows = table(ENGLISH, GERMAN, header=("source", "target"), above=[])
@@ -331,8 +365,8 @@ def test_first_pairs_are_no_labels():
         assert find_sides(rows, ("en", "de"), (2, 1), "").skipped == 0  # by number: no header
 
 
-def read(path, pair=("en", "de")):
-    reader = read_pairs(path, source_language=pair[0], target_language=pair[1])
+def read(path, pair=("en", "de"), **given):
+    reader = read_pairs(path, source_language=pair[0], target_language=pair[1], **given)
     return list(reader), reader.num_malformed
 
 

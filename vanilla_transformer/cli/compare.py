@@ -141,17 +141,17 @@ def _pairs_or_none(
         invalid: List that gets what is wrong with each invalid pair.
     """
 
-    def note(place: str, error: Exception) -> None:
+    def skip(place: str, error: Exception) -> None:
         invalid.append(f"{place}: {error}")
 
     count = found = 0  # rows so far, and how many of them are invalid
-    for pair in reader.read(note):
+    for pair in reader.read(skip, reader.note):
         yield from itertools.repeat(None, len(invalid) - found)
         count, found = count + len(invalid) - found + 1, len(invalid)
         try:
             check(count, pair)
         except RequestError as error:
-            note(f"pair {count}", error)
+            skip(f"pair {count}", error)
             found += 1
             yield None
         else:

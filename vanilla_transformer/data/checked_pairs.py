@@ -29,6 +29,8 @@ class OtherLanguagesError(MalformedError):
 
 # Called with the place of a line that is not a pair, and with what is wrong with it.
 Skip = Callable[[str, Exception], None]
+# Called with a warning of how the others were read.
+Note = Callable[[str], None]
 
 
 def decoded(line: bytes) -> str:

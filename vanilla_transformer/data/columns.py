@@ -62,6 +62,8 @@ class Layout(NamedTuple):
         written: The same with empty ones.
         header: Its names, none without one.
         told: Columns that say the languages of a row, and their names.
+        may_have_header: Whether the first row is a pair only because its columns are known by
+            number: it looks like their names.
     """
 
     places: tuple[int, int]
@@ -70,6 +72,7 @@ class Layout(NamedTuple):
     written: int
     header: list[str]
     told: dict[int, str]
+    may_have_header: bool = False
 
     def sides(self, row: Sequence[str], languages: tuple[str, str]) -> tuple[str, str]:
         """Return source and target of a row; see `in_order`."""
@@ -266,7 +269,8 @@ class _Table:
         for n in (*range(len(full[:_TITLES])), 0):
             self.first, self.top, self.body = full[n], self.rows[n], self.rows[n + 1 :]
             self.top_width = len(rows[full[n]])
-            is_named = {*given} <= {*self.top} if given else named_sides(self._names(), languages)
+            typed = {column for column in given or () if isinstance(column, str)}
+            is_named = typed <= {*self.top} if typed else named_sides(self._names(), languages)
             # Source and target may stand above their languages, which say more.
             below = [len(places_of(language, (self.body or [[]])[0])) for language in languages]
             if is_named and (given or below != [1, 1]):
@@ -291,7 +295,8 @@ class _Table:
         width = max(self.width, len(header), *(place + 1 for place in places))
         written = max(self.written, width)
         told = self.told if given is None else {}
-        return Layout(places, self.first + has_header, width, written, header, told)
+        may_have = not has_header and self._is_labels()
+        return Layout(places, self.first + has_header, width, written, header, told, may_have)
 
     def _has_header(self) -> bool:
         try:

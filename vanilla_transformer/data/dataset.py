@@ -82,6 +82,8 @@ def load_pairs(
     identity = _identity(source, cache_key)
     key = None if identity is None else [identity, sorted(reading.items())]
     dataset, report = cached("pairs", key, _text_tables(reader, show_progress), cache_dir=cache_dir)
+    for note in report["notes"][len(reader.notes) :]:  # those of an earlier reading
+        logger.warning(note)
     if report["malformed"]:
         examples = "; ".join(map(str, report["examples"]))
         logger.warning("Skipped %d malformed lines: %s.", report["malformed"], examples)
@@ -187,6 +189,7 @@ def _text_tables(reader: PairReader, show_progress: bool) -> Tables:
         "malformed": reader.num_malformed,
         "empty": reader.num_empty,
         "examples": reader.examples,
+        "notes": reader.notes,
     }
 
 

@@ -37,6 +37,7 @@ from .checked_pairs import (
     EmptyError,
     EncodingError,
     MalformedError,
+    Note,
     OtherLanguagesError,
     Skip,
     checked_pair,
@@ -133,21 +134,23 @@ class PairReader:
         num_malformed: Lines skipped by the last iteration.
         num_empty: How many of them have an empty side.
         examples: What was wrong with the first of them, each with its file and line.
+        notes: Warnings of how the others were read.
     """
 
-    read: Callable[[Skip], Iterator[tuple[str, str]]]
+    read: Callable[[Skip, Note], Iterator[tuple[str, str]]]
     strict: bool
     name: str
     num_malformed: int = 0
     num_empty: int = 0
     examples: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     _in_other_languages: int = 0
     _undecoded: int = 0  # lines that are not UTF-8
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        self.num_malformed, self.num_empty, self.examples = 0, 0, []
+        self.num_malformed, self.num_empty, self.examples, self.notes = 0, 0, [], []
         self._undecoded = self._in_other_languages = count = 0
-        for pair in self.read(self._skip):
+        for pair in self.read(self._skip, self.note):
             count += 1
             yield pair
         unlike_pairs = self.num_malformed - self.num_empty - self._in_other_languages
@@ -162,6 +165,11 @@ class PairReader:
                 f"{unlike_pairs} lines of {self.name} are malformed, and only {count} are pairs; "
                 f"the first: {self.examples[0]}. Its format may be another than its name says."
             )
+
+    def note(self, warning: str) -> None:
+        """Keep and log a warning of how pairs were read."""
+        logger.warning(warning)
+        self.notes.append(warning)
 
     def _skip(self, place: str, error: Exception) -> None:
         complaint = printable(f"{place}: {error}")
@@ -232,19 +240,20 @@ def read_pairs(
             while iterating: no such column, half a header, files of unequal length, a broken file,
             more malformed lines than pairs, or, with `strict`, a malformed line.
     """
-    columns = _Columns((source_language, target_language), _given(source_column, target_column))
+    languages = (source_language, target_language)
+    columns = _Columns(languages, _given(source_column, target_column, languages=languages))
 
-    def read(skip: Skip) -> Iterator[tuple[str, str]]:
+    def read(skip: Skip, note: Note) -> Iterator[tuple[str, str]]:
         if kind == "file":
-            return _read_file(Path(known), columns, skip)
+            return _read_file(Path(known), columns, skip, note)
         if kind == "parallel":
             return _read_parallel(*map(Path, known), languages=columns.languages, skip=skip)
         if kind == "pairs":
             return read_rows(known, lambda pair: checked_pair(*_two_sides(pair)), "pair ", skip)
         dataset = known
         if kind == "hub" and Path(known).is_dir():
-            paths = _files_of_split(Path(known), split, config)
-            return chain.from_iterable(_read_file(path, columns, skip) for path in paths)
+            paths = _files_of_split(Path(known), split, config, note)
+            return chain.from_iterable(_read_file(path, columns, skip, note) for path in paths)
         if kind == "hub":
             from datasets import load_dataset
 
@@ -257,13 +266,13 @@ def read_pairs(
     return PairReader(read=read, strict=strict, name=_name_of(source, kind))
 
 
-def _files_of_split(folder: Path, split: str, config: str | None) -> list[Path]:
+def _files_of_split(folder: Path, split: str, config: str | None, note: Note) -> list[Path]:
     """Return the files of a folder, or those that `datasets` finds for a split of it."""
     if split == "all":  # otherwise names such as `test` or `dev` in the names of files decide
         found = files_below(folder)
         read = [path for path in found if _SUFFIX.search(path.name)]
         if left_out := [str(path) for path in found if path not in read]:
-            logger.warning("%s: not read: %s.", folder, reprlib.repr(left_out))
+            note(f"{folder}: not read: {reprlib.repr(left_out)}.")
         return [folder / path for path in read]
     from datasets import load_dataset_builder
 
@@ -279,7 +288,7 @@ def files_below(folder: str | os.PathLike[str]) -> list[Path]:
     return sorted(path for path in found if not any(part.startswith(".") for part in path.parts))
 
 
-def _given(*columns: str | int | None) -> tuple[Any, Any] | None:
+def _given(*columns: str | int | None, languages: tuple[str, str]) -> tuple[Any, Any] | None:
     """Return the columns of source and target, numbers as int; None if neither is given."""
     if columns == (None, None):
         return None
@@ -292,6 +301,12 @@ def _given(*columns: str | int | None) -> tuple[Any, Any] | None:
         raise RequestError(
             f"source_column, target_column: got {columns[0]!r} and {columns[1]!r}; give both "
             "columns, two different ones, by name or by number from 1."
+        )
+    names = [*map(str, (source, target))]
+    if named_sides(names, languages) == (1, 0) and not named_by_word(names):
+        raise RequestError(
+            f"source_column, target_column: got {source!r} and {target!r}, which are named after "
+            f"the other sides of {'-'.join(languages)}; turn the columns or the pair around."
         )
     return source, target
 
@@ -383,7 +398,7 @@ def _may_be_text(head: bytes) -> bool:
     return len(head) - len(head.translate(None, _CONTROLS)) <= len(head) / 100
 
 
-def _read_file(path: Path, columns: _Columns, skip: Skip) -> Iterator[tuple[str, str]]:
+def _read_file(path: Path, columns: _Columns, skip: Skip, note: Note) -> Iterator[tuple[str, str]]:
     head = _head(path)
     markup = markup_of(head)
     if head.startswith(_PARQUET):
@@ -398,7 +413,7 @@ def _read_file(path: Path, columns: _Columns, skip: Skip) -> Iterator[tuple[str,
     elif markup is not None:
         raise refuse(path, markup)
     elif _is_table(path, head):
-        yield from read_table(path, _lines(path), columns.languages, columns.given, skip)
+        yield from read_table(path, _lines(path), columns.languages, columns.given, skip, note)
     else:
         if head.lstrip(_BLANKS).startswith(b"["):
             raise RequestError(

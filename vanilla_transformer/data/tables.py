@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import logging
 import re
 import reprlib
 from collections import Counter, deque
@@ -14,10 +13,8 @@ from typing import NamedTuple
 
 from ..errors import RequestError
 from ..storage.reading import LINE_BYTES
-from .checked_pairs import EmptyError, MalformedError, Skip, checked_pair, decoded
+from .checked_pairs import EmptyError, MalformedError, Note, Skip, checked_pair, decoded
 from .columns import ROWS, drawn, find_sides
-
-logger = logging.getLogger(__name__)
 
 HEAD_LINES = 5_000  # that tell how a table is written: its first quoted cell may come late
 _HEAD_BYTES = 10_000  # of each of them
@@ -72,6 +69,7 @@ def read_table(
     languages: tuple[str, str],
     given: tuple[str | int, str | int] | None,
     skip: Skip,
+    note: Note,
 ) -> Iterator[tuple[str, str]]:
     """Read the pairs of a table.
 
@@ -81,6 +79,7 @@ def read_table(
         languages: Languages of source and target.
         given: Columns that the user named, or their numbers from 1; None: see `find_sides`.
         skip: Called for each row that is not a pair.
+        note: Called with what the user should know of the others.
 
     Raises:
         ValueError: It is not clear which columns hold the sides.
@@ -93,7 +92,12 @@ def read_table(
     needed = max(*layout.places, *layout.told) + 1
     for number, _, row in head[: layout.skipped - bool(layout.header)]:
         if all(any(map(str.strip, row[place : place + 1])) for place in layout.places):
-            logger.warning("%s:%d is above the header: %s.", path, number, reprlib.repr(row))
+            note(f"{path}:{number} is above the header: {reprlib.repr(row)}.")
+    if layout.may_have_header:
+        note(
+            f"{path}: its first row is read as a pair: {reprlib.repr(head[layout.skipped].cells)}. "
+            "If it is a header, name the columns as it does, instead of by number."
+        )
     for number, _, row in chain(head[layout.skipped :], rows):
         try:
             if not any(cell.strip() for cell in row):
