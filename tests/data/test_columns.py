@@ -610,6 +610,44 @@ def test_two_files_named_after_the_other_sides_are_refused(tmp_path, form, words
         read(paths[::-1])
 
 
+@pytest.mark.parametrize(
+    "form",
+    ["{{'en': {!r}, 'de': {!r}}}", '["{}", "{}"]', "({!r}, {!r}),", "| {} | {} |", "'{}','{}'"],
+)
+def test_records_of_programs_are_no_rows_of_a_table(tmp_path, form):
+    path = tmp_path / "a.txt"
+    path.write_text("".join(form.format(*pair) + "\n" for pair in PAIRS), encoding="utf-8")
+    with pytest.raises(RequestError, match=r"a\.txt holds records, not the rows of a table"):
+        read(path)
+
+
+@pytest.mark.parametrize("sign", [",", ";"])
+def test_a_text_with_a_comma_in_each_sentence_is_no_table(tmp_path, sign):
+    path, given = tmp_path / "a.txt", {"source_column": 1, "target_column": 2}
+    lines = [f"{ENGLISH[n - 1][:-1]}{sign} {ENGLISH[n]}\n" for n in range(COUNT)]
+    path.write_text("".join(lines).replace("keys, ", ""), encoding="utf-8")
+    with pytest.raises(RequestError, match="looks like one text") as error:
+        read(path)
+    assert "SOURCE,TARGET" in str(error.value)
+    assert len(read(path, **given)[0]) >= COUNT - 2
+    pairs = [(source, f" {target}") for source, target in zip(*CAPTIONS, strict=True)]
+    path.write_text("\n".join(map(sign.join, [("en", " de"), *pairs])), encoding="utf-8")
+    assert read(path)[0][0] == pairs[0]
+
+
+def test_a_text_that_a_program_wrote_as_a_column_is_refused(tmp_path):
+    texts = [*ENGLISH, 'He said "no", twice.', "One, two.", 'A "b".'], [*GERMAN, "A", "B, b", "C"]
+    for name, lines in zip(("a.en", "a.de"), texts, strict=True):
+        with (tmp_path / name).open("w", encoding="utf-8") as file:
+            csv.writer(file).writerows([line] for line in lines)
+    with pytest.raises(RequestError, match=r"a\.en holds cells or records"):
+        read((tmp_path / "a.en", tmp_path / "a.de"))
+    said = ['"No."', '"Yes, sir."', '"Stop!"', "They went on.", '"So?"']  # a dialogue
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_text("\n".join(said), encoding="utf-8")
+    assert len(read((tmp_path / "a.en", tmp_path / "a.de"))[0]) == len(said)
+
+
 @pytest.mark.parametrize("form", ['{{"text": "{}"}}', '"{}"', "{}\tmore"])
 def test_two_files_of_cells_or_records_are_refused(tmp_path, form):
     for name, texts in (("a.en", ENGLISH), ("a.de", GERMAN)):

@@ -266,6 +266,7 @@ class _Table:
         if given is None and several < sum(map(any, whole)) * _FEWEST_SHARE:
             raise _Unclear(f"only {several} of its first rows have several cells")
         self.rows = [whole[n] for n in full]
+        self.as_written = [rows[n] for n in full]
         for n in (*range(len(full[:_TITLES])), 0):
             self.first, self.top, self.body = full[n], self.rows[n], self.rows[n + 1 :]
             self.top_width = len(rows[full[n]])
@@ -442,7 +443,17 @@ class _Table:
                 return self._ordered((places[sides[0]], places[sides[1]]), self.top)
             names = " and ".join(map(repr, header))
             raise _Unclear(f"its header has {names}, and it is not clear which is the source")
+        if all(self._goes_on(row, max(places)) for row in self.as_written):
+            raise _Unclear(
+                "it looks like one text, which goes on with a space behind each separator; a text "
+                "in each language is given as SOURCE,TARGET"
+            )
         return self._ordered((places[0], places[1]), [])
+
+    def _goes_on(self, row: Sequence[str], place: int) -> bool:
+        """Return whether a cell begins with a space, but not for symmetry."""
+        before, cell = [*row, *[""] * self.width][place - 1 : place + 1]
+        return cell.startswith(" ") and not before.endswith(" ")
 
     def _begins_alike(self, place: int) -> bool:
         cells = self._column(place)

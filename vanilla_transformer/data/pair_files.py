@@ -47,7 +47,7 @@ from .checked_pairs import (
 from .columns import SAYS_LANGUAGES, in_order, named_by_word, named_sides, sides_in_names
 from .language_names import places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
-from .tables import draw_table, is_csv, read_table
+from .tables import are_cells, are_records, draw_table, is_csv, read_table
 
 if TYPE_CHECKING:
     import pyarrow
@@ -71,7 +71,6 @@ _READ = (
 )
 _JSON = re.compile(r"\.jsonl?(\.|$)", re.IGNORECASE)
 _PARQUET, _ZIP = b"PAR1", b"PK\x03\x04"
-_WRAPPED = (b"{}", b"[]", b'""')  # around each line of a file that holds no plain text
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
@@ -503,8 +502,15 @@ def sentence_lines(path: Path) -> Iterator[bytes]:
     if head.startswith((_PARQUET, _ZIP)) or markup not in (None, "sgm"):
         raise refuse(path, markup or "wmt")  # the other two hold pairs as well
     rows = [row.strip() for row in head.split(b"\n")[:-1] if row.strip()]
-    is_table = all(b"\t" in row or row[:1] + row[-1:] in _WRAPPED for row in rows)
-    if (is_table and len(rows) > 2) or _JSON.search(path.name) or is_csv(path):
+    texts = [row.decode("utf-8", "replace") for row in rows]
+    is_table = all("\t" in row for row in texts) and len(rows) > 2
+    if (
+        is_table
+        or are_records(texts)
+        or are_cells(texts)
+        or _JSON.search(path.name)
+        or is_csv(path)
+    ):
         raise RequestError(
             f"{path} holds cells or records, not one sentence a line; a table of pairs is given "
             "alone."

@@ -23,6 +23,7 @@ _NAMED = re.compile(rb"sep=([,;\t|])\s*")  # the first line that Excel writes
 _MOST_SHARE = 0.8  # of the rows that tabs must divide alike
 _NEARLY_ALL = 0.95  # of the rows: others may be damaged
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')  # a cell as spreadsheets quote it
+_RECORD = re.compile(r"(\{.*\}|\[.*\]|\(.*\)|'.*'|\|.*\|)[,;]?")  # of a program, or a drawn table
 _ESCAPED = re.compile(r"\\.")
 
 
@@ -88,6 +89,11 @@ def read_table(
     head = list(islice(rows, ROWS))
     if not head:
         return
+    if are_records([row.text.strip() for row in head]):
+        raise RequestError(
+            f"{path} holds records, not the rows of a table: {reprlib.repr(head[0].text)}. Write "
+            "them as JSON Lines, or as a table with tabs."
+        )
     layout = find_sides([row.cells for row in head], languages, given, str(path))
     needed = max(*layout.places, *layout.told) + 1
     for number, _, row in head[: layout.skipped - bool(layout.header)]:
@@ -118,6 +124,19 @@ def read_table(
             yield pair
         except MalformedError as error:
             skip(f"{path}:{number}", error)
+
+
+def are_records(rows: Sequence[str]) -> bool:
+    """Return whether nearly all rows begin and end as records of other formats do."""
+    return len(rows) > 2 and sum(map(bool, map(_RECORD.fullmatch, rows))) >= _NEARLY_ALL * len(rows)
+
+
+def are_cells(rows: Sequence[str]) -> bool:
+    """Return whether lines are the cells of one column, in quotes where they need them."""
+    quoted = [row for row in rows if _QUOTED.fullmatch(row)]
+    if len(quoted) < 3 or quoted != [row for row in rows if "," in row or '"' in row]:
+        return False
+    return quoted == rows or all("," in row or '"' in row[1:-1] for row in quoted)
 
 
 def draw_table(path: Path, lines: Iterator[bytes]) -> str:
