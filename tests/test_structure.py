@@ -60,7 +60,7 @@ FOLDERS = {
     "translation": {"storage"},
     "storage": set(),
     "data": {"storage", "translation"},
-    "evaluation": {"storage", "translation"},
+    "evaluation": {"data", "storage", "translation"},
     "visualization": {"storage", "translation"},
     "convert": {"storage", "translation"},
     "recipes": {"data", "storage"},

@@ -60,7 +60,9 @@ def random_pairs(number=23):
         ("de", "13a"), ("EN-us", "13a"), ("zh", "zh"), ("zh_Hans_CN", "zh"), ("zho_Hans", "zh"),
         ("th", "char"), ("lao", "char"), ("my-MM", "char"),
         ("ZH-TW", "zh"), ("cmn", "zh"), ("ja", "ja-mecab"), ("jpn_Jpan", "ja-mecab"),
-        ("ko", "ko-mecab"), ("zhuang", "13a"),
+        ("ko", "ko-mecab"), ("zhuang", "13a"), ("chinese", "zh"), ("yue", "zh"), ("lzh", "zh"),
+        ("Japanisch", "ja-mecab"), ("korean", "ko-mecab"), ("khm", "char"), ("zh-Latn", "13a"),
+        ("bo", "char"), ("target", "13a"), ("phonemes", "13a"), ("vi", "13a"),
     ],
 )  # fmt: skip
 def test_bleu_tokenizer_follows_the_target_language(language, name):

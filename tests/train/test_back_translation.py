@@ -118,7 +118,9 @@ def test_a_model_that_translates_nothing_back_is_trained_on(start, tmp_path, mon
 @pytest.mark.parametrize(
     ("lines", "overrides", "message"),
     [
-        ([*WORDS], {}, "mono.en looks like de, the source language; give text in en"),
+        ([*WORDS], {}, "mono.en does not look like en, the target language; give a text in it"),
+        (["Он пришёл.", "Она ушла."], {}, "mono.en does not look like en"),
+        (["1994", "3.14"], {}, "mono.en does not look like en"),
         ([" ", ""], {}, "mono.en: sentences: 0; lines"),
         ([TEXT[0], "\0", "ü" * 2001], {}, "sentences: 1; lines .* bytes: 2. Give a text"),
         (TEXT, {"fewest": 121}, "Got 120 training pairs, without those held out; .* 121 at least"),
@@ -208,9 +210,10 @@ def test_one_language_on_both_sides_is_translated_back(start, tmp_path):
     assert (recipe.source_column, recipe.target_column) == ("target", "source")
 
 
-def test_damaged_lines_and_sentences_to_be_scored_are_left_out(start, tmp_path, caplog):
+@pytest.mark.parametrize("form", ["{}", "{} ", "\u00a0{}"])
+def test_damaged_lines_and_sentences_to_be_scored_are_left_out(start, tmp_path, caplog, form):
     test = tmp_path / "test.jsonl"
-    test.write_text(json.dumps({"translation": {"de": "a", "en": TEXT[0]}}) + "\n")
+    test.write_text(json.dumps({"translation": {"de": "a", "en": form.format(TEXT[0])}}) + "\n")
     with caplog.at_level("INFO"):
         metrics = start([*TEXT, "a\0"], test_file=test)
     new = rows(tmp_path / "run-back" / "translated.jsonl")

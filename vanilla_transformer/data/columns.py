@@ -520,6 +520,12 @@ def are_turned(texts: Sequence[str], languages: tuple[str, str]) -> bool:
     return not first & second and _script(texts[0]) in second and _script(texts[1]) in first
 
 
+def is_in_another_script(text: str, language: str) -> bool:
+    """Return whether most letters of a text are in no script of its language, if it is known."""
+    known, script = script_of(language), _script(text)
+    return bool(known and script) and script not in known
+
+
 def _script(text: str) -> str | None:
     """Return the script of most letters: the first word of their names in Unicode."""
     letters = filter(str.isalpha, text)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..storage.reading import printable, shortened
-from .columns import are_turned
+from .columns import is_in_another_script
 from .dataset import text_blocks
 from .selection import describe_report, pair_report
 
@@ -54,18 +54,22 @@ def doubts(pairs: Dataset, others: _Sides, languages: tuple[str, str]) -> Iterat
 
     table = next(text_blocks(pairs.select(range(0, len(pairs), len(pairs) // 1000 or 1))))
     texts = [side.to_pylist() for side in table.columns]
-    misplaced = [are_turned(pair, languages) for pair in zip(*texts, strict=True)]
+    misplaced = [
+        any(map(is_in_another_script, pair, languages)) for pair in zip(*texts, strict=True)
+    ]
     found: dict[str, Any] = {
         sign: pc.or_(*(pc.match_substring_regex(side, pattern) for side in table.columns))
         for sign, pattern in _SIGNS.items()
-    } | {"two equal sides": pc.equal(*table.columns), "sides in each other's script": misplaced}
+    } | {
+        "two equal sides": pc.equal(*table.columns),
+        f"a side in another script than {' or '.join(languages)}": misplaced,
+    }
     for sign, pairs_with in found.items():
         # A few may belong to the texts.
         if (share := pc.mean(pairs_with).as_py()) > 0.1 and sign != _ORDINARY:
             shown = " `data` shows some." if sign in _SIGNS else ""
             yield f"{share:.0%} of the training pairs have {sign}: repair them.{shown}"
-    if (count := len({*texts[0]})) <= len(table) / 10:
-        yield f"There are only {count} different sources in {len(table)} training pairs."
+    yield from few_sources(texts[0], "training pairs")
     source, target = map(_words, texts)
     words = [source - target, target - source]
     for name, given in others.items():
@@ -76,6 +80,12 @@ def doubts(pairs: Dataset, others: _Sides, languages: tuple[str, str]) -> Iterat
                 f"The {name} pairs seem to be the other way round: the training pairs have "
                 f"{turned:.0%} of their words on the other side only, {straight:.0%} on the same."
             )
+
+
+def few_sources(sources: Sequence[str], pairs: str) -> Iterator[str]:
+    """Yield a warning if the sources of some pairs are nearly all the same."""
+    if (count := len({*sources})) <= len(sources) / 10:
+        yield f"There are only {count} different sources in {len(sources)} {pairs}."
 
 
 def _words(texts: Iterable[str]) -> set[str]:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -208,6 +209,11 @@ def _chosen(dataset: Dataset, chosen: np.ndarray) -> Iterator[pyarrow.Table]:
     for table in text_blocks(dataset, with_corpus=True):
         yield table.filter(pa.array(chosen[: len(table)])).combine_chunks()
         chosen = chosen[len(table) :]
+
+
+def compared(text: str) -> str:
+    """Return a text as it is compared: composed, with single spaces."""
+    return " ".join(normalize("NFC", text).split())
 
 
 def _hashes_and_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:

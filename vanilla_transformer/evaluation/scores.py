@@ -23,20 +23,23 @@ References: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
 
 logger = logging.getLogger(__name__)
 
-# By ISO 639-1 and 639-3 code. Other languages have 13a, the default of sacreBLEU and WMT, which
-# takes a whole clause for one word in scripts without spaces. For four of these (Thai, Lao, Khmer,
-# Burmese) sacreBLEU has no words, only characters.
+# By script, as Unicode names its letters: the first that a language has. Others have 13a, the
+# default of sacreBLEU and WMT, which takes a whole clause for one word in scripts without spaces.
+# For five of these sacreBLEU has no words, only characters.
 BLEU_TOKENIZERS = {
-    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
-    **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
-    **dict.fromkeys(("ko", "kor"), "ko-mecab"),
-    **dict.fromkeys(("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur"), "char"),
+    "HIRAGANA": "ja-mecab",
+    "HANGUL": "ko-mecab",
+    "CJK": "zh",
+    **dict.fromkeys(("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"), "char"),
 }
 
 
 def bleu_tokenizer(language: str) -> str:
-    """Name sacreBLEU's tokenizer for a language: "de" or "de_AT" -> "13a", "zh-Hans" -> "zh"."""
-    return BLEU_TOKENIZERS.get(language.replace("_", "-").split("-")[0].lower(), "13a")
+    """Name sacreBLEU's tokenizer for a language: "de" or "de_AT" -> "13a", "Chinese" -> "zh"."""
+    from ..data.language_names import script_of
+
+    scripts = script_of(language)
+    return next((name for script, name in BLEU_TOKENIZERS.items() if script in scripts), "13a")
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from ..data.checked_pairs import MalformedError, decoded
+from ..data.columns import is_in_another_script
 from ..data.dataset import sentences
 from ..data.pair_files import sentence_lines
 from ..errors import RequestError
@@ -131,13 +132,15 @@ def _check(
         )
     logger.info("%s: %s, left out: %d.", text, told, left_out)
     source, target = (_groups(sentences(train, side)) for side in ("source", "target"))
-    found = _groups(islice(_lines(text), _LOOKED_AT))
+    looked_at = [*islice(_lines(text), _LOOKED_AT)]
+    found = _groups(looked_at)
     of_source = sum(found[group] for group in source.keys() - target.keys())
     of_target = sum(found[group] for group in target.keys() - source.keys())
-    if of_source > 2 * of_target:
+    is_foreign = is_in_another_script("".join(looked_at), recipe.languages[1])
+    if of_source > 2 * of_target or not of_target or is_foreign:
         raise RequestError(
-            f"{text} looks like {recipe.languages[0]}, the source language; give text in "
-            f"{recipe.languages[1]}."
+            f"{text} does not look like {recipe.languages[1]}, the target language; give a text "
+            "in it."
         )
 
 

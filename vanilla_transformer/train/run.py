@@ -31,9 +31,9 @@ from transformers.trainer_utils import IntervalStrategy
 from ..batch_translation import encode
 from ..data.augmentation import augmented_pairs
 from ..data.dataset import load_pairs, mark_corpus, reading_report, sentences, tokenize_pairs
-from ..data.examination import doubts
+from ..data.examination import doubts, few_sources
 from ..data.language_names import language_of
-from ..data.selection import describe_report, pair_report
+from ..data.selection import compared, describe_report, pair_report
 from ..data.tokenizer import make_tokenizer, vocabulary_fields
 from ..errors import RequestError
 from ..evaluation import measure_metric
@@ -300,8 +300,10 @@ def _with_translations(recipe: Recipe, data: _Data, added: Path) -> _Data:
     new = load_pairs(
         added, source_language=source, target_language=target, show_progress=sys.stderr.isatty()
     )
-    scored = {target for texts in data.scored.values() for _, target in texts.pairs()}
-    kept = [number for number, text in enumerate(new["target"]) if text not in scored]
+    for doubt in few_sources(new["source"], "translated pairs"):
+        logger.warning(doubt)
+    scored = {compared(target) for texts in data.scored.values() for _, target in texts.pairs()}
+    kept = [number for number, text in enumerate(new["target"]) if compared(text) not in scored]
     if others := len(new) - len(kept):
         logger.info("%d sentences of the text are to be scored, and are left out.", others)
     new = new.select(kept)
