@@ -12,6 +12,8 @@ import re
 import tracemalloc
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -408,6 +410,18 @@ def test_a_folder_without_data_or_without_a_split_gives_a_clear_error(tmp_path):
         read(tmp_path, split="test")
 
 
+@pytest.mark.parametrize("kind", ["large_string", "string_view", "dictionary"])
+def test_parquet_files_may_hold_each_kind_of_text(tmp_path, kind):
+    types = {
+        **{name: getattr(pa, name)() for name in ("large_string", "string_view")},
+        "dictionary": pa.dictionary(pa.int32(), pa.string()),
+    }
+    sides = zip(("en", "de"), zip(*PAIRS, strict=True), strict=True)
+    table = pa.table({name: pa.array(side).cast(types[kind]) for name, side in sides})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == PAIRS
+
+
 def test_parquet_files_may_hold_translation_objects(tmp_path):
     rows = [{"translation": {"en": source, "de": target}} for source, target in PAIRS]
     datasets.Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
@@ -569,7 +583,7 @@ REFUSED_FILES = [
         b"\x28\xb5\x2f\xfd" + bytes(range(256)) * 9,
         "is packed, binary or UTF-16; unpack it.*Allowed are",
     ),
-    ("a.parquet", b"PAR1 and no more", r"a\.parquet is not a whole parquet file \(.*\); fetch it"),
+    ("a.parquet", b"PAR1 and no more", r"a\.parquet cannot be read as parquet \(.*\); fetch"),
 ]
 
 

@@ -710,7 +710,8 @@ def test_a_data_set_that_cannot_be_generated_names_the_cause(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("message", ['Unknown split "x".', "Bad split: x. Available splits: []"])
-def test_missing_splits_of_a_data_set_are_held_out(tmp_path, monkeypatch, message):
+def test_missing_splits_of_a_data_set_are_held_out(tmp_path, monkeypatch, caplog, message):
+    caplog.set_level("INFO")
     hub = Hub(monkeypatch)
     load = hub.load_dataset
 
@@ -724,6 +725,7 @@ def test_missing_splits_of_a_data_set_are_held_out(tmp_path, monkeypatch, messag
     path = tiny_recipe(tmp_path, **files, dataset="someone/pairs", max_steps=1)
     metrics = run_recipe(load_recipe(str(path)), tmp_path / "run")
     assert set(metrics["scores"]) == {"validation", "test"}
+    assert f"There are no validation pairs: {message}" in caplog.text  # which names what there is
 
 
 def test_every_file_of_a_folder_is_read_and_none_may_be_replaced(tmp_path, capsys):

@@ -567,7 +567,8 @@ def _parquet_batches(path: Path, columns: _Columns) -> Iterator[list[tuple[dict,
             ) from error
         except (pa.ArrowException, OSError) as error:
             raise RequestError(
-                f"{path} is not a whole parquet file ({reason_of(error)}); fetch it again."
+                f"{path} cannot be read as parquet ({reason_of(error)}); fetch it again, or write "
+                "its pairs as JSON Lines."
             ) from error
 
 
@@ -581,6 +582,8 @@ def _cut(column: pyarrow.Array) -> pyarrow.Array:
         return pa.StructArray.from_arrays([*map(_cut, column.flatten())], names)
     if pa.types.is_dictionary(column.type):
         return _cut(column.dictionary).take(column.indices)
+    if str(column.type) == "string_view":  # whose bytes Arrow does not count
+        column = column.cast(pa.large_string())
     if (pc.max(pc.binary_length(column)).as_py() or 0) > TEXT_BYTES:
         return pc.utf8_slice_codeunits(column, 0, TEXT_BYTES + 1)
     return column

@@ -289,6 +289,7 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
     except (OSError, ValueError, DatasetGenerationError) as error:
         # Downloaded and streamed data sets say this differently.
         if split != "train" and re.match("Unknown split|Bad split", str(error)):
+            logger.info("There are no %s pairs: %s", split, error)  # it names the others
             return None
         if isinstance(error, RequestError):  # it says what to do
             raise
