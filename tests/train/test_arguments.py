@@ -24,6 +24,19 @@ RATE = {"learning_rate": 1e-4, "learning_rate_factor": 1.0}
 
 
 @pytest.mark.parametrize(
+    ("watched", "rises"),
+    [
+        *(("perplexity", False), ("eval_wer", False), ("cer", False), ("eval_loss", False)),
+        *(("eval_bleu", True), ("exact_match", True), ("mine", True)),
+    ],
+)
+def test_the_best_model_is_best_in_the_direction_of_its_measure(watched, rises):
+    assert arguments(metric_for_best_model=watched).greater_is_better is rises
+    given = arguments(metric_for_best_model=watched, greater_is_better=not rises)
+    assert given.greater_is_better is not rises
+
+
+@pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"per_device_train_batch_size": 4}, "per_device_train_batch_size=4; batches are filled"),

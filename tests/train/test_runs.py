@@ -866,6 +866,16 @@ def test_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caplog
     assert "run has no locks; start no second training there" in caplog.text
 
 
+def test_the_model_of_a_run_whose_rest_is_gone_is_not_trained_over(copied):
+    recipe, run, _ = copied
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "data.json").write_text("{}")
+    (run / "metrics.json").unlink()
+    with pytest.raises(RequestError, match="is not empty and holds no run"):
+        run_directory.check_ours(dataclasses.replace(recipe, seed=9), run)
+
+
 def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplog):
     recipe, run, metrics = copied
     monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)

@@ -19,6 +19,7 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.dataset import PairCollator
+from vanilla_transformer.errors import NotFiniteError, RequestError
 from vanilla_transformer.storage.environment import resolve_precision
 from vanilla_transformer.train import eta
 from vanilla_transformer.train import trainer as trainer_module
@@ -86,6 +87,24 @@ def test_a_training_is_neither_replaced_nor_begun_by_mistake(tmp_path):
         with pytest.raises(ValueError, match=r"checkpoint-4, which it would replace; give True"):
             make_trainer(tmp_path).train(resume_from_checkpoint=start)
     assert sorted(tmp_path.rglob("*")) == kept
+
+
+def test_no_checkpoint_of_another_training_is_deleted(tmp_path):
+    args = Seq2SeqTrainingArguments(
+        str(tmp_path / "stock"), max_steps=2, save_steps=1, report_to="none", use_cpu=True
+    )
+    collator = PairCollator(pad_token_id=0)
+    Seq2SeqTrainer(tiny_model(), args, train_dataset=copy_task(100), data_collator=collator).train()
+    make_trainer(tmp_path / "one", max_steps=4).train()
+    make_trainer(tmp_path / "two").train()
+    kept = sorted(tmp_path.rglob("*"))
+    for start in (None, True):
+        with pytest.raises(RequestError, match=r"checkpoint-1 is of another trainer"):
+            make_trainer(tmp_path / "stock").train(resume_from_checkpoint=start)
+    with pytest.raises(RequestError, match=r"two has checkpoints of its own"):
+        make_trainer(tmp_path / "two").train(tmp_path / "one" / "checkpoint-4")
+    assert sorted(tmp_path.rglob("*")) == kept
+    make_trainer(tmp_path / "three").train(tmp_path / "one" / "checkpoint-4")  # where none are
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(None, 5), (1, 2), (2, 2), (9, 9)])
@@ -633,6 +652,54 @@ def test_non_finite_loss_ends_the_run(tmp_path):
     with pytest.raises(ValueError, match="lower learning_rate_factor"):
         trainer.train()
     assert not trainer.progress.is_running
+
+
+def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path):
+    trainer = make_trainer(tmp_path, save_steps=1, logging_steps=100)
+    shared = trainer.model.model.shared.weight
+    trainer.add_callback(At(6, lambda: shared.data.fill_(math.nan)))
+    with pytest.raises(NotFiniteError, match="before update 6; lower learning_rate_factor"):
+        trainer.train()
+    assert last_whole_checkpoint(tmp_path).name == "checkpoint-5"
+
+
+def test_labels_that_are_all_ignored_have_no_loss(tmp_path):
+    ignored = copy_task(10).map(lambda row: {"labels": [-100] * len(row["labels"])})
+    with pytest.raises(RequestError, match="got no target tokens"):
+        make_trainer(tmp_path).evaluate(ignored)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"lr_scheduler_type": "linear"}, {"max_steps": 20}),
+        ({"warmup_steps": 0.5}, {"max_steps": 20}),
+        (
+            {"lr_scheduler_type": "inverse_sqrt", "lr_scheduler_kwargs": {"timescale": 10}},
+            {"lr_scheduler_kwargs": {"timescale": 100}},
+        ),
+    ],
+)
+def test_a_schedule_goes_on_from_the_rate_that_it_ended_with(tmp_path, first, then):
+    given = {"learning_rate": 0.01, "learning_rate_factor": 1.0, "warmup_steps": 2, **first}
+    make_trainer(tmp_path, max_steps=4, **given).train()
+    with pytest.raises(RequestError, match="checkpoint ends with a learning rate of "):
+        make_trainer(tmp_path, **{**given, **then}).train(True)
+    make_trainer(tmp_path, max_steps=4, **given).train(True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train": copy_task(100, seed=3)}, r"\(training pairs changed\)"),
+        ({"per_device_train_batch_size": 4}, r"\(examples in a batch: 8 -> 4\)"),
+        ({"neftune_noise_alpha": 5.0}, r"\(neftune_noise_alpha: .* -> 5.0\)"),
+    ],
+)
+def test_resuming_with_other_batches_of_examples_is_refused(tmp_path, change, message):
+    make_trainer(tmp_path, batch_tokens=None, max_steps=4).train()
+    with pytest.raises(RequestError, match=message):
+        make_trainer(tmp_path, batch_tokens=None, **change).train(True)
 
 
 def test_empty_data_sets_are_refused_by_name(tmp_path):

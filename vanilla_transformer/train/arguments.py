@@ -10,6 +10,7 @@ from transformers.training_args import OptimizerNames
 
 from ..errors import RequestError
 from ..recipes.recipe import Recipe
+from ..storage.metrics import MEASURES
 
 # Arguments that would have no effect beside a token budget.
 _BATCHES = (
@@ -80,6 +81,12 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         papers = [name for name in ("lr_scheduler_type", "optim") if getattr(self, name) is None]
         for name in papers:
             setattr(self, name, getattr(Seq2SeqTrainingArguments, name))
+        watched = (self.metric_for_best_model or "").removeprefix("eval_")
+        falls = (
+            MEASURES[watched].lower_is_better if watched in MEASURES else watched == "perplexity"
+        )
+        if self.greater_is_better is None and falls:  # transformers: all but losses rise
+            self.greater_is_better = False
         super().__post_init__()
         if self.save_total_limit:
             fewest = 2 + self.load_best_model_at_end

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
+from transformers.trainer import TRAINER_STATE_NAME
 
 from ..errors import RequestError
 from ..storage.atomic import let_others_read_weights, sync, write_json
@@ -145,6 +146,20 @@ def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
+def check_only_ours(directory: str | os.PathLike[str]) -> None:
+    """Refuse a directory with checkpoints of another trainer, which `prune` would delete.
+
+    Raises:
+        ValueError: One is there.
+    """
+    for path in checkpoints(directory).values():
+        if (path / TRAINER_STATE_NAME).is_file() and not (path / PROGRESS).is_file():
+            raise RequestError(
+                f"{path} is of another trainer, and a training here would delete it; give another "
+                "output_dir."
+            )
+
+
 def last_whole_checkpoint(directory: str | os.PathLike[str]) -> Path | None:
     """Return the newest whole checkpoint; log a warning for each broken one that is skipped."""
     for path in reversed(checkpoints(directory).values()):
@@ -236,6 +251,8 @@ def prune(newest: Path, *, every: int, keep: int, spare: str | None = None) -> N
     kept = {step_of_newest, *[step for step in past if step % every == 0][-max(keep, 2) :]}
     for step, path in found.items():
         if step not in kept and path.name != Path(spare or "").name:
-            # The manifest goes first, so that an interrupted deletion leaves no whole checkpoint.
-            (path / MANIFEST).unlink(missing_ok=True)
+            # These go first: an interrupted deletion leaves no whole checkpoint, and none that
+            # seems to be another trainer's.
+            for name in (MANIFEST, TRAINER_STATE_NAME):
+                (path / name).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)

@@ -23,7 +23,7 @@ from ..storage.atomic import PARTIAL, write_json, write_text
 from ..storage.identity import changed_files, changed_since_scored, differences
 from ..storage.metrics import Metrics, read_metrics
 from ..storage.run_files import CHECKPOINTS, DATA, HOLDER, LOCK, METRICS, MODEL_FILES, RECIPE
-from ..storage.saved_model import TOKENIZER_SETTINGS
+from ..storage.saved_model import TOKENIZER_SETTINGS, WEIGHTS
 from .checkpoints import checkpoints, last_whole_checkpoint
 from .initial_model import identify_model
 
@@ -37,6 +37,7 @@ def check_ours(recipe: Recipe, run: Path) -> None:
     if not (run / RECIPE).is_file() or not _trained(run):
         # An attempt that trained nothing does not restrict the next one; a recipe alone is none.
         is_attempt = (run / RECIPE).is_file() and (run / DATA).is_file()
+        is_attempt &= not (run / WEIGHTS).exists()
         if run.is_dir() and not (is_attempt or all(map(_is_left_of_a_start, run.iterdir()))):
             raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
         return

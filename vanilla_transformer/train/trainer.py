@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers import (
     PreTrainedModel,
@@ -62,6 +63,7 @@ from ..translation.many_texts import translate
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import (
     Progress,
+    check_only_ours,
     checkpoints,
     is_whole,
     last_whole_checkpoint,
@@ -82,7 +84,10 @@ _TRAINING_PAIRS = 200  # at most; their plain loss is compared with the validati
 # Figures of the host that assume batches of equal size, by the ends of their names.
 _OF_THE_HOST = ("samples_per_second", "steps_per_second", "_flos", "_runtime", "_preparation_time")
 # Arguments that decide the updates, besides those that a recipe sets.
-_OF_TRANSFORMERS = ("label_smoothing_factor", "lr_scheduler_type", "optim", "weight_decay")
+_OF_TRANSFORMERS = (
+    *("label_smoothing_factor", "lr_scheduler_type", "neftune_noise_alpha", "optim"),
+    "weight_decay",
+)
 _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
@@ -411,17 +416,39 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
         Not earlier: transformers makes the model of `model_init` in `train`, and seeds all alike.
         """
+        self._check_rate()
         precision = self.progress.matmul_precision
         settings = cpu_training_settings(self.model, matmul_precision=precision)
         self._settings.enter_context(settings)
         if self.state.global_step == 0 and self.args.world_size > 1:
             self._draw_apart(update=0)
 
+    def _check_rate(self) -> None:
+        """Refuse to go on with a schedule that would have had another rate until here."""
+        schedule = self.lr_scheduler
+        if self.state.global_step == 0 or not isinstance(schedule, LambdaLR):
+            return
+        rates = zip(schedule.base_lrs, schedule.lr_lambdas, schedule.get_last_lr(), strict=True)
+        for base, factor, last in rates:
+            if not math.isclose(now := base * factor(schedule.last_epoch), last, rel_tol=1e-6):
+                raise RequestError(
+                    f"the checkpoint ends with a learning rate of {last:.3g}, and the schedule has "
+                    f"{now:.3g} there; give its arguments and the length of the training as they "
+                    "were, or start a new training in another directory."
+                )
+
     def _checkpoint_to_resume(self, asked: str | os.PathLike[str] | bool | None) -> Path | None:
         """Return the checkpoint that is asked for, by its path or by True; None: a new training."""
+        folder = Path(self.args.output_dir)
+        check_only_ours(folder)
         if asked is not None and not isinstance(asked, bool):
+            if Path(asked).resolve().parent != folder.resolve() and checkpoints(folder):
+                raise RequestError(
+                    f"got resume_from_checkpoint={str(asked)!r}, but output_dir {folder} has "
+                    "checkpoints of its own, which the training would delete; give another one."
+                )
             return Path(asked)
-        found = last_whole_checkpoint(self.args.output_dir)
+        found = last_whole_checkpoint(folder)
         if bool(asked) != (found is not None):
             holds = "no whole checkpoint" if found is None else f"{found}, which it would replace"
             raise RequestError(
@@ -464,13 +491,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         names -= {"gradient_accumulation_steps", "save_steps", "seed"}
         values = {name: getattr(self.args, name) for name in sorted(names)}
         values |= {f"optimizer's {name}": str(value) for name, value in self._constants.items()}
-        pairs = None if self._token_budget is None else pairs_digest(self.train_dataset)
+        has_budget, is_tokens = self._token_budget is not None, has_tokens(self.train_dataset)
         return {
-            "training pairs": pairs,
+            "training pairs": pairs_digest(self.train_dataset) if is_tokens else None,
+            "examples in a batch": None if has_budget else self.args.per_device_train_batch_size,
             "tokenizer": None if tokenizer is None else tokenizer_digest(tokenizer),
             # The argument counts the batches of one process.
             "batches_per_update": self.args.gradient_accumulation_steps * self.args.world_size,
             "seed of the order": self._order_seed,
+            "seed of bpe_dropout": self.args.seed if self._bpe_dropout else None,
             "precision": self.args.precision,
             # As JSON gives them back: lists and enumerations would not be equal.
             **json.loads(json.dumps(values)),
@@ -656,7 +685,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 loss = self.model(**inputs, return_logits=False, use_cache=False).loss
                 totals += torch.tensor([float(loss) * count, count], dtype=torch.float64)
         nats, tokens = self.over_ranks(*totals.tolist()).sum(0).tolist()
-        return nats / max(tokens, 1)
+        if tokens == 0:
+            raise RequestError(
+                "got no target tokens to evaluate on; all labels are -100 or padding."
+            )
+        return nats / tokens
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log without figures that assume batches of equal size; also write a line of text."""
@@ -664,14 +697,17 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if "loss" in logs:
             logs |= {"target_tokens": self.progress.target_tokens, **self.progress.since_last_log()}
             if not math.isfinite(logs["loss"]):
-                paper = self.args.learning_rate is None
-                raise NotFiniteError(
-                    f"the loss became {logs['loss']} before update {self.state.global_step}; lower "
-                    f"learning_rate{'_factor' if paper else ''} or raise warmup_steps."
-                )
+                raise self._diverged(f"the loss became {logs['loss']}")
         super().log(logs, start_time)
         if self.is_world_process_zero():
             self._log_line(logs)
+
+    def _diverged(self, what: str) -> NotFiniteError:
+        paper = self.args.learning_rate is None
+        return NotFiniteError(
+            f"{what} before update {self.state.global_step}; lower "
+            f"learning_rate{'_factor' if paper else ''} or raise warmup_steps."
+        )
 
     def _log_line(self, logs: dict[str, float]) -> None:
         step = self.state.global_step
@@ -697,6 +733,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         """Save as Seq2SeqTrainer does; then seal the checkpoint, and delete older ones."""
+        if not all(weights.isfinite().all() for weights in self.model.parameters()):
+            raise self._diverged("a weight became nan or infinite")  # earlier checkpoints stay
         checkpoint = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
         with writing(checkpoint, only_saves=True):
             if self.args.should_save:  # first, so that a push of the checkpoint holds it
