@@ -262,6 +262,11 @@ def test_checkpoints_with_other_tokenizers_are_not_averaged(three, tmp_path, cap
     assert not (tmp_path / "mean").exists()
     (three[1] / "tokenizer.json").unlink()
     average_checkpoints(three, tmp_path / "mean")
+    for checkpoint in three:  # each with a tokenizer of its targets
+        settings = {"target_tokenizer": f'{{"vocab": "{checkpoint.name}"}}'}
+        (checkpoint / "tokenizer_config.json").write_text(json.dumps(settings))
+    line = error_of(capsys, "average", *three, "--output", tmp_path / "other")
+    assert "; tokenizer: target_tokenizer changed)" in line
 
 
 def test_weights_that_have_nothing_in_common_are_warned_about(tmp_path, caplog):

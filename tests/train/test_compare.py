@@ -225,6 +225,19 @@ def test_average_keeps_its_runs_search_and_other_searches_are_noted(folder, tmp_
     assert note.endswith("first: num_beams: 2 -> 1.")
 
 
+def test_a_model_that_is_no_run_is_named_if_it_is_of_other_languages(folder, tmp_path, caplog):
+    shutil.copytree(folder / "second", tmp_path / "published")
+    (tmp_path / "published" / "recipe.yaml").unlink()
+    compare_runs([folder / "first", tmp_path / "published"])
+    assert "Test pairs were not compared with those that trained" in caplog.text
+    assert "This is not the test of" not in caplog.text
+    metrics = json.loads((tmp_path / "published" / "metrics.json").read_text())
+    metrics["recipe"]["target_language"] = "fr"
+    (tmp_path / "published" / "metrics.json").write_text(json.dumps(metrics))
+    compare_runs([folder / "first", tmp_path / "published"])
+    assert f"This is not the test of {tmp_path / 'published'}: languages: " in caplog.text
+
+
 def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
     pairs = Path(write_pairs(tmp_path / "pairs.jsonl", 60, 9))
     recipe = tiny_recipe(tmp_path, max_steps=1)

@@ -26,7 +26,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import RequestError
 from ..generation_limits import HOSTS_LENGTH
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
-from ..storage.identity import changed_since_scored
+from ..storage.identity import changed_since_scored, differences
 from ..storage.metrics import Metrics
 from ..storage.reading import own_file, read_json
 from ..storage.run_files import CURVES, HISTORY, METRICS
@@ -42,6 +42,7 @@ from ..storage.saved_model import (
     ModelConfig,
     load_saved_model,
     load_saved_tokenizer,
+    model_identity,
     weight_files,
 )
 from ..target_tokenizer import TARGET_TOKENIZER
@@ -121,6 +122,8 @@ def publish(
     source, metrics_run = Path(directory), None if run is None else Path(run)
     check_repo_id(repo_id)
     form = _form(source, with_code=with_code)
+    if metrics_run is not None and (metrics_run / CONFIG).is_file() and form != STOCK:
+        _check_is_of_run(source, metrics_run)
     facts = card_facts(
         source,
         run=metrics_run,
@@ -167,6 +170,15 @@ def publish(
                 replaces=_REPLACED,
             )
         return Publication(plan_files(folder), form, commit)
+
+
+def _check_is_of_run(source: Path, run: Path) -> None:
+    """Refuse a model whose sizes or pieces are not those of a run."""
+    if changed := differences(model_identity(run), model_identity(source)):
+        raise RequestError(
+            f"{source} is no model of the run {run} ({'; '.join(changed)}); give --run the "
+            "directory of the run that trained it."
+        )
 
 
 def _check_scored_model(directory: Path) -> None:

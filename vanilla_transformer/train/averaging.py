@@ -16,17 +16,16 @@ from safetensors.torch import save_file
 
 from ..errors import RequestError
 from ..storage.atomic import files_written_aside
-from ..storage.identity import Identity, config_identity, differences, digests
-from ..storage.reading import own_file, read_json
+from ..storage.identity import Identity, differences
+from ..storage.reading import own_file
 from ..storage.run_files import CHECKPOINTS, RECIPE
 from ..storage.saved_model import (
     CONFIG,
     GENERATION_CONFIG,
     TOKENIZER_FILES,
     TOKENIZER_SETTINGS,
-    VOCABULARY_FILES,
     WEIGHTS,
-    ModelConfig,
+    model_identity,
     read_tensors,
     weight_files,
 )
@@ -137,10 +136,5 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
     """Return what must be the same in all checkpoints of a mean."""
-    return {
-        "config": config_identity(read_json(directory / CONFIG, ModelConfig)),
-        "tokenizer": digests(directory, VOCABULARY_FILES),
-        "tensors": {
-            name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in weights.items()
-        },
-    }
+    tensors = {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in weights.items()}
+    return {**model_identity(directory), "tensors": tensors}

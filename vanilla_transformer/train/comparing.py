@@ -34,7 +34,7 @@ from ..storage.run_files import METRICS, RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer, weight_files
 from ..translation.many_texts import translate
 from .report import table_lines
-from .run_scores import overridden, recipe_and_test_sets
+from .run_scores import overridden, recipe_and_test_sets, warn_of_another_test
 
 _TURN = 128  # sentences that a model translates before the next model takes over
 
@@ -155,6 +155,9 @@ def compare_runs(
                 "of the same languages, and give --test-file with the pairs to test all of them "
                 "on, and --several-references if only one of them has that."
             )
+    for run, test in zip(runs, tests, strict=True):
+        if test is None and (run is not first or any(tests)):
+            warn_of_another_test(run.folder, run.recipe, run.sets)
     for run in runs:
         run.model = load_saved_model(run.folder, device="auto")
         run.tokenizer = load_saved_tokenizer(run.folder)

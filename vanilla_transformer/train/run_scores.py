@@ -179,6 +179,12 @@ def recipe_and_test_sets(
     return recipe, sets
 
 
+def warn_of_another_test(folder: Path, recipe: Recipe, sets: Mapping[str, TextPairs]) -> None:
+    """Warn of what is known of a model that is no run, and is tested as a recipe says."""
+    _warn_of_changes(folder, None, recipe, Data(), ())
+    _warn_of_training_pairs(folder, None, Data(), "", sets)
+
+
 def _warn_of_changes(
     run: Path, trained: Recipe | None, recipe: Recipe, recorded: Data, own_sets: Iterable[str]
 ) -> str:
