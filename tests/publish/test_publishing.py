@@ -150,6 +150,10 @@ def test_published_config_has_no_leftovers_from_training(copied, tmp_path):
     assert after.pop("use_cache") is True
     assert before == after
     assert {path.name for path in (tmp_path / "staged").iterdir()} == MODEL | TOKENIZER
+    (run / "generation_config.json").unlink()  # config.json may have its fields
+    publishing.stage_model(run, tmp_path / "again", with_code=False)
+    names = {path.name for path in (tmp_path / "again").iterdir()}
+    assert names == (MODEL | TOKENIZER) - {"generation_config.json"}
 
 
 @pytest.mark.slow
@@ -655,6 +659,8 @@ def test_everything_in_the_metrics_is_escaped_in_the_card(tmp_path):
     [
         *(((name,), value) for name in METRICS for value in ([1], "1", None) if name != "samples"),
         *((("recipe", name), 5) for name in ("source_language", "data_source", "train_file")),
+        *((("recipe", name), {}) for name in ("metric", "tokenizer", "monolingual_target")),
+        (("scores", "test"), {"num_sentences": 5}),
         *((("recipe", "source_language"), text) for text in ("", "d|e", "../x", "de\n# x")),
         *((("scores", "test", name), value) for name in SCORES for value in (True, "x", math.nan)),
         *((("scores", "test"), value) for value in ({}, 5)),

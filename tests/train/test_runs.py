@@ -173,6 +173,14 @@ def test_log_is_reported_under_the_name_of_the_run(tmp_path):
     assert (args.report_to, args.run_name) == (["wandb"], "run")
 
 
+def test_a_log_that_cannot_be_reported_is_refused_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "get_available_reporting_integrations", lambda: ["tensorboard"])
+    recipe = load_recipe(str(tiny_recipe(tmp_path)), {"report_to": "wandb"})
+    with pytest.raises(RequestError, match="report_to: wandb is not installed; pip install wandb"):
+        run_recipe(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_evaluation_uses_validation_pairs_if_there_are_no_test_pairs(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path, test_file="null", max_steps=1)))
     metrics = run_recipe(recipe, tmp_path / "run")

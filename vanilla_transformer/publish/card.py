@@ -274,12 +274,16 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[Metrics, bool]:
         search = _read(directory / GENERATION_CONFIG) or {}
         metrics = check_metrics(_of_another_model(metrics, own, search), directory / METRICS)
     scores = metrics["scores"]
-    if not scores or any("num_sentences" not in result for result in scores.values()):
+    if not scores or not all(map(_is_scored, scores.values())):
         raise RequestError(
             f"{directory} was never scored, and a card shows scores and translations; train with "
             "validation or test pairs."
         )
     return metrics, scores_of_run
+
+
+def _is_scored(scores: Mapping[str, Any]) -> bool:
+    return "num_sentences" in scores and bool(MEASURES.keys() & scores.keys())
 
 
 def _of_another_model(

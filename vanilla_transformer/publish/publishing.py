@@ -229,11 +229,12 @@ def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     for name in _PRIVATE:
         tokenizer.pop(name, None)
     write_json(folder / TOKENIZER_SETTINGS, tokenizer)
-    generation = read_json(folder / GENERATION_CONFIG)
-    generation.pop("_from_model_config", None)
-    if generation.get("max_length") == HOSTS_LENGTH:  # Seq2SeqTrainer fills it in
-        generation.pop("max_length")
-    write_json(folder / GENERATION_CONFIG, generation, sort_keys=True)
+    if (folder / GENERATION_CONFIG).is_file():  # else config.json has its fields
+        generation = read_json(folder / GENERATION_CONFIG)
+        generation.pop("_from_model_config", None)
+        if generation.get("max_length") == HOSTS_LENGTH:  # Seq2SeqTrainer fills it in
+            generation.pop("max_length")
+        write_json(folder / GENERATION_CONFIG, generation, sort_keys=True)
     if with_code:
         embed_code(folder)
         logger.info("With the code: %s.", ", ".join(path.name for path in code_files()))

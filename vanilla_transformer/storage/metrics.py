@@ -175,6 +175,9 @@ class RecipeValues(TypedDict, total=False):
     init_from: str | None
     save_every_steps: int | None
     max_source_length: int | None
+    metric: str
+    tokenizer: str
+    monolingual_target: str | None
 
 
 class Published(TypedDict, total=False):

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerBase, TrainerState, set_seed
+from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
@@ -148,6 +149,11 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     """
     run = Path(output_dir)
     recipe = inherit(recipe, run)
+    if recipe.report_to not in (None, *get_available_reporting_integrations()):
+        raise RequestError(
+            f"report_to: {recipe.report_to} is not installed; pip install {recipe.report_to}, or "
+            "leave it out."
+        )
     args = training_arguments(recipe, run / CHECKPOINTS)
     back = _back_translated(recipe, run, args)
     with ExitStack() as held, _noted_warnings() as warnings:
