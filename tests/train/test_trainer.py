@@ -539,6 +539,18 @@ def test_a_log_shows_each_line_once_and_nothing_else(tmp_path, capfd, caplog):
 CONSTANT = {"learning_rate": 0.1, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"}
 
 
+def test_a_log_shows_what_others_log_and_measure(tmp_path, caplog):
+    caplog.set_level("INFO")
+    trainer = make_trainer(tmp_path)
+    trainer.log({"mine": 1.5, "epoch": 0.5})
+    trainer.log({"loss": 2.0})
+    trainer.evaluate(metric_key_prefix="test")
+    mine, loss, test = (each.message for each in caplog.records if "update 0: " in each.message)
+    assert mine == "update 0: mine 1.5"
+    assert "loss 2.0" in loss
+    assert "test_perplexity" in test
+
+
 def at_one_update_a_second(trainer, monkeypatch):
     """Make the training's clock advance one second per update."""
     clock = property(lambda progress: float(trainer.state.global_step))

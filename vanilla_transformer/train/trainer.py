@@ -711,7 +711,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def _log_line(self, logs: dict[str, float]) -> None:
         step = self.state.global_step
-        if "loss" in logs:
+        if logs.keys() >= {"loss", "learning_rate"}:
             of_updates, of_minutes = self.eta.of_totals(self.state)
             logger.info(
                 "update %d%s: loss %.3f, rate %.2e, %.0f tokens/s, %.1f%s min",
@@ -729,6 +729,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 if f"eval_{name}" in evaluation:
                     told.append(f"{MEASURES[name].label} {evaluation.pop(f'eval_{name}'):.1f}")
             told += [f"{name} {value}" for name, value in evaluation.items()]
+            logger.info("update %d: %s", step, ", ".join(told))
+        elif others := logs.keys() - {"epoch", "train_loss"}:  # the host's summary
+            told = [f"{name} {logs[name]}" for name in sorted(others)]
             logger.info("update %d: %s", step, ", ".join(told))
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
