@@ -214,9 +214,9 @@ MUTATIONS = [
         "test_paper.py::test_label_smoothing_in_training_and_plain_loss_in_evaluation",
     ),
     Mutation(
-        "modeling_vanilla_transformer.py",
-        "places = places.to(",
-        "places = places.argsort(dim=1).to(",
+        "loss.py",
+        "index = places.to(",
+        "index = places.argsort(dim=1).to(",
         "test_modeling.py::test_labels_may_have_gaps_anywhere",
     ),
     Mutation(

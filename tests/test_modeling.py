@@ -385,6 +385,61 @@ def test_labels_may_have_gaps_anywhere(gaps, filler, variant, attention):
             assert_close(gradient, expected)
 
 
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("gaps", GAPS)
+def test_all_that_a_decoder_returns_has_the_order_of_its_ids(gaps, labelled):
+    """States, weights and cache at the place of each token are those of the ids without gaps."""
+    model = tiny_model(attention="eager")
+    inputs = {name: GOOD[name][:1] for name in ("input_ids", "attention_mask")}
+    labels, places = torch.tensor([[4, 7, 9, 5, 2]]), GAPS[gaps][0]
+    spread = with_gaps(labels, [places], 8)
+    given = {"output_attentions": True, "output_hidden_states": True}
+    if labelled:
+        whole, gapped = (model(**inputs, labels=ids, **given) for ids in (labels, spread))
+    else:
+        whole, gapped = (
+            model(
+                **inputs,
+                decoder_input_ids=model.prepare_decoder_input_ids_from_labels(ids),
+                **given,
+            )
+            for ids in (labels, spread)
+        )
+    starts = [n for n in range(8) if spread[0, n] != -100]
+    for name in ("decoder_hidden_states", "cross_attentions", "decoder_attentions"):
+        for one, other in zip(whole[name], gapped[name], strict=True):
+            axis = 1 if name == "decoder_hidden_states" else 2
+            other = other.index_select(axis, torch.tensor(starts))
+            if name == "decoder_attentions":
+                other = other.index_select(3, torch.tensor(starts))
+            assert_close(one, other)
+    assert_close(model.lm_head(gapped.decoder_hidden_states[-1]), gapped.logits)
+    if not labelled:  # the next step, with a mask that hides the gaps
+        mask = torch.zeros(1, 9, dtype=torch.long)
+        mask[0, [*starts, 8]] = 1
+        step = {**inputs, "decoder_input_ids": torch.tensor([[6]])}
+        one = model(**step, cache=whole[CACHE])
+        other = model(**step, cache=gapped[CACHE], decoder_attention_mask=mask)
+        assert_close(one.logits, other.logits)
+
+
+def test_a_mask_of_four_dimensions_says_all_of_gaps():
+    """Packed targets: neither text of a row sees the other, wherever -100 stands."""
+    model, source = tiny_model(), {name: GOOD[name][:1] for name in ("input_ids",)}
+    ids = torch.tensor([[1, 5, 6, -100, 1, 7, 8]])
+    part = torch.tensor([0, 0, 0, 1, 2, 2, 2])
+    mask = (part[:, None] == part) & torch.ones(7, 7, dtype=torch.bool).tril()
+    mask = mask[None, None]
+    gapped = model(**source, decoder_input_ids=ids, decoder_attention_mask=mask).logits
+    filled = ids.masked_fill(ids == -100, 0)
+    plain = model(**source, decoder_input_ids=filled, decoder_attention_mask=mask).logits
+    assert torch.equal(gapped, plain)
+    ids[0, 4] = 9
+    other = model(**source, decoder_input_ids=ids, decoder_attention_mask=mask).logits
+    assert torch.equal(other[0, :4], gapped[0, :4])
+    assert (other[0, 4:] != gapped[0, 4:]).any(dim=-1).all()
+
+
 @implementations
 def test_padding_on_the_right_gives_what_given_inputs_give_to_the_bit(attention):
     model = tiny_model(attention=attention).train()

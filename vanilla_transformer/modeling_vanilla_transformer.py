@@ -32,7 +32,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
 from .input_checks import Flags, check_mask, check_read
-from .loss import IGNORED, is_only_weight, move_gaps_to_end, smoothed_cross_entropy
+from .loss import IGNORED, is_only_weight, move_back, move_gaps_to_end, smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
@@ -615,10 +615,8 @@ class VanillaTransformerForConditionalGeneration(
             use_cache=use_cache,
             **kwargs,
         )
+        move_back(outputs, places, outputs.get(CACHE))
         hidden_states = outputs.last_hidden_state  # (B, T, d)
-        if places is not None:
-            places = places.to(hidden_states.device)[..., None]  # and go back, (B, T, 1)
-            hidden_states = hidden_states.gather(1, places.expand_as(hidden_states))
         loss = logits = None
         if return_logits is None:  # a tuple without them would have others in their place
             return_logits = labels is None or not self.training or return_dict is False
