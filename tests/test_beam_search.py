@@ -9,7 +9,7 @@ import pytest
 import torch
 from reference import NEVER, authors_search, log_prob, penalty
 from torch import nn
-from transformers import GenerationConfig
+from transformers import EncoderDecoderCache, GenerationConfig, StaticCache
 from transformers.generation import (
     EosTokenCriteria,
     MaxLengthCriteria,
@@ -368,10 +368,36 @@ def test_the_start_token_may_end_sentences_by_the_generation_config_alone(batch)
 
 def test_bad_words_of_one_id_are_never_produced(model, batch):
     words = [[n] for n in range(4, 20)]
-    config = GenerationConfig(bad_words_ids=[*words, [END], [21, 22]])
+    config = GenerationConfig(bad_words_ids=[*words, [END]])
     found = beam_search(model, *batch, generation_config=config)
     expected = beam_search(model, *batch, suppress_tokens=[*NEVER, *range(4, 20)])
     assert torch.equal(found.sequences, expected.sequences)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"min_length": 40, "no_repeat_ngram_size": 1},
+        {"do_sample": True, "repetition_penalty": 3.0},
+        {"bad_words_ids": [[21, 22]]},
+    ],
+)
+def test_settings_that_the_search_lacks_are_refused(batch, settings):
+    model = make_model()
+    with pytest.raises(RequestError, match=next(iter(settings))):
+        beam_search(model, *batch, generation_config=GenerationConfig(**settings))
+    for name, value in settings.items():
+        setattr(model.generation_config, name, value)
+    with pytest.raises(RequestError, match="of the generation config, which beam_search does not"):
+        beam_search(model, *batch)
+
+
+def test_a_prefix_ends_no_sentence_before_its_last_token(model, batch):
+    prefix = [[5, 6]] * 7
+    for row in ([5, END], []):
+        beam_search(model, *batch, prefix=[row, *prefix[1:]])
+    with pytest.raises(RequestError, match=r"Prefix 1, .*, goes on after the end of its sentence"):
+        beam_search(model, *batch, prefix=[[5, END, 7], *prefix[1:]])
 
 
 def test_several_ids_may_end_a_sentence(batch):
@@ -555,6 +581,9 @@ def test_padded_prefixes_are_refused_within_generate(model, batch):
     # A static cache is given a mask of four dimensions, which does not tell where tokens begin.
     with pytest.raises(ValueError, match="decoder_attention_mask has padding"):
         model.generate(ids, cache_implementation="static", **options)
+    caches = [StaticCache(config=model.config, max_cache_len=99) for _ in range(2)]
+    with pytest.raises(ValueError, match="which a static cache does not support"):
+        model.generate(ids, past_key_values=EncoderDecoderCache(*caches), **options)
     options |= {"decoder_input_ids": prefix[:, 1:], "decoder_attention_mask": torch.ones(7, 2)}
     found = model.generate(ids, cache_implementation="static", **options)
     assert torch.equal(found, model.generate(ids, **options))
@@ -625,8 +654,9 @@ def test_special_ids_of_a_call_of_generate_reach_the_search(model, batch):
 def test_masks_that_do_not_fit_are_refused(model, batch):
     ids, mask = batch
     states = model.get_encoder()(ids, attention_mask=mask)
-    with pytest.raises(ValueError, match="not enough values to unpack"):
-        beam_search(model, ids[0])
+    for sources in (None, ids[0], ids[:0]):
+        with pytest.raises(RequestError, match=r"Got sources of the shape .*; give input_ids of"):
+            beam_search(model, sources)
     for wrong in (mask[:, :1], mask[:2], mask[0]):
         for sources in ({"input_ids": ids}, {"input_ids": None, "encoder_outputs": states}):
             with pytest.raises(ValueError, match="attention_mask has the shape"):

@@ -267,9 +267,12 @@ def test_generation_continues_from_a_cache(translator):
     options = {"num_beams": 1, "suppress_tokens": [0, 1, 2, 3], "return_dict_in_generate": True}
     start = model.generate(**inputs, **options, max_new_tokens=2)
     kept = {"decoder_input_ids": start.sequences, "past_key_values": start.past_key_values}
-    kept["decoder_attention_mask"] = torch.ones_like(start.sequences)  # otherwise all count as new
-    found = model.generate(**inputs, **kept, **options, max_new_tokens=2).sequences
-    assert torch.equal(found, model.generate(**inputs, **options, max_new_tokens=4).sequences)
+    mask = torch.ones_like(start.sequences)
+    whole = model.generate(**inputs, **options, max_new_tokens=4).sequences
+    for given in ({}, {"decoder_attention_mask": mask}):
+        again = {**copy.deepcopy(kept), **given}
+        found = model.generate(**inputs, **again, **options, max_new_tokens=2).sequences
+        assert torch.equal(found, whole)
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])

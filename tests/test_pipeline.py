@@ -13,8 +13,8 @@ import pytest
 import torch
 from accelerate import cpu_offload
 from tiny_models import tiny_config, with_end, word_level
-from tokenizers import Tokenizer, models, normalizers
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast, pipeline
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.pt_utils import KeyDataset
@@ -458,6 +458,38 @@ def test_pieces_unknown_and_added_words_belong_to_their_words(pieces, ids, numbe
     left = sorted({number for number in known if number is not None})
     expected = [None if number is None else left.index(number) for number in known]
     assert word_numbers(tokens, ids, unknown_words=False) == expected
+
+
+def test_words_of_word_pieces_are_those_of_the_text_that_they_spell():
+    """Punctuation stands behind its word without a space, and `##` continues one."""
+    pieces = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "we", "play", "##ed", "un", "##happy", "home"]
+    pieces += [".", "don", "'", "t"]
+    model = models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]")
+    backend = Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "eos_token": "[SEP]"}
+    tokens = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    ids = tokens("we played unhappy home . don't we")["input_ids"] + [3]
+    text = tokens.decode(ids, skip_special_tokens=True)
+    numbers = word_numbers(tokens, ids, unknown_words=False)
+    assert numbers[-1] is None
+    for number, word in enumerate(text.split()):
+        own = [index for index, each in zip(ids, numbers, strict=True) if each == number]
+        assert "".join(pieces[n].removeprefix("##") for n in own) == word
+    assert max(numbers[:-1]) == len(text.split()) - 1
+
+
+def test_bytes_of_a_character_belong_to_its_word():
+    vocab = {"<unk>": 0, "\u2581a": 1, "b": 2, "\u2581": 3}
+    vocab |= {f"<0x{byte:02X}>": 4 + n for n, byte in enumerate("ä\u3000".encode())}
+    backend = Tokenizer(models.BPE(vocab, [], byte_fallback=True, unk_token="<unk>"))
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence(steps)
+    tokens = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    ids = [1, 4, 5, 6, 8, 8, 2, 1]  # aä, an ideographic space, b a
+    assert tokens.decode(ids).split() == ["aä", "b", "a"]
+    assert word_numbers(tokens, ids) == [0, 0, 0, None, None, None, 1, 2]
 
 
 def test_ids_beyond_the_tokenizer_belong_to_no_word(tokenizer):

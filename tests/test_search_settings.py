@@ -284,3 +284,21 @@ def test_a_prefix_and_alignments_work_with_the_settings_of_opus_models(translate
     options = {"prefix": expected[1][:1], "return_alignments": True}
     (found,) = translate_nbest(model, tokenizer, TEXTS[1:2], **options)
     assert found[0].text.startswith(expected[1][:1])
+
+
+@pytest.mark.parametrize("value", [0, 1, False, ""])
+@pytest.mark.parametrize("name", ["max_extra_tokens", "num_beem", "prepack"])
+def test_options_that_nobody_knows_are_refused_whatever_their_value(tokenizer, name, value):
+    with pytest.raises(RequestError, match=name):
+        list(translate(make_model(len(tokenizer)).float(), tokenizer, TEXTS, **{name: value}))
+
+
+@pytest.mark.parametrize("beside", [{}, {"repetition_penalty": 1.1}])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_new_tokens", 0), ("max_new_tokens", 2.5), ("max_length", 1), ("num_beams", 0)],
+)
+def test_limits_of_nothing_are_refused_by_each_search(tokenizer, name, value, beside):
+    options = {name: value, **beside}
+    with pytest.raises(RequestError, match=f"{name}={value}; it must be a whole number"):
+        list(translate(make_model(len(tokenizer)).float(), tokenizer, TEXTS, **options))

@@ -24,7 +24,7 @@ from .beam_search import BeamSearchOutput, adds_prompt, beam_search, evaluation_
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError, quoted
 from .generation_limits import longest_sequence
-from .ranges import EXTRA_TOKENS, Range
+from .ranges import EXTRA_TOKENS, NUM_BEAMS, Range
 from .search_settings import SAVED, search_settings, settings_of_other_searches
 from .target_tokenizer import target_tokenizer
 
@@ -32,6 +32,8 @@ from .target_tokenizer import target_tokenizer
 # have 16 characters for each. Decoding takes a step for each token, and attention grows with the
 # square of the length.
 MAX_SOURCE_TOKENS, MAX_SOURCE_CHARACTERS = 4096, 65_536
+# A max_length counts the start symbol.
+_COUNTS = {"num_beams": NUM_BEAMS, "max_new_tokens": Range(1), "max_length": Range(2)}
 _SEARCH_ALONE = ("prefix", "return_alignments")  # arguments that `generate` does not have
 SEARCH_OPTIONS = {*SAVED, "max_new_tokens", "max_length", *_SEARCH_ALONE}  # the paper's search
 
@@ -166,6 +168,7 @@ def generate_ids(
         ValueError: An argument needs the paper's search, which cannot be used.
     """
     options = {name: value for name, value in generation_kwargs.items() if value is not None}
+    _check_counts(options)
     beyond = beyond_paper_search(model, options)
     if not beyond:
         if "prefix" in options:
@@ -179,7 +182,7 @@ def generate_ids(
     if "max_length" in options:
         # Otherwise the bound in the model's own generation config would win over the caller's.
         options.setdefault("max_new_tokens", None)
-    elif not any(options.get(name) or getattr(given, name, None) for name in limits):
+    elif all(options.get(name) is getattr(given, name, None) is None for name in limits):
         most = attention_mask.sum(dim=1) + EXTRA_TOKENS  # (B,)
         longest = longest_sequence(model)
         most = most if longest is None else most.clamp(max=longest)
@@ -191,13 +194,20 @@ def generate_ids(
             output = model.generate(  # type: ignore[operator]  # GenerationMixin's
                 input_ids=input_ids, attention_mask=attention_mask, **options
             )
-        except (ImportError, NotImplementedError, TypeError, ValueError) as error:
+        except (ImportError, AttributeError, NotImplementedError, TypeError, ValueError) as error:
             raise RequestError(f"Got {', '.join(beyond)}, and generate fails: {error}") from error
     sequences = getattr(output, "sequences", output)
     sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))[..., 1:]  # (B, n, T)
     scores = getattr(output, "sequences_scores", None)  # only from a beam search
     scores = None if scores is None else scores.view(sequences.shape[:2])
     return BeamSearchOutput(sequences, scores)
+
+
+def _check_counts(options: Mapping[str, Any]) -> None:
+    """Refuse limits and beams below those that any search may have."""
+    for name, allowed in _COUNTS.items():
+        if name in options:
+            allowed.check(**{name: options[name]})
 
 
 def only_paper_search_has(
@@ -242,7 +252,6 @@ def _search_options(options: Mapping[str, Any]) -> dict[str, Any]:
     search = {name: value for name, value in options.items() if name in SEARCH_OPTIONS}
     longest = search.pop("max_length", None)
     if longest is not None:
-        Range(2).check(max_length=longest)  # it counts the start symbol
         search.setdefault("max_new_tokens", longest - 1)
     if search.get("max_new_tokens") is not None:
         search["max_extra_tokens"] = None
@@ -258,6 +267,7 @@ def generation_option(model: PreTrainedModel, options: Mapping[str, Any], name: 
     if not beyond_paper_search(model, options):
         saved = {setting: options.get(setting) for setting in SAVED}
         return getattr(search_settings(model.generation_config, **saved), name)
+    _check_counts({each: value for each, value in options.items() if value is not None})
     configs = (options.get("generation_config"), model.generation_config)
     values = (options.get(name), *(getattr(config, name, None) for config in configs))
-    return next((value for value in values if value), 1)
+    return next((value for value in values if value is not None), 1)

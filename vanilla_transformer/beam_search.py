@@ -41,7 +41,7 @@ from .generation_limits import CACHE, longest_sequence
 from .input_checks import check_ends, check_mask
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
 from .ranges import EXTRA_TOKENS, Range
-from .search_settings import SearchSettings, search_settings
+from .search_settings import SearchSettings, search_settings, settings_of_other_searches
 
 BLOCK = 64  # tokens; only the blocks with the largest maxima are searched for the best
 # Logits that a CPU computes at once, 16 MiB in float32. The memory of larger tensors goes back to
@@ -134,6 +134,11 @@ def beam_search(
             "call generate or translate."
         )
     config = model.generation_config if generation_config is None else generation_config
+    if others := settings_of_other_searches(config):
+        raise RequestError(
+            f"Got {', '.join(others)} of the generation config, which beam_search does not have; "
+            "call generate or translate, or leave them out."
+        )
     settings = search_settings(
         config,
         num_beams=num_beams,
@@ -160,7 +165,9 @@ def beam_search(
             special_ids,
             limits,
             torch.promote_types(model.dtype, torch.float32),
-            prefix=None if prefix is None else _padded_prefix(model, prefix, limits),
+            prefix=None
+            if prefix is None
+            else _padded_prefix(model, prefix, limits, special_ids.ends),
         )
         switches = return_alignments and isinstance(decoder, ModelDecoder)
         with returned_attention_weights(model) if switches else nullcontext():
@@ -532,7 +539,9 @@ def _checked_inputs(
 ) -> Inputs:
     """Return the sources with a mask, which must fit them and leave none without tokens."""
     sources = input_ids if encoder_outputs is None else encoder_outputs[0]
-    assert sources is not None  # the caller gives one of them
+    if sources is None or sources.dim() < 2 or not sources.size(0):
+        shape = None if sources is None else tuple(sources.shape)
+        raise RequestError(f"Got sources of the shape {shape}; give input_ids of (sentences, S).")
     mask = attention_mask
     if mask is None:
         mask = torch.ones(sources.shape[:2], dtype=torch.long, device=sources.device)
@@ -606,7 +615,7 @@ def _limits(model: PreTrainedModel, mask: Tensor, settings: SearchSettings) -> T
 
 
 def _padded_prefix(
-    model: PreTrainedModel, prefix: Sequence[Sequence[int]], limits: Tensor
+    model: PreTrainedModel, prefix: Sequence[Sequence[int]], limits: Tensor, ends: Sequence[int]
 ) -> Tensor | None:
     """Return the prefixes, (B, longest), with -1 after each end; None if all are empty."""
     rows = []
@@ -616,6 +625,10 @@ def _padded_prefix(
             raise RequestError(
                 f"Prefix {number} has {len(row)} tokens, but its translation may have {limit} at "
                 "most; give a shorter one, or raise the limit on the length."
+            )
+        if {*row[:-1]} & {*ends}:
+            raise RequestError(
+                f"Prefix {number}, {row}, goes on after the end of its sentence; give one sentence."
             )
         rows.append(limits.new_tensor(row))
     if not any(row.numel() for row in rows):

@@ -78,6 +78,11 @@ class LimitedGenerationMixin(GenerationMixin):
         if limits == ["max_length"]:
             prepared.max_new_tokens = None
         rest.pop("labels", None)  # from Seq2SeqTrainer, with predict_with_generate
+        begun = one_cache(kwargs.get("cache"), kwargs.get("past_key_values"))
+        ids = kwargs.get("decoder_input_ids")
+        if begun is not None and begun.get_seq_length() and ids is not None:
+            # Else the host takes all ids for new ones, after those in the cache.
+            rest.setdefault("decoder_attention_mask", torch.ones_like(ids))
         check_generation(prepared, kwargs, is_own=generation_config is None)
         return prepared, rest
 

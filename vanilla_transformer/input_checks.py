@@ -75,8 +75,10 @@ def check_generation(
         call: The call's arguments.
         is_own: Whether the generation config is the model's own, not the call's.
     """
-    mask = call.get("decoder_attention_mask")
-    if isinstance(mask, Tensor) and settings.cache_implementation == "static" and not mask.all():
+    mask, cache = call.get("decoder_attention_mask"), call.get("cache", call.get("past_key_values"))
+    is_static = "static" in str(settings.cache_implementation)
+    is_static |= bool(getattr(cache, "is_compileable", False))
+    if isinstance(mask, Tensor) and is_static and not mask.all():
         raise RequestError(
             "decoder_attention_mask has padding, which a static cache does not support; call "
             "generate with another cache, or with beginnings of equal length."

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from .errors import RequestError, quoted
@@ -112,4 +114,13 @@ def _is_neutral(name: str, value: Any) -> bool:
     if name.endswith("_penalty") or name in ("num_beam_groups", "guidance_scale"):
         return value in (None, 0 if name == "diversity_penalty" else 1)
     is_void = isinstance(value, (int, float, Sequence, Mapping)) and not value
-    return value is None or (is_void and not name.endswith("_token_id"))  # 0 is an id too
+    # 0 is an id too, and what no search knows is refused, whatever its value is.
+    return value is None or (is_void and not name.endswith("_token_id") and name in _known())
+
+
+@lru_cache
+def _known() -> set[str]:
+    """Return the names of all settings and arguments of `generate`."""
+    from transformers import GenerationConfig, GenerationMixin
+
+    return {*GenerationConfig().to_dict(), *signature(GenerationMixin.generate).parameters}

@@ -6,6 +6,7 @@ S source length, T target length, in tokens.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
@@ -14,6 +15,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from .target_tokenizer import source_tokenizer, target_tokenizer
+
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # of a character that has no piece
 
 
 def word_alignment(
@@ -85,8 +88,10 @@ def spelled_pieces(
     is_text = [
         index not in not_text and token is not None for index, token in zip(ids, known, strict=True)
     ]
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    byte_level = "ByteLevel" in str(getattr(backend, "decoder", None))
+    decoder = str(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None))
+    if "WordPiece" in decoder:
+        return _found_pieces(tokenizer, ids, tokens, is_text), is_text
+    byte_level = "ByteLevel" in decoder
     # SentencePiece's sign for a space.
     spaced = tokenizer.convert_tokens_to_ids("\u2581") not in (None, tokenizer.unk_token_id)
     spaced = spaced or any("\u2581" in token for token in tokens)
@@ -95,11 +100,32 @@ def spelled_pieces(
     for index, token, text in zip(ids, tokens, is_text, strict=True):
         if byte_level and text and index not in added:
             pieces.append(bytes(_byte_alphabet()[sign] for sign in token))
+        elif "ByteFallback" in decoder and _BYTE.fullmatch(token):
+            pieces.append(bytes.fromhex(token[3:5]))
         elif byte_level or spaced or not (text or index == tokenizer.unk_token_id):
             pieces.append(token.replace("\u2581", " ").encode())
         else:
             pieces.append(_with_space(token, ends_marked=ends_marked).encode())
     return pieces, is_text
+
+
+def _found_pieces(
+    tokenizer: PreTrainedTokenizerBase,
+    ids: Sequence[int],
+    tokens: Sequence[str],
+    is_text: Sequence[bool],
+) -> list[bytes]:
+    """Return where each token is found in the text that the ids spell, with spaces before it."""
+    text = str(
+        tokenizer.decode([*ids], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    )
+    pieces, end = [], 0
+    for token, is_piece in zip(tokens, is_text, strict=True):
+        begin, token = end, token.removeprefix("##")
+        if is_piece and (place := text.find(token, begin)) >= 0:
+            end = place + len(token)
+        pieces.append(text[begin:end].encode() if is_piece else b" ")
+    return pieces
 
 
 def _with_space(token: str, *, ends_marked: bool) -> str:

@@ -21,6 +21,7 @@ from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
 from ..generation_limits import CACHE, LimitedGenerationMixin
 from ..modeling_vanilla_transformer import VanillaTransformerPreTrainedModel
+from ..ranges import Range
 from ..search_settings import search_settings, settings_of_other_searches
 from ..storage.cpu_threads import usable_cores
 from ..storage.reading import read_json
@@ -142,8 +143,9 @@ class CTranslate2Engine(torch.nn.Module):
             )
         config = self.generation_config
         if max_new_tokens is None:
-            bound = max_length or config.max_new_tokens or self.longest
-            max_new_tokens = bound - 1 if max_length else bound
+            bound = config.max_new_tokens or self.longest
+            max_new_tokens = bound if max_length is None else max_length - 1
+        Range(1).check(max_new_tokens=max_new_tokens)
         limits = torch.full((len(input_ids),), min(max_new_tokens, self.longest))
         for criterion in stopping_criteria:
             limits = limits.minimum(criterion.limits)
