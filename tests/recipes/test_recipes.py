@@ -325,6 +325,23 @@ def test_options_that_set_the_same_thing_are_refused(values):
         load_recipe("demo", {"init_from": "x", "vocab_size": 37_000})
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"dataset_config": "de-en"}, "dataset_config: got 'de-en', which has no effect without"),
+        ({"streaming": True}, "no effect without dataset; give that too"),
+        ({"generated_pairs": 77}, "no effect without generated"),
+        ({"early_stopping_on": "bleu"}, "no effect without early_stopping_patience"),
+        ({"held_out_pairs": 30, "test_file": "b.tsv"}, "beside which no pairs are held out"),
+    ],
+)
+def test_typed_options_without_effect_are_refused(typed, said):
+    with pytest.raises(RequestError, match=said):
+        load_recipe("demo", {"pair": "en-de", "train_file": "a.tsv", **typed})
+    plain = {name: value for name, value in typed.items() if name == "test_file"}
+    load_recipe("demo", {"pair": "en-de", "train_file": "a.tsv", **plain})
+
+
 @pytest.mark.parametrize("name", ["join_pairs", "both_directions"])
 def test_pairs_translated_back_are_not_made_into_others(name):
     with pytest.raises(RequestError, match="monolingual_target: got join_pairs or both_dir"):

@@ -59,6 +59,12 @@ _EXCLUSIVE = [
     _RATES,
     *(("init_from", name) for name in sorted(names_of(Model, Tokenizer) - {"init_from"})),
 ]
+# Without the second of these, the first has no effect.
+_NEEDED = {
+    **dict.fromkeys(("dataset_config", "dataset_revision", "streaming"), "dataset"),
+    **dict.fromkeys(("generated_pairs", "generated_test_pairs"), "generated"),
+    "early_stopping_on": "early_stopping_patience",
+}
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what no file name or UTF-8 holds
 
 
@@ -231,7 +237,9 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
             kept = _without(kept, replaced - given.keys(), name, given[name])
     if "symbols" in str(given.get("tokenizer")).split(","):  # symbols are not made by merges
         kept = _without(kept, {"bpe_dropout"} - given.keys(), "tokenizer", given["tokenizer"])
-    return Recipe(**{**kept, **values})
+    made = Recipe(**{**kept, **values})
+    _check_effect(made, given)
+    return made
 
 
 def make_recipe(values: Mapping[str, object]) -> Recipe:
@@ -256,6 +264,22 @@ def _without(
 
 def _is_default(name: str, value: object) -> bool:
     return value == OPTIONS[name].default
+
+
+def _check_effect(recipe: Recipe, typed: Mapping[str, object]) -> None:
+    """Refuse typed options that have no effect in a recipe."""
+    for name, value in typed.items():
+        needed = _NEEDED.get(name)
+        if needed and not _is_default(name, value) and _is_default(needed, getattr(recipe, needed)):
+            raise RequestError(
+                f"{name}: got {shown(value)}, which has no effect without {needed}; give that too, "
+                "or leave it out."
+            )
+    if typed.get("held_out_pairs") and (recipe.validation_file or recipe.test_file):
+        raise RequestError(
+            "held_out_pairs: got validation_file or test_file too, beside which no pairs are held "
+            "out; give both files, or none."
+        )
 
 
 def _check_exclusive(given: Mapping[str, object]) -> None:
