@@ -469,6 +469,32 @@ def test_of_two_varieties_the_exact_one_is_meant(tmp_path):
     assert read(tmp_path / "a.jsonl", ("zh", "zh_TW")) == ([("b", "a")], 0)
 
 
+@pytest.mark.parametrize("names", [("de", "en"), ("English", "German"), ("eng_Latn", "deu_Latn")])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_records_whose_sides_are_their_languages_are_refused(tmp_path, names, kind):
+    rows = [
+        {"src": names[0], "trg": names[1], "src_text": source, "trg_text": target}
+        for source, target in PAIRS * 2
+    ]
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        Dataset.from_list(rows).to_parquet(path)
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    reader = read_pairs(path, source_language="en", target_language="de")
+    assert not [*reader]
+    assert "'src' and 'trg' hold its languages, not its texts" in reader.examples[0]
+    texts = {"source_column": "src_text", "target_column": "trg_text"}
+    assert read(path, **texts)[0] == PAIRS * 2
+
+
+def test_names_of_languages_may_be_translated(tmp_path):
+    pairs = [("German", "Deutsch"), ("English", "Englisch"), ("no", "nein")]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"en": s, "de": t}) + "\n" for s, t in pairs))
+    assert read(path) == (pairs, 0)
+
+
 def test_a_file_of_other_countries_is_no_file_of_other_languages(tmp_path):
     rows = ["\t".join((*pair, country)) for country in ("FR", "IT", "DE") for pair in PAIRS * 3]
     (tmp_path / "a.tsv").write_text("\n".join(rows), encoding="utf-8")

@@ -45,7 +45,7 @@ from .checked_pairs import (
     read_rows,
 )
 from .columns import SAYS_LANGUAGES, in_order, named_by_word, named_sides, sides_in_names
-from .language_names import places_of
+from .language_names import language_of, places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import are_cells, are_records, draw_table, is_csv, read_table
 
@@ -59,6 +59,7 @@ PairSource: TypeAlias = "str | os.PathLike | Sequence | Dataset | IterableDatase
 logger = logging.getLogger(__name__)
 
 _ROWS = 1000
+_TWO_NAMES = 40  # characters that names of two languages may have
 _HEAD = 4096  # bytes that tell what a file holds
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # Of names that mean a file, whether or not it is there.
@@ -617,6 +618,8 @@ def _parsed(line: bytes) -> object:
 def _pair_of_row(columns: _Columns) -> _PairOf:
     """Return a function that finds the sides of a record, which may be nested in `translation`."""
     keys_of = lru_cache(_ROWS)(columns.keys)  # by the names in a record
+    codes = {*map(language_of, columns.languages)}
+    codes = codes if len(codes - {None}) == 2 else set()  # to tell names from texts
 
     def pair_of(row: object) -> tuple[str, str]:
         if not isinstance(row, dict):
@@ -630,7 +633,10 @@ def _pair_of_row(columns: _Columns) -> _PairOf:
             raise MalformedError(f"no {columns} among {found}")
         source, target, *more = keys
         told = tuple((name, sides[name]) for name in more if isinstance(sides[name], str))
-        return checked_pair(*in_order((sides[source], sides[target]), told, columns.languages))
+        pair = checked_pair(*in_order((sides[source], sides[target]), told, columns.languages))
+        if len(pair[0]) + len(pair[1]) < _TWO_NAMES and {*map(language_of, pair)} == codes:
+            raise MalformedError(f"{source!r} and {target!r} hold its languages, not its texts")
+        return pair
 
     return pair_of
 
