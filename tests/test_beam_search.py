@@ -394,7 +394,7 @@ def test_settings_that_the_search_lacks_are_refused(batch, settings):
 
 def test_a_prefix_ends_no_sentence_before_its_last_token(model, batch):
     prefix = [[5, 6]] * 7
-    for row in ([5, END], []):
+    for row in ([5, END], [5, END, PAD, PAD], []):
         beam_search(model, *batch, prefix=[row, *prefix[1:]])
     with pytest.raises(RequestError, match=r"Prefix 1, .*, goes on after the end of its sentence"):
         beam_search(model, *batch, prefix=[[5, END, 7], *prefix[1:]])

@@ -165,9 +165,7 @@ def beam_search(
             special_ids,
             limits,
             torch.promote_types(model.dtype, torch.float32),
-            prefix=None
-            if prefix is None
-            else _padded_prefix(model, prefix, limits, special_ids.ends),
+            prefix=None if prefix is None else _padded_prefix(model, prefix, limits, special_ids),
         )
         switches = return_alignments and isinstance(decoder, ModelDecoder)
         with returned_attention_weights(model) if switches else nullcontext():
@@ -615,7 +613,7 @@ def _limits(model: PreTrainedModel, mask: Tensor, settings: SearchSettings) -> T
 
 
 def _padded_prefix(
-    model: PreTrainedModel, prefix: Sequence[Sequence[int]], limits: Tensor, ends: Sequence[int]
+    model: PreTrainedModel, prefix: Sequence[Sequence[int]], limits: Tensor, special_ids: SpecialIds
 ) -> Tensor | None:
     """Return the prefixes, (B, longest), with -1 after each end; None if all are empty."""
     rows = []
@@ -626,10 +624,12 @@ def _padded_prefix(
                 f"Prefix {number} has {len(row)} tokens, but its translation may have {limit} at "
                 "most; give a shorter one, or raise the limit on the length."
             )
-        if {*row[:-1]} & {*ends}:
+        end = next((place for place, value in enumerate(row) if value in special_ids.ends), None)
+        if end is not None and not {*row[end:]} <= {special_ids.pad, *special_ids.ends}:
             raise RequestError(
                 f"Prefix {number}, {row}, goes on after the end of its sentence; give one sentence."
             )
+        row = row if end is None else row[: end + 1]
         rows.append(limits.new_tensor(row))
     if not any(row.numel() for row in rows):
         return None

@@ -75,9 +75,10 @@ def check_generation(
         call: The call's arguments.
         is_own: Whether the generation config is the model's own, not the call's.
     """
-    mask, cache = call.get("decoder_attention_mask"), call.get("cache", call.get("past_key_values"))
+    mask = call.get("decoder_attention_mask")
+    caches = [call.get("cache"), call.get("past_key_values")]
     is_static = "static" in str(settings.cache_implementation)
-    is_static |= bool(getattr(cache, "is_compileable", False))
+    is_static |= any(getattr(cache, "is_compileable", False) for cache in caches)
     if isinstance(mask, Tensor) and is_static and not mask.all():
         raise RequestError(
             "decoder_attention_mask has padding, which a static cache does not support; call "

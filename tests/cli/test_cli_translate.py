@@ -179,6 +179,22 @@ def test_beams_default_to_the_models_own(run, source, tmp_path, monkeypatch):
         assert calls.pop()[1]["num_beams"] == beams
 
 
+@pytest.mark.parametrize("option", ["--csv", "--tsv", "--output"])
+def test_an_option_without_a_value_is_refused(run, capsys, option):
+    assert f"Got nothing for {option}; leave it out." in error_of(
+        capsys, "translate", run, option, ""
+    )
+
+
+@pytest.mark.parametrize("stream", ["stdin", "stdout"])
+def test_a_closed_stream_is_told_before_any_work(run, tmp_path, capsys, monkeypatch, stream):
+    (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
+    monkeypatch.setattr(sys, stream, None)
+    words = [] if stream == "stdin" else [tmp_path / "a.txt"]
+    line = error_of(capsys, "translate", run, *words)
+    assert f"Standard {'in' if stream == 'stdin' else 'out'}put is closed; give" in line
+
+
 def translated(capsys, *command):
     """Return the lines that `translate` prints, and its standard error."""
     assert main(["translate", *map(str, command)]) == 0

@@ -183,6 +183,19 @@ def test_unscaled_embeddings_and_tied_tables(tmp_path):
     assert difference < 1e-5
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("unscaled", [False, True])
+def test_a_model_in_half_precision_is_rounded_no_further(tmp_path, dtype, unscaled):
+    theirs = make_model(d_model=24).to(dtype)  # whose root no power of two is
+    path = save(theirs, tmp_path / "model.pt")
+    model = import_torch(path, unscaled=unscaled, **GIVEN).model
+    assert model.dtype == (torch.float32 if unscaled else dtype)
+    table = theirs.src_tok_emb.embedding.weight.double()
+    found = model.model.encoder.embed_tokens.weight.double()
+    factor = math.sqrt(model.config.d_model) if unscaled else 1
+    assert (found * factor - table).abs().max() < 1e-6
+
+
 def test_vocabularies_give_word_tokenizers(tmp_path):
     path = save(make_model(), tmp_path / "model.pt")
     special = ["<unk>", "<pad>", "<bos>", "<eos>"]

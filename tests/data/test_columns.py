@@ -7,10 +7,12 @@ import itertools
 import json
 import re
 import tarfile
+import unicodedata
 import zipfile
 from contextlib import suppress
 
 import pytest
+from babel import Locale
 from command_line import error_of
 from datasets import Dataset
 from hypothesis import given, settings
@@ -489,7 +491,7 @@ def test_records_whose_sides_are_their_languages_are_refused(tmp_path, names, ki
 
 
 def test_names_of_languages_may_be_translated(tmp_path):
-    pairs = [("German", "Deutsch"), ("English", "Englisch"), ("no", "nein")]
+    pairs = [("German", "Deutsch"), ("English", "Englisch"), ("no", "nein"), ("German", "en")]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"en": s, "de": t}) + "\n" for s, t in pairs))
     assert read(path) == (pairs, 0)
@@ -832,6 +834,43 @@ def test_a_cell_is_read_as_the_text_that_it_was(is_escaped, text):
     assert [*dialect.reader([f"{dialect.cell(text)},end"])] == [[text, "end"]]
 
 
+def test_backslashes_and_quotes_of_texts_stay(tmp_path):
+    """TeX, paths and escapes of programs beside quotes; a dialogue on one side."""
+    tex = [*PAIRS, ('sch\\"on \\alpha', "C:\\neu"), ('Cannot open \\"%s\\"\\nTry 1', "a")]
+    said = [(f'"{source}"', target) for source, target in PAIRS * 9]
+    said.insert(3, ('"Yes," he said.', "Ja, sagte er."))
+    for pairs in (tex, said):
+        (tmp_path / "a.tsv").write_text("\n".join(map("\t".join, pairs)), encoding="utf-8")
+        assert read(tmp_path / "a.tsv") == (pairs, 0)
+    paths = [*PAIRS * 5, ("D:\\x", "the path, C:\\")]
+    rows = "".join(f'"{source}","{target}"\n' for source, target in paths)
+    (tmp_path / "a.csv").write_text(rows, encoding="utf-8")
+    assert read(tmp_path / "a.csv") == (paths, 0)
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        *(("({})\t({})", "a.tsv"), ("[{}]\t[{}]", "a.tsv"), ("'{}'\t'{}'", "a.tsv")),
+        *(("(n) {}\t{} (n)", "a.tsv"), ("{}\t {}", "a.tsv"), ("{}| {}", "a.txt")),
+        *(("{} ||| {}", "a.txt"), ("{}, {}", "a.csv")),
+    ],
+)
+def test_brackets_and_spaces_of_a_table_are_no_sign_of_another_format(tmp_path, form, name):
+    pairs = [[side.replace(",", "") for side in pair] for pair in PAIRS]
+    (tmp_path / name).write_text("\n".join(form.format(*pair) for pair in pairs), encoding="utf-8")
+    found, _ = read(tmp_path / name)
+    assert len(found) == COUNT
+    assert all(a in one and b in other for (a, b), (one, other) in zip(pairs, found, strict=True))
+
+
+@pytest.mark.parametrize("form", ["({})", "'{}'", "[{}]"])
+def test_lines_of_a_text_may_stand_in_brackets(tmp_path, form):
+    for name, side in (("a.en", ENGLISH), ("a.de", GERMAN)):
+        (tmp_path / name).write_text("\n".join(map(form.format, side)), encoding="utf-8")
+    assert len(read((tmp_path / "a.en", tmp_path / "a.de"))[0]) == COUNT
+
+
 def test_quotes_that_begin_late_are_seen(tmp_path):
     pairs = PAIRS * 30 + [('He said "no".', "Er sagte nein."), ("two\nlines", "zwei Zeilen")]
     with (tmp_path / "a.tsv").open("w", encoding="utf-8", newline="") as file:
@@ -1124,6 +1163,14 @@ def test_scripts_are_those_of_unicode():
     assert script_of("sr-Latn") == script_of("en") == {"LATIN"}
     assert script_of("ja") >= {"HIRAGANA", "CJK"}
     assert script_of("phonemes") == set()
+    assert language_of("yi") == "yi"  # a code, and the name of another language
+
+
+def test_letters_of_each_language_are_in_its_script():
+    """Babel's names of scripts begin as Unicode's names of letters, but for those in a table."""
+    in_unicode = {unicodedata.name(chr(n), "?").split()[0] for n in range(0x20000)}
+    for code in Locale("en").languages:
+        assert script_of(code) <= in_unicode, code
 
 
 def test_the_command_data_tells_what_a_file_holds(tmp_path, capsys):

@@ -119,6 +119,22 @@ def test_a_copy_of_a_written_file_is_the_users(tmp_path):
         check_folder(tmp_path / "model")
 
 
+def test_what_another_command_wrote_is_replaced_only_on_request(tmp_path):
+    def write(text, kind):
+        with folder_written_aside(tmp_path / "out", kind) as aside:
+            aside.mkdir()
+            (aside / "weights").write_text(text)
+
+    write("one", "an average")
+    write("two", "an average")
+    with pytest.raises(RequestError, match="out holds an average; give --overwrite to replace it"):
+        write("three", "an export")
+    assert (tmp_path / "out" / "weights").read_text() == "two"
+    check_folder(tmp_path / "out", kind="an export", overwrite=True)
+    write("three", "an export")
+    assert (tmp_path / "out" / "weights").read_text() == "three"
+
+
 def test_a_file_and_its_folder_can_be_written_at_the_same_time(tmp_path):
     with file_written_aside(tmp_path / "translation") as aside:
         aside.write_text("long work")

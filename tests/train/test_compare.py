@@ -230,12 +230,12 @@ def test_a_model_that_is_no_run_is_named_if_it_is_of_other_languages(folder, tmp
     (tmp_path / "published" / "recipe.yaml").unlink()
     compare_runs([folder / "first", tmp_path / "published"])
     assert "Test pairs were not compared with those that trained" in caplog.text
-    assert "This is not the test of" not in caplog.text
+    assert "These are not the pairs of" not in caplog.text
     metrics = json.loads((tmp_path / "published" / "metrics.json").read_text())
     metrics["recipe"]["target_language"] = "fr"
     (tmp_path / "published" / "metrics.json").write_text(json.dumps(metrics))
     compare_runs([folder / "first", tmp_path / "published"])
-    assert f"This is not the test of {tmp_path / 'published'}: languages: " in caplog.text
+    assert f"These are not the pairs of {tmp_path / 'published'}: languages: " in caplog.text
 
 
 def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
@@ -373,6 +373,20 @@ def test_documented_filter_command_keeps_likely_pairs(page, tmp_path):
 
 
 # -------------------------------------------------------------------- evaluate: more than scores
+
+
+def test_score_names_a_model_of_other_languages(folder, tmp_path, capsys):
+    for language in ("en", "de"):
+        (tmp_path / f"a.{language}").write_text("a\n", encoding="utf-8")
+    files = f"{tmp_path / 'a.de'},{tmp_path / 'a.en'}"
+    for pair, told in (("de-en", False), ("fr-ja", True)):
+        main(["score", str(folder / "first"), files, "--pair", pair])
+        assert ("These are not the pairs of" in capsys.readouterr().err) == told
+
+
+def test_a_format_that_evaluation_does_not_write_is_refused(folder, tmp_path, capsys):
+    line = error_of(capsys, "evaluate", folder / "first", "--output", tmp_path / "a.csv")
+    assert "scores are written as .json, texts as .tsv or .jsonl; name one" in line
 
 
 def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, capsys):

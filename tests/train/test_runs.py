@@ -259,7 +259,7 @@ def test_scores_say_what_is_not_as_in_the_run(copied, tmp_path, caplog):
     Path(mixed).write_text("".join(own), encoding="utf-8")
     assert told(test_file=mixed) == []
     (languages,) = told(test_file=mixed, pair="en-de")
-    assert languages == f"This is not the test of {run}: languages: 'de-en' -> 'en-de'."
+    assert languages == f"These are not the pairs of {run}: languages: 'de-en' -> 'en-de'."
     Path(recipe.train_file).write_text("".join(train[1:]), encoding="utf-8")
     (unknown,) = told(test_file=mixed)
     assert unknown.startswith(f"Test pairs were not compared with those that trained {run}: train:")

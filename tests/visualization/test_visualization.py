@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -320,3 +322,12 @@ def test_failed_save_keeps_the_old_picture(attention, tmp_path, monkeypatch):
         save_figure(figure, path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_source_stands_left_of_its_translation_in_every_script():
+    """Isolated, in a line that runs from left to right, each text keeps its own direction."""
+    source, target = "\u05e9\u05dc\u05d5\u05dd", "Hello"
+    drawn = dataclasses.replace(made_up([source], [target]), source=source, target=target)
+    figure = plot_attention(drawn, kind="cross")
+    line = figure.get_suptitle().splitlines()[1]
+    assert line == f"\u200e\u2068{source}\u2069 \u2192 \u2068{target}\u2069"

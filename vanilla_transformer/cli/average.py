@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import RequestError
+from ..storage.run_files import AVERAGE
 from .shared_options import add_overwrite, count
 
 _AVERAGE_EXAMPLE = """example:
@@ -26,7 +27,7 @@ def add_average(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--last", type=count, metavar="N", help=text)
     text = "directory for the model: new, or made by an earlier average"
     command.add_argument("--output", metavar="DIR", required=True, help=text)
-    add_overwrite(command, reads=("checkpoints",), folders=("output",))
+    add_overwrite(command, reads=("checkpoints",), folders={"output": AVERAGE})
     command.set_defaults(run=_average, command=command)
 
 
@@ -45,6 +46,6 @@ def _average(options: argparse.Namespace) -> int:
             f"Got {names[0]} alone; give --last N to average the last checkpoints of a run, or "
             "name two checkpoints or more."
         )
-    with folder_written_aside(Path(options.output)) as aside:
+    with folder_written_aside(Path(options.output), AVERAGE) as aside:
         average_checkpoints(names, aside)
     return 0

@@ -86,12 +86,14 @@ def _score(options: argparse.Namespace) -> int:
     from ..storage.hub_model import model_folder
     from ..storage.identity import warn_of_changed_model
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+    from ..train.run_scores import warn_of_other_languages
     from ..translation.many_texts import WINDOW
 
     folder, files = model_folder(options.directory), named_files(options.pairs)
     source, target = unnamed = "source", "target"  # columns of two text files
-    if len(files) == 1:  # the languages are the keys in JSON Lines
+    if len(files) == 1 or options.pair:  # the languages are the keys in JSON Lines
         source, target = languages_of_model(folder, options.pair, unnamed=unnamed)
+        warn_of_other_languages(folder, (source, target))
     place = files[0] if len(files) == 1 else tuple(files)
     reader = read_pairs(
         place,

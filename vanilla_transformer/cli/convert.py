@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import RequestError
+from ..storage.run_files import EXPORT, IMPORT
 from .shared_options import add_overwrite
 
 _IMPORT_EXAMPLE = """example:
@@ -112,7 +113,7 @@ def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument("output", metavar="OUT", help="new directory, or an earlier import")
         for name, option in options.items():
             parser.add_argument(f"--{name.replace('_', '-')}", **option)
-        add_overwrite(parser, reads=("path", *options), folders=("output",))
+        add_overwrite(parser, reads=("path", *options), folders={"output": IMPORT})
         parser.set_defaults(run=_import, command=parser, system=system, names=options)
 
 
@@ -140,7 +141,7 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
         choices=QUANTIZATIONS,
         help="how ctranslate2 stores weights (default: float32)",
     )
-    add_overwrite(command, reads=("directory",), folders=("output",))
+    add_overwrite(command, reads=("directory",), folders={"output": EXPORT})
     command.set_defaults(run=_export, command=command)
 
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ..errors import RequestError
 from ..storage.metrics import MEASURES, TestScores, TestTexts
 from .shared_options import add_overwrite, add_test_options, test_options
 
@@ -42,11 +43,16 @@ def _evaluate(options: argparse.Namespace) -> int:
     from ..train.report import without_texts
     from ..train.run_scores import score_run
 
+    kind = Path(options.output or "").suffix.lower()
+    if kind not in ("", ".json", ".jsonl", ".tsv"):
+        raise RequestError(
+            f"{options.output}: scores are written as .json, texts as .tsv or .jsonl; name one."
+        )
     scores = score_run(options.directory, with_texts=True, **test_options(options))
     print_scores(scores)
-    if (options.output or "").endswith(".tsv"):
+    if kind == ".tsv":
         write_text(Path(options.output), "".join(_table(scores)))
-    elif (options.output or "").endswith(".jsonl"):
+    elif kind == ".jsonl":
         lines = (json.dumps(row, ensure_ascii=False) for row in _rows(scores))
         write_text(Path(options.output), "".join(f"{line}\n" for line in lines))
     elif options.output:

@@ -114,6 +114,9 @@ def _check_combination(options: argparse.Namespace) -> None:
         value = getattr(options, option[2:].replace("-", "_"))
         return value is not None and value is not False  # the first layer is 0
 
+    for name, value in vars(options).items():
+        if value == "" and name != "prefix":
+            raise RequestError(f"Got nothing for --{name.replace('_', '-')}; leave it out.")
     for one, other in getattr(options, "apart", ()):
         if is_given(one) and is_given(other):
             raise RequestError(f"{one} and {other} do not work together; leave one of them out.")

@@ -1,8 +1,9 @@
 """Options that several commands have, and the check of their outputs before any work."""
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..storage.metrics import MEASURES
@@ -51,7 +52,7 @@ def add_overwrite(
     *,
     reads: Sequence[str],
     files: Sequence[str] = (),
-    folders: Sequence[str] = (),
+    folders: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Add `--overwrite` to a command, and say which of its options are paths.
 
@@ -59,7 +60,7 @@ def add_overwrite(
         command: Parser of the command.
         reads: Options with paths that the command reads.
         files: Options with files that it writes.
-        folders: Options with folders that it writes.
+        folders: Options with folders that it writes, and what each will hold.
     """
     text = "replace an output file that exists, or all of a folder that a command wrote"
     command.add_argument("--overwrite", action="store_true", help=text)
@@ -70,7 +71,12 @@ def check_outputs_of(options: argparse.Namespace) -> None:
     """Refuse outputs of a command that may not be written, before any work."""
     if not hasattr(options, "overwrite"):
         return
-    files, folders = _values(options, options.files), _values(options, options.folders)
+    files = _values(options, options.files)
+    folders = {
+        Path(name): kind
+        for option, kind in options.folders.items()
+        for name in _values(options, [option])
+    }
     if not (files or folders):
         return
     from ..recipes.data import named_files
@@ -84,7 +90,7 @@ def check_outputs_of(options: argparse.Namespace) -> None:
     read += [file for recipe in recipes for name in names for file in listed(recipe.get(name))]
     check_outputs(
         [Path(name) for name in files],
-        [Path(name) for name in folders],
+        folders,
         inputs=[path for name in read for path in named_files(str(name))],
         overwrite=options.overwrite,
     )

@@ -136,6 +136,10 @@ def _translate(options: argparse.Namespace) -> int:
     from ..storage.hub_model import model_folder
     from ..storage.saved_model import load_saved_tokenizer
 
+    if sys.stdin is None and not options.file:
+        raise RequestError("Standard input is closed; give a FILE.")
+    if sys.stdout is None and not options.output:
+        raise RequestError("Standard output is closed; give --output FILE.")
     directory = model_folder(options.directory, options.revision)
     languages = _languages(options, directory)
     with contextlib.ExitStack() as stack:

@@ -74,6 +74,12 @@ class Layout(NamedTuple):
     told: dict[int, str]
     may_have_header: bool = False
 
+    def goes_on(self, row: Sequence[str]) -> bool:
+        """Return whether the later side begins with a space that the earlier does not end with."""
+        first, second = sorted(self.places)
+        cells = [*row, *[""] * self.written]
+        return cells[second].startswith(" ") and not cells[first].endswith(" ")
+
     def sides(self, row: Sequence[str], languages: tuple[str, str]) -> tuple[str, str]:
         """Return source and target of a row; see `in_order`."""
         told = tuple((name, row[place]) for place, name in self.told.items())
@@ -266,7 +272,6 @@ class _Table:
         if given is None and several < sum(map(any, whole)) * _FEWEST_SHARE:
             raise _Unclear(f"only {several} of its first rows have several cells")
         self.rows = [whole[n] for n in full]
-        self.as_written = [rows[n] for n in full]
         for n in (*range(len(full[:_TITLES])), 0):
             self.first, self.top, self.body = full[n], self.rows[n], self.rows[n + 1 :]
             self.top_width = len(rows[full[n]])
@@ -443,17 +448,7 @@ class _Table:
                 return self._ordered((places[sides[0]], places[sides[1]]), self.top)
             names = " and ".join(map(repr, header))
             raise _Unclear(f"its header has {names}, and it is not clear which is the source")
-        if all(self._goes_on(row, max(places)) for row in self.as_written):
-            raise _Unclear(
-                "it looks like one text, which goes on with a space behind each separator; a text "
-                "in each language is given as SOURCE,TARGET"
-            )
         return self._ordered((places[0], places[1]), [])
-
-    def _goes_on(self, row: Sequence[str], place: int) -> bool:
-        """Return whether a cell begins with a space, but not for symmetry."""
-        before, cell = [*row, *[""] * self.width][place - 1 : place + 1]
-        return cell.startswith(" ") and not before.endswith(" ")
 
     def _begins_alike(self, place: int) -> bool:
         cells = self._column(place)
@@ -521,16 +516,19 @@ def are_turned(texts: Sequence[str], languages: tuple[str, str]) -> bool:
 
 
 def is_in_another_script(text: str, language: str) -> bool:
-    """Return whether most letters of a text are in no script of its language, if it is known."""
-    known, script = script_of(language), _script(text)
-    return bool(known and script) and script not in known
+    """Return whether a text has letters, but none in a script of its language, if one is known."""
+    known, found = script_of(language), _scripts(text)
+    return bool(known and found) and not known & found.keys()
 
 
 def _script(text: str) -> str | None:
-    """Return the script of most letters: the first word of their names in Unicode."""
-    letters = filter(str.isalpha, text)
-    scripts = Counter(unicodedata.name(letter, "?").split()[0] for letter in letters)
-    return scripts.most_common(1)[0][0] if scripts else None
+    """Return the script of most letters."""
+    return next((script for script, _ in _scripts(text).most_common(1)), None)
+
+
+def _scripts(text: str) -> Counter[str]:
+    """Count the letters of each script: the first word of their names in Unicode."""
+    return Counter(unicodedata.name(sign, "?").split()[0] for sign in text if sign.isalpha())
 
 
 def drawn(rows: Sequence[Sequence[str]]) -> str:

@@ -17,6 +17,14 @@ _SCRIPTS = {
     "Hant": {"CJK"},
     "Jpan": {"CJK", "HIRAGANA", "KATAKANA"},
     "Kore": {"HANGUL"},
+    "Beng": {"BENGALI"},
+    "Cans": {"CANADIAN"},
+    "Latg": {"LATIN"},
+    "Mand": {"MANDAIC"},
+    "Nkoo": {"NKO"},
+    "Orya": {"ORIYA"},
+    "Saur": {"SAURASHTRA"},
+    "Xsux": {"CUNEIFORM"},
 }
 
 
@@ -33,7 +41,7 @@ def language_of(text: str) -> str | None:
     French, Spanish and Chinese; see `own_name` for the others.
     """
     name = folded(text)
-    if code := _names().get(name):
+    if code := _codes().get(name) or _names().get(name):
         return code
     tag = _BCP_47.fullmatch(name)
     parts = re.split("[-_]", name)[1:]

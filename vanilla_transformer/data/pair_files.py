@@ -634,7 +634,10 @@ def _pair_of_row(columns: _Columns) -> _PairOf:
         source, target, *more = keys
         told = tuple((name, sides[name]) for name in more if isinstance(sides[name], str))
         pair = checked_pair(*in_order((sides[source], sides[target]), told, columns.languages))
-        if len(pair[0]) + len(pair[1]) < _TWO_NAMES and {*map(language_of, pair)} == codes:
+        may_be_names = len(pair[0]) + len(pair[1]) < _TWO_NAMES and not codes & {
+            *map(language_of, (source, target))
+        }
+        if may_be_names and {*map(language_of, pair)} == codes:
             raise MalformedError(f"{source!r} and {target!r} hold its languages, not its texts")
         return pair
 

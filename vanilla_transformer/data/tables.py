@@ -23,7 +23,10 @@ _NAMED = re.compile(rb"sep=([,;\t|])\s*")  # the first line that Excel writes
 _MOST_SHARE = 0.8  # of the rows that tabs must divide alike
 _NEARLY_ALL = 0.95  # of the rows: others may be damaged
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')  # a cell as spreadsheets quote it
-_RECORD = re.compile(r"(\{.*\}|\[.*\]|\(.*\)|'.*'|\|.*\|)[,;]?")  # of a program, or a drawn table
+# A record of a program, or a row of a drawn table.
+_RECORD = re.compile(
+    r"""(\{\s*['"].*:.*\}|[\[(]\s*['"].*['"]\s*[\])]|'.*'\s*[,;]\s*'.*'|\|.*\|.*\|)[,;]?"""
+)
 _ESCAPED = re.compile(r"\\.")
 
 
@@ -85,7 +88,7 @@ def read_table(
     Raises:
         ValueError: It is not clear which columns hold the sides.
     """
-    _, rows = split_table(path, lines, skip, is_csv=is_csv(path))
+    dialect, rows = split_table(path, lines, skip, is_csv=is_csv(path))
     head = list(islice(rows, ROWS))
     if not head:
         return
@@ -95,6 +98,15 @@ def read_table(
             "them as JSON Lines, or as a table with tabs."
         )
     layout = find_sides([row.cells for row in head], languages, given, str(path))
+    may_be_text = given is None and not (layout.header or dialect.is_quoted or is_csv(path))
+    if may_be_text and dialect.separator in ",;" and all(layout.goes_on(row.cells) for row in head):
+        error = RequestError(
+            f"{path} looks like one text, which goes on with a space behind each "
+            f"{dialect.separator!r}. Give a text in each language, SOURCE,TARGET; of a table, name "
+            "the two columns (--source-column, --target-column)."
+        )
+        error.add_note(drawn([row.cells for row in head]))
+        raise error
     needed = max(*layout.places, *layout.told) + 1
     for number, _, row in head[: layout.skipped - bool(layout.header)]:
         if all(any(map(str.strip, row[place : place + 1])) for place in layout.places):
@@ -136,7 +148,7 @@ def are_cells(rows: Sequence[str]) -> bool:
     quoted = [row for row in rows if _QUOTED.fullmatch(row)]
     if len(quoted) < 3 or quoted != [row for row in rows if "," in row or '"' in row]:
         return False
-    return quoted == rows or all("," in row or '"' in row[1:-1] for row in quoted)
+    return quoted == rows or any('""' in row[1:-1] for row in quoted)
 
 
 def draw_table(path: Path, lines: Iterator[bytes]) -> str:
@@ -170,26 +182,31 @@ def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int
 
     Separators within a text are followed by a space, which a tab is not, and divide each row into
     other numbers of cells. Quotes may belong to the texts, but not if one is doubled, if they are
-    in nearly every row below the first, which may be a header, or around all cells with a comma,
-    and no others, or if each of them is escaped: then a few rows that are malformed say nothing.
+    in every row below the first, which may be a header, or around all cells with a comma, and no
+    others, or if each of them is escaped. Where they are around two cells of nearly every row, a
+    few rows that are malformed say nothing.
     """
     raw = [line.split(dialect.separator) for line in lines]
     rows, shown, malformed = raw, False, 0
     if dialect.is_quoted:
         faults: list[Exception] = []
+        escapes = {r"\\", r"\"", r"\N", f"\\{dialect.separator}"}  # \N: nothing, in databases
         encoded = (line.encode() for line in lines)
         found = _rows("", encoded, dialect, 1, lambda _, error: faults.append(error))
         rows = [row.cells for row in found]
         below = [any(cell.startswith('"') for cell in row) for row in raw[1:]]
         cells = [cell for row in raw for cell in row]
         quoted = {cell for cell in cells if _QUOTED.fullmatch(cell)}
-        shown = sum(below) >= _NEARLY_ALL * len(below) > 0
+        bare = [_QUOTED.sub('""', line).split(dialect.separator) for line in lines[1:]]
+        whole = sum(row.count('""') > 1 for row in bare)
+        few = max(1, (1 - _NEARLY_ALL) * len(lines))
+        of_all = not dialect.is_escaped and len(bare) - whole <= few < whole
+        shown = of_all or (len(below) > 0 and all(below))
         shown |= any('""' in cell[1:-1] for cell in quoted)
         shown |= quoted == {cell for cell in cells if "," in cell} != set()
-        if dialect.is_escaped:
+        if dialect.is_escaped and set(_ESCAPED.findall("\n".join(lines))) <= escapes:
             shown |= not any('"' in _ESCAPED.sub("", cell).strip('"') for cell in cells)
-        few = max(1, (1 - _NEARLY_ALL) * len(lines))
-        malformed = 0 if shown and len(faults) <= few else len(faults)
+        malformed = 0 if of_all and len(faults) <= few else len(faults)
     widths = Counter(len(row) for row in rows if len(row) > 1)
     alike = max(widths.values(), default=0)
     inner = [cell for row in rows for cell in row[1:] if dialect.separator != "\t"]

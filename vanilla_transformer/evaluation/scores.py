@@ -23,9 +23,9 @@ References: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
 
 logger = logging.getLogger(__name__)
 
-# By script, as Unicode names its letters: the first that a language has. Others have 13a, the
-# default of sacreBLEU and WMT, which takes a whole clause for one word in scripts without spaces.
-# For five of these sacreBLEU has no words, only characters.
+# By script, as Unicode names its letters: the first of these that a language has. Others have 13a,
+# the default of sacreBLEU and WMT, which takes a whole clause for one word in scripts without
+# spaces. For five of these sacreBLEU has no words, only characters.
 BLEU_TOKENIZERS = {
     "HIRAGANA": "ja-mecab",
     "HANGUL": "ko-mecab",

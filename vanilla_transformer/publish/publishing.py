@@ -26,10 +26,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import RequestError
 from ..generation_limits import HOSTS_LENGTH
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
-from ..storage.identity import changed_since_scored, differences
+from ..storage.identity import changed_since_scored, config_identity, differences
 from ..storage.metrics import Metrics
 from ..storage.reading import own_file, read_json
-from ..storage.run_files import CURVES, HISTORY, METRICS
+from ..storage.run_files import CARD, CURVES, HISTORY, METRICS, PUBLISHED
 from ..storage.saved_model import (
     CHOOSE_CODE,
     CONFIG,
@@ -42,7 +42,6 @@ from ..storage.saved_model import (
     ModelConfig,
     load_saved_model,
     load_saved_tokenizer,
-    model_identity,
     weight_files,
 )
 from ..target_tokenizer import TARGET_TOKENIZER
@@ -64,6 +63,8 @@ _REPLACED = (
 _PRIVATE = ("name_or_path", "special_tokens_map_file", "tokenizer_file", "auto_map")
 # Environment variables that may hold a secret or the place of one.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
+# Fields of a config that change nothing outside of training.
+_RATES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 _LOGITS_TOLERANCE = 1e-4  # a stock model computes in another order
 
 
@@ -122,8 +123,6 @@ def publish(
     source, metrics_run = Path(directory), None if run is None else Path(run)
     check_repo_id(repo_id)
     form = _form(source, with_code=with_code)
-    if metrics_run is not None and (metrics_run / CONFIG).is_file() and form != STOCK:
-        _check_is_of_run(source, metrics_run)
     facts = card_facts(
         source,
         run=metrics_run,
@@ -135,6 +134,8 @@ def publish(
         data_license=data_license,
         data_source=data_source,
     )
+    if metrics_run is not None and (metrics_run / CONFIG).is_file() and form != STOCK:
+        _check_is_of_run(source, metrics_run)
     model, tokenizer = load_saved_model(source), load_saved_tokenizer(source)
     _check_scored_model(source)
     with temporary_folder() as temporary:
@@ -153,9 +154,9 @@ def publish(
             facts["published"]["form"] = NATIVE  # the code is not in the directory that it names
         write_json(folder / METRICS, facts)
         render_card(facts).save(folder / "README.md")
-        for written, patterns in ((card_dir, _CARD), (output, ("**/*",))):
+        for written, kind, patterns in ((card_dir, CARD, _CARD), (output, PUBLISHED, ("**/*",))):
             if written is not None:
-                with folder_written_aside(Path(written)) as aside:
+                with folder_written_aside(Path(written), kind) as aside:
                     for pattern in patterns:
                         copy_files(folder, aside, pattern)
         commit = None
@@ -174,7 +175,14 @@ def publish(
 
 def _check_is_of_run(source: Path, run: Path) -> None:
     """Refuse a model whose sizes or pieces are not those of a run."""
-    if changed := differences(model_identity(run), model_identity(source)):
+    configs = [config_identity(read_json(folder / CONFIG, ModelConfig)) for folder in (run, source)]
+    changed = differences(
+        *({name: value for name, value in it.items() if name not in _RATES} for it in configs)
+    )
+    first, second = (load_saved_tokenizer(folder).get_vocab() for folder in (run, source))
+    if first != second:
+        changed.append("the vocabulary changed")
+    if changed:
         raise RequestError(
             f"{source} is no model of the run {run} ({'; '.join(changed)}); give --run the "
             "directory of the run that trained it."

@@ -24,6 +24,7 @@ from .reading import sha256
 
 PARTIAL = ".vanilla-transformer-partial-"  # prefix of temporary folders
 MARKER = ".vanilla-transformer-files"  # in a folder that was written: SHA-256 and name of each file
+_HOLDS = "# "  # before the kind of a folder, in its list of files
 _LOCK = "lock"  # held by the process that writes into a temporary folder
 # Errors of a disk that cannot be written to.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
@@ -153,19 +154,26 @@ def copy_files(source: Path, target: Path, pattern: str = "**/*") -> None:
             shutil.copyfile(path, target / name)
 
 
-def check_folder(output: Path, *, overwrite: bool = False) -> None:
+def check_folder(output: Path, *, kind: str = "", overwrite: bool = False) -> None:
     """Refuse an output folder that holds anything but what `folder_written_aside` wrote there.
 
     Args:
         output: Folder to write, which need not exist.
+        kind: What will be written, such as "an export".
         overwrite: Whether all files of a folder that was written there count as its own.
 
     Raises:
-        ValueError: It is no folder, or it holds other files or changed ones.
+        ValueError: It is no folder, or it holds other files, changed ones, or another kind.
     """
-    is_ours, foreign = (output / MARKER).is_file(), _foreign_files(output)
-    if foreign and is_ours and overwrite:
-        _mark(output)
+    is_ours, foreign, held = (output / MARKER).is_file(), _foreign_files(output), _kind(output)
+    is_another = is_ours and held != kind
+    if (foreign or is_another) and is_ours and overwrite:
+        _mark(output, kind)
+    elif is_another and not foreign:
+        raise RequestError(
+            f"{output} holds {held or 'what another command wrote'}; give --overwrite to replace "
+            "it, or name another."
+        )
     elif foreign:
         names = f"{', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}"
         whose, advice = "which no command wrote", "name"
@@ -193,16 +201,25 @@ def _foreign_files(folder: Path) -> list[str]:
     )
 
 
-def _mark(folder: Path, *, also: str = "") -> None:
-    """Write the list of a folder's files, as `sha256sum` does, and other lines."""
+def _kind(folder: Path) -> str:
+    """Return what a folder was written as; empty if its list of files does not say."""
+    if not (folder / MARKER).is_file():
+        return ""
+    text = (folder / MARKER).read_text(encoding="utf-8", errors="replace")
+    return text.partition("\n")[0].removeprefix(_HOLDS) if text.startswith(_HOLDS) else ""
+
+
+def _mark(folder: Path, kind: str, *, also: str = "") -> None:
+    """Write what a folder is, the list of its files, as `sha256sum` does, and other lines."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != MARKER]
-    lines = [f"{sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in sorted(files)]
+    lines = [f"{_HOLDS}{kind}\n"] if kind else []
+    lines += [f"{sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in sorted(files)]
     lines += [line for line in also.splitlines(keepends=True) if line not in lines]
     (folder / MARKER).write_text("".join(lines), encoding="utf-8")
 
 
 @contextmanager
-def folder_written_aside(output: Path) -> Iterator[Path]:
+def folder_written_aside(output: Path, kind: str = "") -> Iterator[Path]:
     """Create a folder with what the block writes to the yielded path; an error creates nothing.
 
     The block creates the folder at that path, for example by `save_pretrained`.
@@ -212,8 +229,9 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
 
     Args:
         output: Folder that passes `check_folder`.
+        kind: What is written.
     """
-    check_folder(output)
+    check_folder(output, kind=kind)
     output = output.resolve()
     created = [folder for folder in output.parents if not folder.exists()]
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -224,9 +242,9 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
             whole = aside / output.name
             yield whole
             let_others_read_weights(whole)
-            _mark(whole)
+            _mark(whole, kind)
             with _alone_in(output.parent):
-                check_folder(output)  # again: the block may have taken hours
+                check_folder(output, kind=kind)  # again: the block may have taken hours
                 if output.is_dir():
                     _replace_content(output, whole)
                 else:
@@ -262,7 +280,7 @@ def _replace_content(output: Path, whole: Path) -> None:
     """
     old = [path for path in output.iterdir() if not path.name.startswith(PARTIAL)]
     marker = output / MARKER
-    _mark(whole, also=marker.read_text(encoding="utf-8") if marker in old else "")
+    _mark(whole, _kind(whole), also=marker.read_text(encoding="utf-8") if marker in old else "")
     move_into_place(whole / MARKER, marker)
     for path in old:
         if path.is_dir() and not path.is_symlink():

@@ -5,7 +5,6 @@ safetensors, and nothing in the directory can choose code or files elsewhere, or
 run code.
 """
 
-import hashlib
 import importlib
 import logging
 import os
@@ -30,8 +29,7 @@ from transformers import (
 )
 
 from ..errors import RequestError, quoted
-from ..target_tokenizer import TARGET_TOKENIZER, target_tokenizer
-from .identity import Identity, config_identity, digests
+from ..target_tokenizer import target_tokenizer
 from .reading import JSON_BYTES, own_file, read_json, reason_of
 from .run_files import CHECKPOINTS, RECIPE
 from .shipped import pretrained_models
@@ -44,13 +42,13 @@ PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 TOKENIZER_SETTINGS = "tokenizer_config.json"  # every tokenizer has this file
 # Our tokenizer is one more file; those of imported models have others instead.
 VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "vocab-src.json")
-_PIECES = (
+PIECES = (
     *VOCABULARY_FILES,
     *("vocab-tgt.json", "target_vocab.json", "merges.txt"),
     *("source.spm", "target.spm"),  # of SentencePiece, like the following
     *("spiece.model", "sentencepiece.bpe.model", "tokenizer.model"),
 )
-TOKENIZER_FILES = (*_PIECES, TOKENIZER_SETTINGS, "special_tokens_map.json", "added_tokens.json")
+TOKENIZER_FILES = (*PIECES, TOKENIZER_SETTINGS, "special_tokens_map.json", "added_tokens.json")
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 SETTINGS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES)
 MODEL = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX)
@@ -86,20 +84,6 @@ class ModelConfig(TypedDict, total=False):
 
 class _WeightsIndex(TypedDict):
     weight_map: dict[str, str]
-
-
-def model_identity(directory: Path) -> Identity:
-    """Return what config and tokenizers decide, whatever the weights are."""
-    settings = directory / TOKENIZER_SETTINGS
-    target = read_json(settings).get(TARGET_TOKENIZER) if settings.is_file() else None
-    digest = hashlib.sha256(str(target).encode()).hexdigest()
-    return {
-        "config": config_identity(read_json(directory / CONFIG, ModelConfig)),
-        "tokenizer": {
-            **digests(directory, _PIECES),
-            **({TARGET_TOKENIZER: digest} if target else {}),
-        },
-    }
 
 
 def load_saved_model(

@@ -4,6 +4,7 @@ Only safetensors are read, so nothing is unpickled. Tied tensors are stored once
 in the mean.
 """
 
+import hashlib
 import itertools
 import logging
 import os
@@ -16,19 +17,21 @@ from safetensors.torch import save_file
 
 from ..errors import RequestError
 from ..storage.atomic import files_written_aside
-from ..storage.identity import Identity, differences
-from ..storage.reading import own_file
+from ..storage.identity import Identity, config_identity, differences, digests
+from ..storage.reading import own_file, read_json
 from ..storage.run_files import CHECKPOINTS, RECIPE
 from ..storage.saved_model import (
     CONFIG,
     GENERATION_CONFIG,
+    PIECES,
     TOKENIZER_FILES,
     TOKENIZER_SETTINGS,
     WEIGHTS,
-    model_identity,
+    ModelConfig,
     read_tensors,
     weight_files,
 )
+from ..target_tokenizer import TARGET_TOKENIZER
 
 logger = logging.getLogger(__name__)
 
@@ -136,5 +139,15 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
     """Return what must be the same in all checkpoints of a mean."""
-    tensors = {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in weights.items()}
-    return {**model_identity(directory), "tensors": tensors}
+    settings = directory / TOKENIZER_SETTINGS
+    target = read_json(settings).get(TARGET_TOKENIZER) if settings.is_file() else None
+    tokenizers = digests(directory, PIECES)
+    if target is not None:
+        tokenizers[TARGET_TOKENIZER] = hashlib.sha256(str(target).encode()).hexdigest()
+    return {
+        "config": config_identity(read_json(directory / CONFIG, ModelConfig)),
+        "tokenizer": tokenizers,
+        "tensors": {
+            name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in weights.items()
+        },
+    }

@@ -136,12 +136,13 @@ def _check(
     found = _groups(looked_at)
     of_source = sum(found[group] for group in source.keys() - target.keys())
     of_target = sum(found[group] for group in target.keys() - source.keys())
-    is_foreign = is_in_another_script("".join(looked_at), recipe.languages[1])
-    if of_source > 2 * of_target or not of_target or is_foreign:
+    if of_source > 2 * of_target:
         raise RequestError(
-            f"{text} does not look like {recipe.languages[1]}, the target language; give a text "
-            "in it."
+            f"{text} looks like {recipe.languages[0]}, the source language; give text in "
+            f"{recipe.languages[1]}."
         )
+    if is_in_another_script("".join(looked_at), recipe.languages[1]):
+        logger.warning("%s is in another script than %s.", text, recipe.languages[1])
 
 
 def _reversed(recipe: Recipe, folder: Path) -> Recipe:

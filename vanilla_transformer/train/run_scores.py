@@ -195,13 +195,18 @@ def _warn_of_changes(
     """
     warn_of_changed_model(run)
     changed = _changed_files(trained, recorded) if trained else {}
-    told = [changed[name] for name in own_sets if name in changed]
-    if values := recipe_values(run):  # of a published model too
-        known = make_recipe({name: values.get(name) for name in LANGUAGES})
-        told += differences(*({"languages": "-".join(it.languages)} for it in (known, recipe)))
-    if told:
+    if told := [changed[name] for name in own_sets if name in changed]:
         logger.warning("This is not the test of %s: %s.", run, "; ".join(told))
+    warn_of_other_languages(run, recipe.languages)
     return "; ".join(changed[name] for name in TRAINING_FILES & changed.keys())
+
+
+def warn_of_other_languages(folder: Path, languages: tuple[str, str]) -> None:
+    """Warn if the model of a folder, perhaps a published one, was trained for other languages."""
+    if values := recipe_values(folder):
+        known = make_recipe({name: values.get(name) for name in LANGUAGES}).languages
+        if told := differences(*({"languages": "-".join(it)} for it in (known, languages))):
+            logger.warning("These are not the pairs of %s: %s.", folder, "; ".join(told))
 
 
 def _changed_files(recipe: Recipe, recorded: Data) -> dict[str, str]:

@@ -736,7 +736,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         """Save as Seq2SeqTrainer does; then seal the checkpoint, and delete older ones."""
-        if not all(weights.isfinite().all() for weights in self.model.parameters()):
+        trained = (weights for weights in self.model.parameters() if weights.requires_grad)
+        if not all(weights.isfinite().all() for weights in trained):
             raise self._diverged("a weight became nan or infinite")  # earlier checkpoints stay
         checkpoint = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
         with writing(checkpoint, only_saves=True):

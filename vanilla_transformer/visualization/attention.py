@@ -278,9 +278,11 @@ def _attention_title(
     title = f"{_TITLES[kind]}, layer {layer % count + 1}{alone}"
     of_one_side = {"encoder": [attention.source], "decoder": [attention.target]}
     texts = of_one_side.get(kind, [attention.source, attention.target])
-    sentence = _ARROW.join(visible(text) for text in texts if text.strip())
     columns = max(int(figure.get_figwidth() / _COLUMN), label_width(title))
-    return f"{title}\n{shortened(sentence, columns)}" if sentence else title
+    sentence = shortened(_ARROW.join(visible(text) for text in texts if text.strip()), columns)
+    # The source stands on the left, in whatever direction each of the two is written.
+    parts = [f"\u2068{part}\u2069" for part in sentence.split(_ARROW)]
+    return f"{title}\n\u200e{_ARROW.join(parts)}" if sentence else title
 
 
 def plot_attention_lines(

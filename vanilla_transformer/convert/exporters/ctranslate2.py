@@ -288,7 +288,13 @@ def _verify(model: VanillaTransformerForConditionalGeneration, written: Path, st
     )
     if exact:
         limit = sentences.target.size(1)
-        ids = engine.generate(sentences.source, sentences.mask, num_beams=1, max_new_tokens=limit)
+        ids = engine.generate(
+            sentences.source,
+            sentences.mask,
+            num_beams=1,
+            num_return_sequences=1,
+            max_new_tokens=limit,
+        )
         check_equal(lost_by_choices(model, sentences, ids), name=name)
     return difference
 

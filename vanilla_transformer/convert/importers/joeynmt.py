@@ -28,6 +28,7 @@ from .state_dict import (
 )
 from .vocabulary import vocabulary_tokenizers
 
+_DROPOUT = 0.1  # if config.yaml does not say it
 _CHECKPOINTS = ("best.ckpt", "avg_best.ckpt", "latest.ckpt")
 _LAYERS = LayerNames(
     layers={stack: f"{stack}.layers" for stack in STACKS},
@@ -117,7 +118,7 @@ def import_joeynmt(
 
 
 def _checkpoint(folder: Path, name: str | None) -> Path:
-    names = (name,) if name else _CHECKPOINTS
+    names = _CHECKPOINTS if name is None else (name,)
     for candidate in names:
         if (folder / candidate).is_file():
             return folder / candidate
@@ -134,6 +135,14 @@ def _check_options(
     notes = [
         check_options(part, "joeynmt", origin=f"{origin}, {name},") for name, part in parts.items()
     ]
+    rates = [stacks[stack].get("dropout", _DROPOUT) for stack in STACKS]
+    if rates[0] != rates[1]:
+        notes.append(
+            (
+                f"Dropout is {rates[0]} in the encoder and {rates[1]} in the decoder; the "
+                "model has the first.",
+            )
+        )
     return tuple(dict.fromkeys(note for part in notes for note in part))
 
 
@@ -172,7 +181,7 @@ def _sizes(stacks: Mapping[str, Mapping[str, Any]], origin: Path) -> dict[str, A
 
     sizes = {"d_model": number("encoder", "hidden_size", 512)}
     for name in ("dropout", "attention_dropout", "activation_dropout"):
-        sizes[name] = number("encoder", "dropout", 0.1)
+        sizes[name] = number("encoder", "dropout", _DROPOUT)
     for stack, (layers, heads) in {"encoder": (8, 4), "decoder": (4, 8)}.items():
         sizes[f"{stack}_layers"] = number(stack, "num_layers", layers)
         sizes[f"{stack}_attention_heads"] = number(stack, "num_heads", heads)

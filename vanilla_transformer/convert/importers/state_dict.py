@@ -23,6 +23,7 @@ from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError, quoted
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
 from ...storage.atomic import folder_written_aside
+from ...storage.run_files import IMPORT
 from ...storage.saved_model import check_finite
 from ...target_tokenizer import hold_target_tokenizer
 from ..layer_names import LayerNames
@@ -159,18 +160,25 @@ def build_model(
         elif not there:
             found[key] = torch.zeros(shapes[key], dtype=dtype)
         else:
-            tensor = _changed(tensors[there[0]], piece.change)
+            source = tensors[there[0]]
+            is_changed = piece.change is not None and source.is_floating_point()
+            exact = torch.promote_types(source.dtype, torch.float32)
+            tensor = _changed(source.to(exact) if is_changed else source, piece.change)
             if tensor is None or tensor.shape != shapes[key] or not tensor.is_floating_point():
                 got = f"{there[0]} {tuple(tensors[there[0]].shape)} {tensors[there[0]].dtype}"
                 problems["wrongly shaped"].append(f"{got} for {key} {tuple(shapes[key])}")
             else:
-                # A copy, because views of one source tensor would be taken for ties.
-                found[key] = tensor.detach().to(dtype).clone(memory_format=torch.contiguous_format)
+                found[key] = tensor.detach()
     known = {name for piece in pieces.values() for name in piece.keys} | {*positions, *ignored}
     problems["surplus"] = [name for name in tensors if name not in known]
     if any(problems.values()):
         named = [f"{kind}: {listed(names)}" for kind, names in problems.items() if names]
         raise RequestError(f"{origin} does not hold the tensors of this model; {'; '.join(named)}.")
+    if any(not torch.equal(tensor.to(dtype).to(tensor.dtype), tensor) for tensor in found.values()):
+        dtype = torch.float32  # half precision does not hold what was changed, such as rescaled
+    # Copies, because views of one source tensor would be taken for ties.
+    contiguous = {"memory_format": torch.contiguous_format}
+    found = {key: tensor.to(dtype).clone(**contiguous) for key, tensor in found.items()}
     model.load_state_dict(found, strict=False, assign=True)
     model.tie_weights()
     return model.eval()
@@ -382,7 +390,7 @@ def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Importe
         hold_target_tokenizer(imported.tokenizer, imported.target_tokenizer)
     if output is None:
         return imported
-    with folder_written_aside(Path(output)) as aside:
+    with folder_written_aside(Path(output), IMPORT) as aside:
         imported.model.save_pretrained(aside)
         if imported.tokenizer is not None:
             imported.tokenizer.save_pretrained(aside)
