@@ -5,6 +5,7 @@ Every `plot_` function returns a `matplotlib.figure.Figure` and shows, saves and
 
 import itertools
 import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -280,9 +281,11 @@ def _attention_title(
     texts = of_one_side.get(kind, [attention.source, attention.target])
     columns = max(int(figure.get_figwidth() / _COLUMN), label_width(title))
     sentence = shortened(_ARROW.join(visible(text) for text in texts if text.strip()), columns)
-    # The source stands on the left, in whatever direction each of the two is written.
-    parts = [f"\u2068{part}\u2069" for part in sentence.split(_ARROW)]
-    return f"{title}\n\u200e{_ARROW.join(parts)}" if sentence else title
+    if any(unicodedata.bidirectional(sign) in ("R", "AL") for sign in sentence):
+        # The source stands on the left, in whatever direction each of the two is written.
+        parts = [f"\u2068{part}\u2069" for part in sentence.split(_ARROW)]
+        sentence = f"\u200e{_ARROW.join(parts)}"
+    return f"{title}\n{sentence}" if sentence else title
 
 
 def plot_attention_lines(
