@@ -25,6 +25,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import RequestError
 from ..generation_limits import HOSTS_LENGTH
+from ..recipes.options import Regularization, names_of
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
 from ..storage.identity import changed_since_scored, config_identity, differences
 from ..storage.metrics import Metrics
@@ -63,8 +64,7 @@ _REPLACED = (
 _PRIVATE = ("name_or_path", "special_tokens_map_file", "tokenizer_file", "auto_map")
 # Environment variables that may hold a secret or the place of one.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
-# Fields of a config that change nothing outside of training.
-_RATES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+_RATES = names_of(Regularization)  # fields of a config that change nothing outside of training
 _LOGITS_TOLERANCE = 1e-4  # a stock model computes in another order
 
 
