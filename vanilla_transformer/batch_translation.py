@@ -194,7 +194,7 @@ def generate_ids(
             output = model.generate(  # type: ignore[operator]  # GenerationMixin's
                 input_ids=input_ids, attention_mask=attention_mask, **options
             )
-        except (ImportError, AttributeError, NotImplementedError, TypeError, ValueError) as error:
+        except (ImportError, NotImplementedError, TypeError, ValueError) as error:
             raise RequestError(f"Got {', '.join(beyond)}, and generate fails: {error}") from error
     sequences = getattr(output, "sequences", output)
     sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))[..., 1:]  # (B, n, T)
