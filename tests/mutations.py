@@ -215,14 +215,14 @@ MUTATIONS = [
     ),
     Mutation(
         "loss.py",
-        "index = places.to(",
-        "index = places.argsort(dim=1).to(",
+        "mask = ~is_gap if mask is None",
+        "mask = torch.ones_like(is_gap) if mask is None",
         "test_modeling.py::test_labels_may_have_gaps_anywhere",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        ".masked_fill(moved, IGNORED)",
-        "",
+        "return shifted.masked_fill(is_gap & (places < latest[:, -1:]), IGNORED)",
+        "return shifted",
         "test_modeling.py::test_collated_pairs_have_one_loss_on_whichever_side_they_are_padded",
     ),
     Mutation(
@@ -233,8 +233,8 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        "shifted = packed.roll(1, dims=1)",
-        "shifted = packed.clone()",
+        "before = latest.roll(1, dims=1).where(places > 0, -1)",
+        "before = latest.clamp(min=0)",
         "test_paper.py::test_decoder_input_is_the_target_offset_by_one_position",
     ),
     Mutation(

@@ -226,50 +226,16 @@ def smoothed_cross_entropy(
     )
 
 
-def move_gaps_to_end(
-    ids: torch.Tensor, mask: torch.Tensor | None = None, *, filler: int = IGNORED
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Move the gaps of each row, -100, to its end, where causal attention needs no mask.
+def mask_gaps(
+    ids: torch.Tensor, mask: torch.Tensor | None, *, filler: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return target ids, (B, T), with the filler in gaps, -100, and a mask that hides these.
 
-    A mask of four dimensions says all of what each id attends to: then nothing moves.
-
-    Returns the ids, (B, T), with the filler in gaps, their mask, and where each went, (B, T).
+    A mask of four dimensions stays: it says all of what each id attends to.
     """
     is_gap = ids == IGNORED
-    if mask is not None and mask.dim() == 4:
-        stay = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
-        return ids.masked_fill(is_gap, filler), mask, stay
-    kept = (~is_gap).cumsum(1)
-    places = kept.where(~is_gap, kept[:, -1:] + is_gap.cumsum(1)) - 1
-    if mask is not None and mask.shape == ids.shape:
-        mask = mask.scatter(1, places, mask)
-    return ids.scatter(1, places, ids.masked_fill(is_gap, filler)), mask, places
-
-
-def move_back(outputs: Any, places: torch.Tensor | None, cache: Any = None) -> None:
-    """Give what a decoder returned the order that the ids had before `move_gaps_to_end`.
-
-    Args:
-        outputs: States, (B, T, d), and attention weights, (B, heads, T, T or S).
-        places: Where each id went, (B, T). None: nothing moved.
-        cache: Keys and values of these ids, (B, heads, T, d_k).
-    """
-    if places is None:
-        return
-
-    def back(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        index = places.to(tensor.device)
-        for axis in range(1, tensor.dim()):
-            index = index if axis == dim else index.unsqueeze(axis)
-        return tensor.gather(dim, index.expand_as(tensor))
-
-    dims = {"last_hidden_state": [1], "decoder_hidden_states": [1], "cross_attentions": [2]}
-    for name, of_targets in {**dims, "decoder_attentions": [2, 3]}.items():
-        found = outputs.get(name)
-        tensors = found if isinstance(found, tuple) else (found,)
-        for dim in of_targets:
-            tensors = tuple(None if each is None else back(each, dim) for each in tensors)
-        if found is not None:
-            outputs[name] = tensors if isinstance(found, tuple) else tensors[0]
-    for layer in [] if cache is None else cache.self_attention_cache.layers:
-        layer.keys, layer.values = back(layer.keys, 2), back(layer.values, 2)
+    if ids.is_meta or not (torch.compiler.is_compiling() or is_gap.any()):
+        return ids, mask  # causal attention alone is faster, and a graph has no branch on data
+    if mask is None or mask.dim() == 2:
+        mask = ~is_gap if mask is None else mask.bool() & ~is_gap
+    return ids.masked_fill(is_gap, filler), mask

@@ -32,7 +32,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
 from .input_checks import Flags, check_mask, check_read
-from .loss import IGNORED, is_only_weight, move_back, move_gaps_to_end, smoothed_cross_entropy
+from .loss import IGNORED, is_only_weight, mask_gaps, smoothed_cross_entropy
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
@@ -597,10 +597,9 @@ class VanillaTransformerForConditionalGeneration(
                 num_items_in_batch = num_items_in_batch * share
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        cache, places = one_cache(cache, past_key_values), None
-        # Gaps wait at the end of their row, where the causal mask hides them.
+        cache = one_cache(cache, past_key_values)
         if cache is None and decoder_input_ids is not None:
-            decoder_input_ids, decoder_attention_mask, places = move_gaps_to_end(
+            decoder_input_ids, decoder_attention_mask = mask_gaps(
                 decoder_input_ids, decoder_attention_mask, filler=self.config.pad_token_id
             )
         outputs = self.model(
@@ -615,7 +614,6 @@ class VanillaTransformerForConditionalGeneration(
             use_cache=use_cache,
             **kwargs,
         )
-        move_back(outputs, places, outputs.get(CACHE))
         hidden_states = outputs.last_hidden_state  # (B, T, d)
         loss = logits = None
         if return_logits is None:  # a tuple without them would have others in their place
@@ -644,9 +642,12 @@ class VanillaTransformerForConditionalGeneration(
 
         Labels are shifted past gaps, which stay -100; behind the last label padding follows.
         """
-        packed, _, places = move_gaps_to_end(self.without_padding(labels))
-        shifted = packed.roll(1, dims=1)
-        shifted[:, 0] = self.config.decoder_start_token_id
-        shifted = shifted.masked_fill(shifted == IGNORED, self.config.pad_token_id)
-        moved = places > torch.arange(labels.size(1), device=labels.device)
-        return shifted.gather(1, places).masked_fill(moved, IGNORED)
+        labels = self.without_padding(labels)
+        is_gap = labels == IGNORED
+        places = torch.arange(labels.size(1), device=labels.device).expand_as(labels)
+        latest = places.where(~is_gap, -1).cummax(1).values  # the last label so far, (B, T)
+        before = latest.roll(1, dims=1).where(places > 0, -1)
+        shifted = labels.gather(1, before.clamp(min=0))
+        shifted = shifted.masked_fill(before < 0, self.config.decoder_start_token_id)
+        shifted = shifted.masked_fill(is_gap & (before < places - 1), self.config.pad_token_id)
+        return shifted.masked_fill(is_gap & (places < latest[:, -1:]), IGNORED)
