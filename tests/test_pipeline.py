@@ -13,7 +13,7 @@ import pytest
 import torch
 from accelerate import cpu_offload
 from tiny_models import tiny_config, with_end, word_level
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast, pipeline
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pipelines import PIPELINE_REGISTRY
@@ -446,13 +446,15 @@ def test_each_token_belongs_to_the_word_it_spells(tokenizer, text):
             [0, 0, 1, None, 2, None, 3, None, None],
         ),
         (["w5", "w6"], [4, 3, 5, 3, 3, 4], [0, 1, 2, 3, 4, 5]),  # whole words
-        (["he@@", "llo", "w"], [4, 5, 3, 6], [0, 0, 1, 2]),
+        (["he@@", "llo", "w"], [4, 5, 3, 6], [0, 1, 2, 3]),  # prepared texts stay as they are
         (["w5", "BRANDX"], [4, 5, 4], [0, 1, 2]),
     ],
 )
 def test_pieces_unknown_and_added_words_belong_to_their_words(pieces, ids, numbers):
     tokens = word_level([token for token in pieces if token != "BRANDX"])
     tokens.add_tokens(["BRANDX"])
+    if any("\u2581" in token for token in pieces):
+        tokens.backend_tokenizer.decoder = decoders.Metaspace()
     assert word_numbers(tokens, ids) == numbers
     known = [None if i == 3 else number for i, number in zip(ids, numbers, strict=True)]
     left = sorted({number for number in known if number is not None})
@@ -460,24 +462,57 @@ def test_pieces_unknown_and_added_words_belong_to_their_words(pieces, ids, numbe
     assert word_numbers(tokens, ids, unknown_words=False) == expected
 
 
-def test_words_of_word_pieces_are_those_of_the_text_that_they_spell():
-    """Punctuation stands behind its word without a space, and `##` continues one."""
-    pieces = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "we", "play", "##ed", "un", "##happy", "home"]
-    pieces += [".", "don", "'", "t"]
-    model = models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]")
+SPECIALS = {"special_tokens": ["<unk>"], "show_progress": False, "vocab_size": 60}
+KINDS = {  # of tokenizers: model, its trainer, pre-tokenizer, decoder
+    "bytes": (
+        models.BPE(),
+        trainers.BpeTrainer(**SPECIALS),
+        pre_tokenizers.ByteLevel(),
+        decoders.ByteLevel(),
+    ),
+    "unigram": (
+        models.Unigram(),
+        trainers.UnigramTrainer(**SPECIALS, unk_token="<unk>"),
+        pre_tokenizers.Metaspace(),
+        decoders.Metaspace(),
+    ),
+    "word pieces": (
+        models.WordPiece(),
+        trainers.WordPieceTrainer(**SPECIALS),
+        pre_tokenizers.BertPreTokenizer(),
+        decoders.WordPiece(),
+    ),
+    "marked ends": (
+        models.BPE(end_of_word_suffix="</w>"),
+        trainers.BpeTrainer(**SPECIALS, end_of_word_suffix="</w>"),
+        pre_tokenizers.WhitespaceSplit(),
+        decoders.BPEDecoder(),
+    ),
+}
+SPELLED = [
+    "we played unhappily at home . don't we ?",
+    "naïve café",
+    "Größe, größer!",
+    "you  said “no”",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_are_those_of_the_text_that_ids_spell_however_they_are_marked(kind):
+    model, trainer, pre_tokenizer, decoder = KINDS[kind]
     backend = Tokenizer(model)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece()
-    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "eos_token": "[SEP]"}
-    tokens = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
-    ids = tokens("we played unhappy home . don't we")["input_ids"] + [3]
-    text = tokens.decode(ids, skip_special_tokens=True)
-    numbers = word_numbers(tokens, ids, unknown_words=False)
-    assert numbers[-1] is None
-    for number, word in enumerate(text.split()):
-        own = [index for index, each in zip(ids, numbers, strict=True) if each == number]
-        assert "".join(pieces[n].removeprefix("##") for n in own) == word
-    assert max(numbers[:-1]) == len(text.split()) - 1
+    backend.pre_tokenizer, backend.decoder = pre_tokenizer, decoder
+    backend.train_from_iterator(SPELLED, trainer)
+    tokens = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    assert len(tokens(" ".join(SPELLED))["input_ids"]) > len(" ".join(SPELLED).split())
+    for text in SPELLED:
+        ids = tokens(text)["input_ids"]
+        numbers = word_numbers(tokens, ids)
+        words = tokens.decode(ids, clean_up_tokenization_spaces=False).split()
+        assert max(n for n in numbers if n is not None) == len(words) - 1
+        for number, word in enumerate(words):
+            own = [index for index, each in zip(ids, numbers, strict=True) if each == number]
+            assert tokens.decode(own, clean_up_tokenization_spaces=False).strip() == word
 
 
 def test_bytes_of_a_character_belong_to_its_word():

@@ -1,8 +1,10 @@
-"""Join pieces of the vocabulary into words, and shorten words to labels of a picture."""
+"""Spell pieces of the vocabulary, join them into words, and shorten words to labels."""
 
 import itertools
+import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +12,9 @@ import regex
 from transformers import PreTrainedTokenizerBase
 
 from ..storage.reading import printable
-from ..word_alignment import spelled_pieces
+from ..word_alignment import special_ids
 
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # of a character that has no piece
 _BLANK = "\N{OPEN BOX}"  # a piece of nothing but white space
 _CONTINUED = "\N{MIDDLE DOT}"  # marks a piece that continues a word
 # Scripts without spaces between words: there, each piece counts as a word.
@@ -77,6 +80,72 @@ def whole_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
         blank = text and not own
     bounds = itertools.pairwise([*starts, len(pieces)])
     return [Word(_readable(b"".join(pieces[start:end])), start, end) for start, end in bounds]
+
+
+def spelled_pieces(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]
+) -> tuple[list[bytes], list[bool]]:
+    """Return the UTF-8 bytes of each id, and whether it is text, not a special token."""
+    added, not_text = tokenizer.added_tokens_decoder, special_ids(tokenizer)
+    # The model's table may have more rows than the tokenizer has tokens; the others are spaces.
+    known = tokenizer.convert_ids_to_tokens(list(ids))
+    tokens = [" " if token is None else token for token in known]
+    is_text = [
+        index not in not_text and token is not None for index, token in zip(ids, known, strict=True)
+    ]
+    decoder = str(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None))
+    if "WordPiece" in decoder:
+        return _found_pieces(tokenizer, ids, tokens, is_text), is_text
+    byte_level = "ByteLevel" in decoder
+    # SentencePiece's sign for a space.
+    spaced = tokenizer.convert_tokens_to_ids("\u2581") not in (None, tokenizer.unk_token_id)
+    spaced = spaced or any("\u2581" in token for token in tokens)
+    ends_marked = any(token.endswith("</w>") for token in tokens)
+    pieces = []
+    for index, token, text in zip(ids, tokens, is_text, strict=True):
+        if byte_level and text and index not in added:
+            pieces.append(bytes(_byte_alphabet()[sign] for sign in token))
+        elif "ByteFallback" in decoder and _BYTE.fullmatch(token):
+            pieces.append(bytes.fromhex(token[3:5]))
+        elif byte_level or spaced or not (text or index == tokenizer.unk_token_id):
+            pieces.append(token.replace("\u2581", " ").encode())
+        else:
+            pieces.append(_with_space(token, ends_marked=ends_marked).encode())
+    return pieces, is_text
+
+
+def _found_pieces(
+    tokenizer: PreTrainedTokenizerBase,
+    ids: Sequence[int],
+    tokens: Sequence[str],
+    is_text: Sequence[bool],
+) -> list[bytes]:
+    """Return where each token is found in the text that the ids spell, with spaces before it."""
+    text = str(
+        tokenizer.decode([*ids], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    )
+    pieces, end = [], 0
+    for token, is_piece in zip(tokens, is_text, strict=True):
+        begin, token = end, token.removeprefix("##")
+        if is_piece and (place := text.find(token, begin)) >= 0:
+            end = place + len(token)
+        pieces.append(text[begin:end].encode() if is_piece else b" ")
+    return pieces
+
+
+def _with_space(token: str, *, ends_marked: bool) -> str:
+    """Return a token with a space where its word ends: at `</w>`, or where `@@` is missing."""
+    if ends_marked:
+        return token.replace("</w>", " ")
+    return token.removesuffix("@@") if token.endswith("@@") else f"{token} "
+
+
+@lru_cache
+def _byte_alphabet() -> dict[str, int]:
+    """Map GPT-2's signs to bytes: printable Latin-1 to itself, U+0100 and up to the rest."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in printable)
+    return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
 
 
 def words_and_mix(
