@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerBase, TrainerState, set_seed
@@ -124,14 +124,6 @@ class _Data:
         return {name: pairs for name, pairs in sets.items() if len(pairs)}
 
 
-class _Translated(NamedTuple):
-    """The pairs of a run, the file of those that were translated back, and warnings of them."""
-
-    data: _Data
-    added: Path
-    warnings: list[str]
-
-
 def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     """Train and evaluate a model from a recipe.
 
@@ -155,22 +147,31 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             "leave it out."
         )
     args = training_arguments(recipe, run / CHECKPOINTS)
-    back = _back_translated(recipe, run, args)
+    # The other ranks, also on other machines, wait here and then read from the cache.
+    in_order = functools.partial(
+        args.main_process_first, local=False, desc="preparation of the data"
+    )
     with ExitStack() as held, _noted_warnings() as warnings:
-        # The other ranks, also on other machines, wait here and then read from the cache.
-        with args.main_process_first(local=False, desc="preparation of the data"):
+        with in_order():
             if (metrics := _of_complete_run(recipe, run, args)) is not None:
                 return metrics
             if args.should_save:
                 held.enter_context(training_lock(run))
             elif args.process_index != args.local_process_index:
                 check_shared(run)
-            last, identity = _prepared(recipe, run, args)
-            if back is None:
-                data = _data(pinned(recipe, identity), identity)
-            else:  # hours later: not the pairs of files that have changed since
-                data = _with_translations(recipe, back.data, back.added)
-                warnings += back.warnings
+            identity = identify(recipe, run)
+            if args.should_save:
+                check_ours(recipe, run)  # last: other pairs may have chosen another recipe
+            last = last_whole_checkpoint(run / CHECKPOINTS)
+            _check_updates(recipe, last)
+            data = _data(pinned(recipe, identity), identity)
+        if recipe.monolingual_target is not None:
+            noted, pairs = len(warnings), [*data.validation.pairs()]
+            added = back_translated(recipe, run, data.train, pairs, args=args, train_run=run_recipe)
+            del warnings[noted:]  # those of the training of the other model
+        with in_order():
+            if recipe.monolingual_target is not None:
+                data = _with_translations(recipe, data, added)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
                 claim(recipe, run, data.identity)
             tokenizer = _tokenizer(recipe, run, data, last)
@@ -209,21 +210,6 @@ def _of_complete_run(
     return metrics
 
 
-def _back_translated(
-    recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments
-) -> _Translated | None:
-    """Translate a run's text in one language back; None if it has none, or is complete."""
-    if recipe.monolingual_target is None or completed(recipe, run) is not None:
-        return None
-    in_order = args.main_process_first(local=False, desc="preparation of the data")
-    with in_order, _noted_warnings() as warnings:
-        _, identity = _prepared(recipe, run, args)
-        data = _data(pinned(recipe, identity), identity)
-    pairs = [*data.validation.pairs()]
-    added = back_translated(recipe, run, data.train, pairs, args=args, train_run=run_recipe)
-    return _Translated(data, added, warnings)
-
-
 def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTrainingArguments:
     """Return the training arguments of a recipe: its values and those that all recipes share."""
     cuda = torch.cuda.is_available()
@@ -245,18 +231,6 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> VanillaTransformerTr
         recipe.gradient_accumulation, args.world_size
     )
     return args
-
-
-def _prepared(
-    recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments
-) -> tuple[Path | None, dict[str, Any]]:
-    """Return a run's last whole checkpoint, and what identifies its pairs, if it may go on."""
-    identity = identify(recipe, run)
-    if args.should_save:
-        check_ours(recipe, run)  # last: other pairs may have chosen another recipe
-    last = last_whole_checkpoint(run / CHECKPOINTS)
-    _check_updates(recipe, last)
-    return last, identity
 
 
 def _data(recipe: Recipe, identity: Mapping[str, Any]) -> _Data:
