@@ -21,7 +21,7 @@ from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.errors import NotFiniteError, RequestError
 from vanilla_transformer.storage.environment import resolve_precision
-from vanilla_transformer.train import eta
+from vanilla_transformer.train import log_lines, run_control
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.checkpoints import Progress, checkpoints, last_whole_checkpoint
 from vanilla_transformer.train.trainer import (
@@ -555,7 +555,7 @@ def at_one_update_a_second(trainer, monkeypatch):
     """Make the training's clock advance one second per update."""
     clock = property(lambda progress: float(trainer.state.global_step))
     monkeypatch.setattr(Progress, "seconds", clock)
-    monkeypatch.setattr(eta, "KNOWN_AFTER", 3)
+    monkeypatch.setattr(log_lines, "KNOWN_AFTER", 3)
     return trainer
 
 
@@ -604,9 +604,10 @@ def test_lines_of_a_long_training_have_at_most_100_characters(tmp_path, monkeypa
         trainer = make_trainer(tmp_path, max_steps=300_000, **limits)
         trainer.state.max_steps, trainer.state.global_step = 300_000, 100_000
         at_one_update_a_second(trainer, monkeypatch)
-        trainer.eta._recent.append((0, 0.0))
+        trainer.log_lines._recent.append((0, 0.0))
         figures = {"learning_rate": 9.22e-4, "target_tokens_per_second": 123456.0}
-        trainer._log_line({"loss": 1.167, **figures, "minutes": 100_000 / 60})
+        logs = {"loss": 1.167, **figures, "minutes": 100_000 / 60}
+        trainer.log_lines.on_log(trainer.args, trainer.state, trainer.control, logs)
     by_minutes, by_updates = caplog.messages
     assert by_minutes.startswith("update 100000 of ~")
     assert by_updates.endswith("123456 tokens/s, 1666.7 of ~5000.0 min")
@@ -650,7 +651,7 @@ def test_timed_checkpoints_are_counted_from_the_last_one(tmp_path, monkeypatch):
     sealed, seal = [], trainer_module.seal
     trainer = make_trainer(tmp_path, save_every_minutes=3, save_steps=5, max_steps=8)
     clock = SimpleNamespace(monotonic=lambda: 60.0 * trainer.state.global_step)
-    monkeypatch.setattr(trainer_module, "time", clock)
+    monkeypatch.setattr(run_control, "time", clock)
     monkeypatch.setattr(trainer_module, "seal", lambda path: sealed.append(path.name) or seal(path))
     trainer.train()
     assert sealed == [f"checkpoint-{update}" for update in (3, 5, 8)]

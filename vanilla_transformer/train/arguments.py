@@ -104,6 +104,11 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         return "bf16" if self.bf16 else "fp16" if self.fp16 else "fp32"
 
     @property
+    def order_seed(self) -> int:
+        """The seed of the order of batches."""
+        return self.seed if self.data_seed is None else self.data_seed
+
+    @property
     def base_learning_rate(self) -> float:
         """The rate that a schedule multiplies: 1 for Eq. 3, else `learning_rate`."""
         if self.lr_scheduler_type is None:

@@ -18,7 +18,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..errors import RequestError
 from ..storage.atomic import let_others_read_weights, sync, write_json
-from ..storage.identity import Identity, changed_files, differences, digests
+from ..storage.identity import changed_files, digests
 from ..storage.metrics import MEASURES
 from ..storage.reading import read_json
 from ..storage.run_files import CHECKPOINTS
@@ -60,18 +60,6 @@ class Progress:
     def target_tokens(self) -> int:
         """Target tokens trained on so far, without padding."""
         return int(self._tokens)
-
-    def require(self, identity: Identity) -> None:
-        """Refuse to resume with what decides the updates other than at the start of the run.
-
-        Raises:
-            ValueError: Something differs; the message says what.
-        """
-        if changed := differences(self.identity, identity):
-            raise RequestError(
-                f"the checkpoint was trained otherwise ({'; '.join(changed)}); give the same "
-                "again, or start a new run in another directory."
-            )
 
     @property
     def is_running(self) -> bool:
@@ -144,20 +132,6 @@ def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:
         if path.name.removeprefix("checkpoint-").isdecimal()
     }
     return dict(sorted(found.items()))
-
-
-def check_only_ours(directory: str | os.PathLike[str]) -> None:
-    """Refuse a directory with checkpoints of another trainer, which `prune` would delete.
-
-    Raises:
-        ValueError: One is there.
-    """
-    for path in checkpoints(directory).values():
-        if (path / TRAINER_STATE_NAME).is_file() and not (path / PROGRESS).is_file():
-            raise RequestError(
-                f"{path} is of another trainer, and a training here would delete it; give another "
-                "output_dir."
-            )
 
 
 def last_whole_checkpoint(directory: str | os.PathLike[str]) -> Path | None:

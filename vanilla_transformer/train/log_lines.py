@@ -1,4 +1,4 @@
-"""Log the size of a training, forecast its end, and warn if that falls into the warm-up."""
+"""Write what a trainer logs as lines of text, with the size of a training and its forecast end."""
 
 import logging
 import math
@@ -7,14 +7,19 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerState
 
+from ..storage.metrics import MEASURES
+
 logger = logging.getLogger(__name__)
 
 KNOWN_AFTER = 50  # updates: the first are slow, and batches differ in time
 _REMEMBERED = 120.0  # seconds whose speed is taken for that of the rest
 
 
-class Eta(TrainerCallback):
-    """Log the size of a training; forecast its end, by updates or minutes, whichever come first.
+class LogLines(TrainerCallback):
+    """Write a line for each log of our trainer, and one for the size of a training.
+
+    The end of a training is forecast by its updates or minutes, whichever come first; a warning
+    says if it falls into the warm-up.
 
     Args:
         trainer: Our trainer. Its clock must start before this callback is called.
@@ -70,8 +75,36 @@ class Eta(TrainerCallback):
         if not self._is_warmup_checked and (end is not None or control.should_training_stop):
             self._is_warmup_checked = True
             last = state.global_step if end is None else end[0]
-            if last < state.max_steps and not self.trainer.signum:
+            if last < state.max_steps and not self.trainer.run_control.signum:
                 self.trainer.warn_of_warmup(last)
+
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Write a line for the figures of some updates, of an evaluation, or of others."""
+        if not state.is_world_process_zero:
+            return
+        if logs.keys() >= {"loss", "learning_rate"}:
+            of_updates, of_minutes = self.of_totals(state)
+            logger.info(
+                "update %d%s: loss %.3f, rate %.2e, %.0f tokens/s, %.1f%s min",
+                *(state.global_step, of_updates, logs["loss"], logs["learning_rate"]),
+                *(logs["target_tokens_per_second"], logs["minutes"], of_minutes),
+            )
+            return
+        rest = {name: logs[name] for name in logs if name.startswith("eval_")}
+        # "train_loss" is in the host's summary.
+        rest = rest or {name: logs[name] for name in sorted(logs.keys() - {"epoch", "train_loss"})}
+        rest.pop("eval_training_loss", None)
+        told = []
+        if "eval_perplexity" in rest:
+            told.append(f"validation perplexity {rest.pop('eval_perplexity'):.2f}")
+            if not self.trainer.has_other_loss:  # else it says something else
+                rest.pop("eval_loss", None)
+        for name in self.trainer.measures if self.trainer.validation_pairs else ():
+            if f"eval_{name}" in rest:
+                told.append(f"{MEASURES[name].label} {rest.pop(f'eval_{name}'):.1f}")
+        told += [f"{name} {value}" for name, value in rest.items()]
+        if told:
+            logger.info("update %d: %s", state.global_step, ", ".join(told))
 
     def _log_size(self, state: TrainerState) -> None:
         minutes, each = self.trainer.args.max_minutes, self.trainer.updates_per_epoch

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import json
 import logging
 import math
 import os
@@ -13,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from pickle import UnpicklingError
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers import (
     PreTrainedModel,
@@ -26,25 +24,16 @@ from transformers import (
     PrinterCallback,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
-    TrainerCallback,
-    TrainerState,
     set_seed,
 )
-from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, OPTIMIZER_NAME, TRAINER_STATE_NAME
-from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput, has_length
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
+from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput
 from transformers.training_args import OptimizerNames
 
 from ..beam_search import attention_of_any_shape
 from ..data.batches import TokenBatchSampler
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
-from ..data.dataset import (
-    PairCollator,
-    has_tokens,
-    pair_corpora,
-    pair_lengths,
-    pairs_digest,
-    tokenizer_digest,
-)
+from ..data.dataset import PairCollator, has_tokens, pair_corpora, pair_lengths
 from ..errors import NotFiniteError, RequestError
 from ..evaluation import corpus_scores
 from ..evaluation.scores import measure_metric
@@ -52,28 +41,24 @@ from ..fast import release
 from ..generation_limits import longest_sequence
 from ..loss import IGNORED
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..recipes.options import binding_arguments
 from ..storage.atomic import write_text, writing
 from ..storage.cpu_threads import FreeThreads, free_threads
 from ..storage.environment import git_commit, hardware, versions
-from ..storage.identity import Identity, config_identity, differences
-from ..storage.metrics import MEASURES
 from ..storage.signals import handled_by
 from ..translation.many_texts import translate
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
-from .checkpoints import (
-    Progress,
-    check_only_ours,
-    checkpoints,
-    is_whole,
-    last_whole_checkpoint,
-    prune,
-    seal,
-    stopped_early,
-)
+from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
-from .eta import Eta
+from .log_lines import LogLines
 from .optimization import factor_of_peak, noam_schedule, paper_adam, peak_rate
+from .resumption import (
+    check_rate,
+    checkpoint_to_resume,
+    identity_of_updates,
+    progress_to_continue,
+    tell_of_resumption,
+)
+from .run_control import RunControl, TrainingInterrupted
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -83,23 +68,7 @@ logger = logging.getLogger(__name__)
 _TRAINING_PAIRS = 200  # at most; their plain loss is compared with the validation loss
 # Figures of the host that assume batches of equal size, by the ends of their names.
 _OF_THE_HOST = ("samples_per_second", "steps_per_second", "_flos", "_runtime", "_preparation_time")
-# Arguments that decide the updates, besides those that a recipe sets.
-_OF_TRANSFORMERS = (
-    *("label_smoothing_factor", "lr_scheduler_type", "neftune_noise_alpha", "optim"),
-    "weight_decay",
-)
 _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
-
-
-class TrainingInterrupted(Exception):
-    """A signal ended the training; `checkpoint` is the last one that is whole, if any."""
-
-    def __init__(self, signum: int, checkpoint: Path | None) -> None:
-        self.signum = signum
-        self.checkpoint = checkpoint
-        kept = "before the first checkpoint" if checkpoint is None else f"after {checkpoint}"
-        name = signal.Signals(signum).name
-        super().__init__(f"Stopped by {name} {kept}. Run the same command again to go on.")
 
 
 class VanillaTransformerTrainer(Seq2SeqTrainer):
@@ -205,20 +174,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.progress = Progress()
         self.threads: FreeThreads | None = None  # while it trains
         self._settings = ExitStack()
-        self.signum = 0  # of the signal that stopped the last training, so that it may go on
-        self.eta = Eta(self)
-        self.add_callback(_RunControl(self))
-        self.add_callback(self.eta)
+        self.run_control, self.log_lines = RunControl(self), LogLines(self)
+        self.add_callback(self.run_control)  # first: it starts the clock
+        self.add_callback(self.log_lines)
 
     def _print_once(self) -> None:
         """Let transformers print the figures and its bar only if nobody sees our log lines."""
         if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
             self.remove_callback(PrinterCallback)
             self.remove_callback(DEFAULT_PROGRESS_CALLBACK)
-
-    @property
-    def _order_seed(self) -> int:
-        return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def _warn_of_ends(self) -> None:
         """Warn if the targets do not end with the model's end symbol, which stops the search."""
@@ -235,19 +199,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 *(int(labels[-1]), end),
             )
 
-    @property
-    def _token_budget(self) -> int | None:
-        """`batch_tokens`, or None if the training data comes in batches of a number of pairs."""
-        return self.args.batch_tokens if has_tokens(self.train_dataset) else None
-
     def get_train_dataloader(self) -> DataLoader:
         """Return batches by token budget (Section 5.1), dealt to the ranks in turn."""
-        if self._token_budget is None:
+        if self.args.batch_tokens is None or not has_tokens(self.train_dataset):
             return self._stock_train_dataloader()
         self.train_sampler = TokenBatchSampler(
             *pair_lengths(self.train_dataset),
-            max_tokens=self._token_budget,
-            seed=self._order_seed,
+            max_tokens=self.args.batch_tokens,
+            seed=self.args.order_seed,
             corpora=pair_corpora(self.train_dataset),
             weights=self.args.train_weights,
         )
@@ -288,7 +247,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
         self.train_sampler, self._repeats_last = None, False
         # Else torch's seed of the moment orders the pairs, and a resumed training sees others.
-        self.accelerator.dataloader_config.data_seed = self._order_seed
+        self.accelerator.dataloader_config.data_seed = self.args.order_seed
         return super().get_train_dataloader()
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
@@ -303,7 +262,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self.threads.adapt()
 
     @property
-    def _has_other_loss(self) -> bool:
+    def has_other_loss(self) -> bool:
+        """Whether `eval_loss` is not the model's own loss."""
         return self.label_smoother is not None or self.compute_loss_func is not None
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
@@ -379,15 +339,26 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 to resume.
         """
         self._print_once()
-        checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
-        identity = self._identity()
-        if checkpoint is not None:
-            self._restore_progress(checkpoint, identity)
-        else:  # nothing of an earlier training counts
+        folder = Path(self.args.output_dir)
+        checkpoint = checkpoint_to_resume(folder, resume_from_checkpoint)
+        identity = identity_of_updates(
+            self.args,
+            config=self.model.config,
+            tokenizer=self.processing_class,
+            train_dataset=self.train_dataset,
+            constants=self._constants,
+        )
+        packages = versions()
+        if checkpoint is None:  # nothing of an earlier training counts
             self.progress = Progress(matmul_precision=self.progress.matmul_precision)
-        now = {"world_size": self.args.world_size, "hardware": hardware(), "versions": versions()}
-        vars(self.progress).update(identity=identity, git_commit=git_commit(), **now)
-        self.signum = 0
+        else:
+            self.progress = progress_to_continue(checkpoint, identity)
+            if self.is_world_process_zero():
+                tell_of_resumption(checkpoint, folder, self.progress.versions, packages)
+        machine = {"world_size": self.args.world_size, "hardware": hardware()}
+        software = {"versions": packages, "git_commit": git_commit()}
+        vars(self.progress).update(identity=identity, **machine, **software)
+        self.run_control.signum = 0
         # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
@@ -395,7 +366,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             free_threads() as self.threads,
             ExitStack() as self._settings,  # entered by `begin`
             attention_of_any_shape(torch.backends.cuda),
-            handled_by(self._note_signal, signal.SIGTERM, signal.SIGINT),
+            handled_by(self.run_control.note_signal, signal.SIGTERM, signal.SIGINT),
         ):
             try:
                 output = super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
@@ -406,9 +377,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 ) from error
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
-        if self.signum:
-            last = last_whole_checkpoint(self.args.output_dir)
-            raise TrainingInterrupted(self.signum, last)
+        if signum := self.run_control.signum:
+            raise TrainingInterrupted(signum, last_whole_checkpoint(folder))
         return output
 
     def begin(self) -> None:
@@ -416,110 +386,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
         Not earlier: transformers makes the model of `model_init` in `train`, and seeds all alike.
         """
-        self._check_rate()
+        check_rate(self.lr_scheduler, self.state.global_step)
         precision = self.progress.matmul_precision
         settings = cpu_training_settings(self.model, matmul_precision=precision)
         self._settings.enter_context(settings)
         if self.state.global_step == 0 and self.args.world_size > 1:
             self._draw_apart(update=0)
-
-    def _check_rate(self) -> None:
-        """Refuse to go on with a schedule that would have had another rate until here."""
-        schedule = self.lr_scheduler
-        if self.state.global_step == 0 or not isinstance(schedule, LambdaLR):
-            return
-        rates = zip(schedule.base_lrs, schedule.lr_lambdas, schedule.get_last_lr(), strict=True)
-        for base, factor, last in rates:
-            if not math.isclose(now := base * factor(schedule.last_epoch), last, rel_tol=1e-6):
-                raise RequestError(
-                    f"the checkpoint ends with a learning rate of {last:.3g}, and the schedule has "
-                    f"{now:.3g} there; give its arguments and the length of the training as they "
-                    "were, or start a new training in another directory."
-                )
-
-    def _checkpoint_to_resume(self, asked: str | os.PathLike[str] | bool | None) -> Path | None:
-        """Return the checkpoint that is asked for, by its path or by True; None: a new training."""
-        folder = Path(self.args.output_dir)
-        check_only_ours(folder)
-        if asked is not None and not isinstance(asked, bool):
-            if Path(asked).resolve().parent != folder.resolve() and checkpoints(folder):
-                raise RequestError(
-                    f"got resume_from_checkpoint={str(asked)!r}, but output_dir {folder} has "
-                    "checkpoints of its own, which the training would delete; give another one."
-                )
-            return Path(asked)
-        found = last_whole_checkpoint(folder)
-        if bool(asked) != (found is not None):
-            holds = "no whole checkpoint" if found is None else f"{found}, which it would replace"
-            raise RequestError(
-                f"got resume_from_checkpoint={asked}, but output_dir holds {holds}; give "
-                f"{not asked}, or another output_dir."
-            )
-        return found
-
-    def _restore_progress(self, checkpoint: Path, identity: Identity) -> None:
-        """Continue the clock and counts of a checkpoint, if it is whole and of this training."""
-        has_parts = all(map(any, map(checkpoint.glob, ("*.safetensors", OPTIMIZER_NAME))))
-        if not is_whole(checkpoint) or not has_parts:
-            raise RequestError(
-                f"{checkpoint} is not whole, or lacks .safetensors, or (with save_only_model) "
-                f"{OPTIMIZER_NAME}; resume from another checkpoint, or start a new training from "
-                "its model."
-            )
-        self.progress = Progress.load(checkpoint)
-        self.progress.require(identity)
-        if self.is_world_process_zero():
-            logger.info("Resuming from %s.", checkpoint)
-            step = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).global_step
-            beside = checkpoints(self.args.output_dir).items()
-            if later := [path.name for n, path in beside if n > step and is_whole(path)]:
-                logger.warning(
-                    "The next save deletes what was trained later: %s.", ", ".join(later)
-                )
-            if changed := differences(self.progress.versions, versions()):
-                logger.warning(
-                    "The checkpoint was trained with other versions (%s): what follows may be "
-                    "rounded otherwise.",
-                    "; ".join(changed),
-                )
-
-    def _identity(self) -> dict[str, Any]:
-        """Return what decides the updates, whatever the number of processes."""
-        tokenizer, config = self.processing_class, self.model.config.to_dict()
-        names = {*binding_arguments(), *_OF_TRANSFORMERS}
-        # The number of batches is one process's, and the order may have a seed of its own.
-        names -= {"gradient_accumulation_steps", "save_steps", "seed"}
-        values = {name: getattr(self.args, name) for name in sorted(names)}
-        values |= {f"optimizer's {name}": str(value) for name, value in self._constants.items()}
-        has_budget, is_tokens = self._token_budget is not None, has_tokens(self.train_dataset)
-        return {
-            "training pairs": pairs_digest(self.train_dataset) if is_tokens else None,
-            "examples in a batch": None if has_budget else self.args.per_device_train_batch_size,
-            "tokenizer": None if tokenizer is None else tokenizer_digest(tokenizer),
-            # The argument counts the batches of one process.
-            "batches_per_update": self.args.gradient_accumulation_steps * self.args.world_size,
-            "seed of the order": self._order_seed,
-            "seed of bpe_dropout": self.args.seed if self._bpe_dropout else None,
-            "precision": self.args.precision,
-            # As JSON gives them back: lists and enumerations would not be equal.
-            **json.loads(json.dumps(values)),
-            "model": {
-                name: value
-                for name, value in config_identity(config).items()
-                if isinstance(value, str | int | float)
-            },
-        }
-
-    def _note_signal(self, signum: int, frame: FrameType | None) -> None:
-        """Stop the training after the update, or at once if it was to stop already."""
-        if self.signum:
-            raise KeyboardInterrupt
-        self.signum = signum
-        logger.warning(
-            "Got %s: the run stops after this update and saves a checkpoint. Send it again to stop "
-            "at once.",
-            signal.Signals(signum).name,
-        )
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Warn as Seq2SeqTrainer does, but not of tied tensors, which are stored once."""
@@ -632,7 +504,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             batches = self._batches_by_length(dataset)
             self.callback_handler.eval_dataloader = batches
             loss = self._plain_loss(self._with_progress(batches))
-            measured = {} if self._has_other_loss else {"loss": loss}
+            measured = {} if self.has_other_loss else {"loss": loss}
             measured["perplexity"] = math.exp(min(loss, 700.0))
         elif not self._has_told_of_means and not _lacks_labels(dataset):
             self._has_told_of_means = True
@@ -692,15 +564,13 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return nats / tokens
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log without figures that assume batches of equal size; also write a line of text."""
+        """Log without figures that assume batches of equal size; add tokens, speed and time."""
         logs = {name: value for name, value in logs.items() if not name.endswith(_OF_THE_HOST)}
         if "loss" in logs:
             logs |= {"target_tokens": self.progress.target_tokens, **self.progress.since_last_log()}
             if not math.isfinite(logs["loss"]):
                 raise self._diverged(f"the loss became {logs['loss']}")
         super().log(logs, start_time)
-        if self.is_world_process_zero():
-            self._log_line(logs)
 
     def _diverged(self, what: str) -> NotFiniteError:
         paper = self.args.learning_rate is None
@@ -708,31 +578,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             f"{what} before update {self.state.global_step}; lower "
             f"learning_rate{'_factor' if paper else ''} or raise warmup_steps."
         )
-
-    def _log_line(self, logs: dict[str, float]) -> None:
-        step = self.state.global_step
-        if logs.keys() >= {"loss", "learning_rate"}:
-            of_updates, of_minutes = self.eta.of_totals(self.state)
-            logger.info(
-                "update %d%s: loss %.3f, rate %.2e, %.0f tokens/s, %.1f%s min",
-                *(step, of_updates, logs["loss"], logs["learning_rate"]),
-                *(logs["target_tokens_per_second"], logs["minutes"], of_minutes),
-            )
-        elif evaluation := {name: logs[name] for name in logs if name.startswith("eval_")}:
-            evaluation.pop("eval_training_loss", None)
-            told = []
-            if "eval_perplexity" in evaluation:
-                told.append(f"validation perplexity {evaluation.pop('eval_perplexity'):.2f}")
-                if not self._has_other_loss:  # else it says something else
-                    evaluation.pop("eval_loss", None)
-            for name in self.measures if self.validation_pairs else ():
-                if f"eval_{name}" in evaluation:
-                    told.append(f"{MEASURES[name].label} {evaluation.pop(f'eval_{name}'):.1f}")
-            told += [f"{name} {value}" for name, value in evaluation.items()]
-            logger.info("update %d: %s", step, ", ".join(told))
-        elif others := logs.keys() - {"epoch", "train_loss"}:  # the host's summary
-            told = [f"{name} {logs[name]}" for name in sorted(others)]
-            logger.info("update %d: %s", step, ", ".join(told))
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         """Save as Seq2SeqTrainer does; then seal the checkpoint, and delete older ones."""
@@ -815,71 +660,3 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
 def _lacks_labels(dataset: object) -> bool:
     return "labels" not in (getattr(dataset, "column_names", None) or ["labels"])
-
-
-class _RunControl(TrainerCallback):
-    """Callback that stops by clock, patience or signal, and sets the sampler's epoch."""
-
-    def __init__(self, trainer: VanillaTransformerTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        self.trainer.begin()
-        # A checkpoint restores its own intervals; use those of this start.
-        state.compute_steps(args, state.max_steps)
-        self.last_save = time.monotonic()
-        self.stopped = False
-        self.trainer.progress.start()
-
-    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        if not has_length(train_dataloader):
-            return
-        updates = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
-        self.trainer.updates_per_epoch = updates
-        if self.trainer.train_sampler is not None:
-            # Trainer unwraps the sampler only once; in mid-epoch on several ranks it has two
-            # wrappers.
-            self.trainer.train_sampler.set_epoch(state.global_step // updates)
-
-    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        self.trainer.follow_free_cores()
-        minutes = self.trainer.progress.seconds / 60
-        out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
-        since = (time.monotonic() - self.last_save) / 60
-        save_due = 0 < args.save_every_minutes <= since
-        # All ranks do the same.
-        own = (self.trainer.signum, out_of_time, save_due)
-        signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
-        saves = args.save_strategy != SaveStrategy.NO
-        control.should_save |= bool(signum or save_due or (out_of_time and saves))
-        if state.global_step >= state.max_steps:
-            control.should_log = True  # also log the last few updates
-        if out_of_time and not control.should_training_stop:
-            logger.info("Stopping after %.1f minutes of training.", minutes)
-            control.should_training_stop = control.should_log = True
-            control.should_evaluate = args.eval_strategy != "no"
-        self.stopped = bool(signum or out_of_time)
-        if signum:
-            self.trainer.signum = signum
-            control.should_training_stop, control.should_evaluate = True, False
-
-    def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        # transformers calls this when a training stops in mid-epoch too, and then evaluates and
-        # saves again if these go by epochs.
-        each = self.trainer.updates_per_epoch
-        if self.stopped and (each == 0 or state.global_step % each):
-            control.should_log = control.should_evaluate = control.should_save = False
-
-    def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        training = self.trainer.progress.is_running  # else the user calls `evaluate`
-        watched = args.early_stopping_on
-        if training and stopped_early(state.log_history, args.early_stopping_patience, watched):
-            if state.is_world_process_zero:
-                label = MEASURES[watched].label if watched in MEASURES else "validation loss"
-                count = args.early_stopping_patience
-                logger.info("Stopping: no better %s in %d evaluations.", label, count)
-            control.should_training_stop = True
-            control.should_save |= args.save_strategy != SaveStrategy.NO
-
-    def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        self.last_save = time.monotonic()

@@ -1,0 +1,118 @@
+"""Stop a training by clock, patience or signal, and save it by the clock."""
+
+import logging
+import math
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.trainer_utils import SaveStrategy, has_length
+
+from ..storage.metrics import MEASURES
+from .checkpoints import stopped_early
+
+logger = logging.getLogger(__name__)
+
+
+class TrainingInterrupted(Exception):
+    """A signal ended the training; `checkpoint` is the last one that is whole, if any."""
+
+    def __init__(self, signum: int, checkpoint: Path | None) -> None:
+        self.signum = signum
+        self.checkpoint = checkpoint
+        kept = "before the first checkpoint" if checkpoint is None else f"after {checkpoint}"
+        name = signal.Signals(signum).name
+        super().__init__(f"Stopped by {name} {kept}. Run the same command again to go on.")
+
+
+class RunControl(TrainerCallback):
+    """Callback that stops by clock, patience or signal, and sets the sampler's epoch.
+
+    Args:
+        trainer: Our trainer.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self.signum = 0  # of the signal that stopped the last training, so that it may go on
+
+    def note_signal(self, signum: int, frame: FrameType | None) -> None:
+        """Stop the training after the update, or at once if it was to stop already."""
+        if self.signum:
+            raise KeyboardInterrupt
+        self.signum = signum
+        logger.warning(
+            "Got %s: the run stops after this update and saves a checkpoint. Send it again to stop "
+            "at once.",
+            signal.Signals(signum).name,
+        )
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Set the model up, and start the clock."""
+        self.trainer.begin()
+        # A checkpoint restores its own intervals; use those of this start.
+        state.compute_steps(args, state.max_steps)
+        self.last_save = time.monotonic()
+        self.stopped = False
+        self.trainer.progress.start()
+
+    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Tell the sampler the epoch, and the trainer the number of its updates."""
+        if not has_length(train_dataloader):
+            return
+        updates = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
+        self.trainer.updates_per_epoch = updates
+        if self.trainer.train_sampler is not None:
+            # Trainer unwraps the sampler only once; in mid-epoch on several ranks it has two
+            # wrappers.
+            self.trainer.train_sampler.set_epoch(state.global_step // updates)
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Stop or save if the time has come, or after a signal."""
+        self.trainer.follow_free_cores()
+        minutes = self.trainer.progress.seconds / 60
+        out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
+        since = (time.monotonic() - self.last_save) / 60
+        save_due = 0 < args.save_every_minutes <= since
+        # All ranks do the same.
+        own = (self.signum, out_of_time, save_due)
+        signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
+        saves = args.save_strategy != SaveStrategy.NO
+        control.should_save |= bool(signum or save_due or (out_of_time and saves))
+        if state.global_step >= state.max_steps:
+            control.should_log = True  # also log the last few updates
+        if out_of_time and not control.should_training_stop:
+            logger.info("Stopping after %.1f minutes of training.", minutes)
+            control.should_training_stop = control.should_log = True
+            control.should_evaluate = args.eval_strategy != "no"
+        self.stopped = bool(signum or out_of_time)
+        if signum:
+            self.signum = signum
+            control.should_training_stop, control.should_evaluate = True, False
+
+    def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Evaluate and save nothing if the training stops within an epoch."""
+        # transformers calls this when a training stops in mid-epoch too, and then evaluates and
+        # saves again if these go by epochs.
+        each = self.trainer.updates_per_epoch
+        if self.stopped and (each == 0 or state.global_step % each):
+            control.should_log = control.should_evaluate = control.should_save = False
+
+    def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Stop if the patience is used up."""
+        training = self.trainer.progress.is_running  # else the user calls `evaluate`
+        watched = args.early_stopping_on
+        if training and stopped_early(state.log_history, args.early_stopping_patience, watched):
+            if state.is_world_process_zero:
+                label = MEASURES[watched].label if watched in MEASURES else "validation loss"
+                count = args.early_stopping_patience
+                logger.info("Stopping: no better %s in %d evaluations.", label, count)
+            control.should_training_stop = True
+            control.should_save |= args.save_strategy != SaveStrategy.NO
+
+    def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Count the minutes until the next save from now on."""
+        self.last_save = time.monotonic()
