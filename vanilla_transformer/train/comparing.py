@@ -157,7 +157,7 @@ def compare_runs(
             )
     for run, test in zip(runs, tests, strict=True):
         if test is None and (run is not first or any(tests)):
-            warn_of_another_test(run.folder, run.recipe, run.sets)
+            warn_of_another_test(run.folder, run.recipe)
     for run in runs:
         run.model = load_saved_model(run.folder, device="auto")
         run.tokenizer = load_saved_tokenizer(run.folder)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_NOT_COMPARED = "Test pairs were not compared with those that trained %s: %s."
+
 
 def score_run(
     directory: str | os.PathLike[str],
@@ -132,14 +134,15 @@ def recipe_and_test_sets(
         ValueError: If there is no model, or no test or validation pairs.
     """
     weight_files(run)  # raises if there are none
-    recorded, trained = recorded_data(run), None
-    if (run / RECIPE).is_file():
-        trained = pinned(load_recipe(str(run / RECIPE)), recorded)
-        recipe = load_recipe(str(run / RECIPE), overrides)
-    elif {"pair", "test_file"} <= overrides.keys():
+    if not (run / RECIPE).is_file():
+        if not {"pair", "test_file"} <= overrides.keys():
+            raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
         recipe = make_recipe(overrides)
-    else:
-        raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
+        sets = evaluation_sets(recipe)
+        warn_of_another_test(run, recipe)
+        return recipe, sets
+    recorded, recipe = recorded_data(run), load_recipe(str(run / RECIPE), overrides)
+    trained = pinned(load_recipe(str(run / RECIPE)), recorded)
     if "test_file" in overrides:
         recipe = dataclasses.replace(recipe, generated=None, dataset=None)
     recipe_of_pairs = pinned(recipe, recorded)
@@ -153,8 +156,13 @@ def recipe_and_test_sets(
         raise RequestError(
             f"The pairs that the recipe of {run} names cannot be read: {error} Give --test-file."
         ) from error
+    warn_of_changed_model(run)
+    changed = _changed_files(trained, recorded)
     own_sets = [] if "test_file" in overrides else [*sets]
-    changed_training = _warn_of_changes(run, trained, recipe, recorded, own_sets)
+    if told := [changed[name] for name in own_sets if name in changed]:
+        logger.warning("This is not the test of %s: %s.", run, "; ".join(told))
+    warn_of_other_languages(run, recipe.languages)
+    changed_training = "; ".join(changed[name] for name in TRAINING_FILES & changed.keys())
     if any(map(len, sets.values())):
         if not recipe_of_pairs.generated:  # whose splits have no pair in common
             _warn_of_training_pairs(run, trained, recorded, changed_training, sets)
@@ -179,26 +187,11 @@ def recipe_and_test_sets(
     return recipe, sets
 
 
-def warn_of_another_test(folder: Path, recipe: Recipe, sets: Mapping[str, TextPairs]) -> None:
+def warn_of_another_test(folder: Path, recipe: Recipe) -> None:
     """Warn of what is known of a model that is no run, and is tested as a recipe says."""
-    _warn_of_changes(folder, None, recipe, Data(), ())
-    _warn_of_training_pairs(folder, None, Data(), "", sets)
-
-
-def _warn_of_changes(
-    run: Path, trained: Recipe | None, recipe: Recipe, recorded: Data, own_sets: Iterable[str]
-) -> str:
-    """Warn if the model, the files of a run's own test sets or the languages are not the run's.
-
-    Returns:
-        How the files of its training pairs have changed; empty if they have not.
-    """
-    warn_of_changed_model(run)
-    changed = _changed_files(trained, recorded) if trained else {}
-    if told := [changed[name] for name in own_sets if name in changed]:
-        logger.warning("This is not the test of %s: %s.", run, "; ".join(told))
-    warn_of_other_languages(run, recipe.languages)
-    return "; ".join(changed[name] for name in TRAINING_FILES & changed.keys())
+    warn_of_changed_model(folder)
+    warn_of_other_languages(folder, recipe.languages)
+    logger.warning(_NOT_COMPARED, folder, "the folder does not say which those are")
 
 
 def warn_of_other_languages(folder: Path, languages: tuple[str, str]) -> None:
@@ -220,17 +213,13 @@ def _changed_files(recipe: Recipe, recorded: Data) -> dict[str, str]:
 
 
 def _warn_of_training_pairs(
-    run: Path, trained: Recipe | None, recorded: Data, changed: str, sets: Mapping[str, TextPairs]
+    run: Path, trained: Recipe, recorded: Data, changed: str, sets: Mapping[str, TextPairs]
 ) -> None:
     """Count the test pairs that a run was trained on, if its training pairs are still there."""
-    if trained is None:
-        reason = "the folder does not say which those are"
-    elif trained.generated or TRAINING_FILES & recorded.get("files", {}).keys():
-        reason = changed
-    else:
-        reason = f"they are those of {trained.dataset} on the Hub"
-    if trained is None or reason:
-        logger.warning("Test pairs were not compared with those that trained %s: %s.", run, reason)
+    has_files = trained.generated or TRAINING_FILES & recorded.get("files", {}).keys()
+    reason = changed if has_files else f"they are those of {trained.dataset} on the Hub"
+    if reason:
+        logger.warning(_NOT_COMPARED, run, reason)
     else:
         shared_with_training(trained, training_pairs(trained), sets)
 
