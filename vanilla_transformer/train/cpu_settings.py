@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ..beam_search import eager_may_replace
+from ..beam_search import returned_attention_weights
 from ..storage.cpu_threads import usable_cores
 from ..storage.environment import processor_facts
 
@@ -83,23 +83,16 @@ def cpu_training_settings(
     if model.device.type != "cpu":
         yield
         return
-    precision = torch.get_float32_matmul_precision()
-    attention = model.config._attn_implementation
-    trained = "eager" if eager_may_replace(model) else attention
-    threads = torch.get_num_threads()
+    precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     logger.info("Training on the CPU: %d thread(s), %d usable core(s).", threads, usable_cores())
-    try:
-        if trained != attention:
-            model.set_attn_implementation(trained)
+    with returned_attention_weights(model), _kept_memory():  # eager attention is the faster one
         torch.set_float32_matmul_precision(matmul_precision or precision)
         _set_fast_dropout(model)
-        with _kept_memory():
+        try:
             yield
-    finally:
-        _set_plain_dropout(model)
-        torch.set_float32_matmul_precision(precision)
-        if trained != attention:
-            model.set_attn_implementation(attention)
+        finally:
+            _set_plain_dropout(model)
+            torch.set_float32_matmul_precision(precision)
 
 
 @contextlib.contextmanager
