@@ -68,6 +68,7 @@ from ..storage.saved_model import (
 )
 from ..target_tokenizer import hold_target_tokenizer, target_ids, target_tokenizer
 from ..visualization import attention_weights, plot_attention, save_figure
+from . import report, run_directory
 from .arguments import share_of_update
 from .averaging import average_checkpoints
 from .back_translation import back_translated
@@ -75,25 +76,6 @@ from .checkpoints import Progress, averaging_set, last_whole_checkpoint, stopped
 from .curves import plot_training_curves
 from .initial_model import initial_folder, load_initial_model, warn_of_other_languages
 from .optimization import peak_rate
-from .report import (
-    choose_samples,
-    config_beyond_recipe,
-    training_facts,
-    without_texts,
-    write_history,
-    write_hypotheses,
-    write_samples,
-)
-from .run_directory import (
-    INIT_FROM,
-    check_ours,
-    check_shared,
-    claim,
-    completed,
-    identify,
-    pinned,
-    training_lock,
-)
 from .run_scores import score_set, shared_with_training, texts_as_dataset
 from .select_checkpoints import choose_on_validation_pairs, recipe_search
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
@@ -156,15 +138,16 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             if (metrics := _of_complete_run(recipe, run, args)) is not None:
                 return metrics
             if args.should_save:
-                held.enter_context(training_lock(run))
+                held.enter_context(run_directory.training_lock(run))
             elif args.process_index != args.local_process_index:
-                check_shared(run)
-            identity = identify(recipe, run)
+                run_directory.check_shared(run)
+            identity = run_directory.identify(recipe, run)
             if args.should_save:
-                check_ours(recipe, run)  # last: other pairs may have chosen another recipe
+                # After the pairs: other ones may have chosen another recipe.
+                run_directory.check_ours(recipe, run)
             last = last_whole_checkpoint(run / CHECKPOINTS)
             _check_updates(recipe, last)
-            data = _data(pinned(recipe, identity), identity)
+            data = _data(run_directory.pinned(recipe, identity), identity)
         if recipe.monolingual_target is not None:
             noted, pairs = len(warnings), [*data.validation.pairs()]
             added = back_translated(recipe, run, data.train, pairs, args=args, train_run=run_recipe)
@@ -173,7 +156,7 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             if recipe.monolingual_target is not None:
                 data = _with_translations(recipe, data, added)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
-                claim(recipe, run, data.identity)
+                run_directory.claim(recipe, run, data.identity)
             tokenizer = _tokenizer(recipe, run, data, last)
             encoded = _encoded(recipe, tokenizer, data)
         if last is None or not _is_final(last, recipe):
@@ -197,16 +180,16 @@ def _of_complete_run(
     recipe: Recipe, run: Path, args: VanillaTransformerTrainingArguments
 ) -> Metrics | None:
     """Return the metrics of a run that is complete; None if it is not."""
-    metrics = completed(recipe, run)
+    metrics = run_directory.completed(recipe, run)
     if metrics is None:
         return None
-    identify(recipe, run)  # refuses other pairs
+    run_directory.identify(recipe, run)  # refuses other pairs
     logger.info("%s is complete.", run)
     if args.should_save:
         # A continuation may have been stopped before its first update.
         keep_text(run / RECIPE, recipe.to_yaml())
         if metrics.get("samples"):
-            write_samples(run, metrics["samples"])
+            report.write_samples(run, metrics["samples"])
     return metrics
 
 
@@ -372,7 +355,7 @@ def _tokenizer(
     if not (run / TOKENIZER_SETTINGS).is_file():
         with files_written_aside(run, last=TOKENIZER_SETTINGS) as aside:
             if recipe.init_from is not None:
-                folder = initial_folder(recipe.init_from, data.identity[INIT_FROM])
+                folder = initial_folder(recipe.init_from, data.identity[run_directory.INIT_FROM])
                 copy_tokenizer(folder, aside)
             else:
                 _new_tokenizer(recipe, data.train).save_pretrained(aside)
@@ -458,7 +441,7 @@ def _model(
         return VanillaTransformerForConditionalGeneration(config)
     if last is not None:
         return load_initial_model(last, recipe)
-    folder = initial_folder(recipe.init_from, identity[INIT_FROM])
+    folder = initial_folder(recipe.init_from, identity[run_directory.INIT_FROM])
     model = load_initial_model(folder, recipe)
     warn_of_other_languages(folder, recipe)
     logger.info("Training starts from the weights and the tokenizer of %s.", recipe.init_from)
@@ -515,31 +498,32 @@ def _finish(recipe: Recipe, run: Path, data: _Data, final: Path, warnings: list[
     log_history = state.log_history
     if chosen is None and len(averaged) > 1:
         _warn_of_poor_mean(recipe, _step(averaged[0]), log_history, results)
-    history = write_history(log_history, run)
+    history = report.write_history(log_history, run)
     with _picture(CURVES):
         save_figure(plot_training_curves(log_history), run / CURVES)
-    samples = choose_samples(results, recipe.num_samples)
+    samples = report.choose_samples(results, recipe.num_samples)
     if results:
-        write_samples(run, samples)
+        report.write_samples(run, samples)
         with _picture(ATTENTION):
             last = list(results.values())[-1]
             target = last["hypotheses"][0] or first_references(last["references"])[0]
             attention = attention_weights(model, tokenizer, last["sources"][0], target)
             save_figure(plot_attention(attention), run / ATTENTION)
-    hypotheses = write_hypotheses(run, results)
+    hypotheses = report.write_hypotheses(run, results)
     earlier = read_metrics(run / METRICS)
     if earlier is not None and earlier.get("updates") == state.global_step:  # another search
         of_training = (it for it in earlier.get("warnings", []) if not it.startswith(_POOR_MEAN))
         warnings = [*of_training, *warnings]
     warnings = [*dict.fromkeys(warnings)]
+    shape = report.config_beyond_recipe(model.config, recipe)
     metrics = {
-        "scores": {name: without_texts(result) for name, result in results.items()},
-        **training_facts(model, tokenizer, recipe.seed, Progress.load(final)),
+        "scores": {name: report.without_texts(result) for name, result in results.items()},
+        **report.training_facts(model, tokenizer, recipe.seed, Progress.load(final)),
         "updates": state.global_step,
         "epochs": round(state.epoch or 0.0, 3),
         "averaged_checkpoints": [path.name for path in averaged],
         **({} if chosen is None else {CHOSEN: chosen}),
-        **({"model": config_beyond_recipe(model.config, recipe)} if recipe.init_from else {}),
+        **({"model": shape} if recipe.init_from else {}),
         "data": {**data.counts, **data.identity},
         "recipe": dataclasses.asdict(recipe),
         "samples": samples,
