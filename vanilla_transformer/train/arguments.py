@@ -1,7 +1,7 @@
 """Training arguments: Seq2SeqTrainer's, with the paper's defaults and what our trainer adds."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import torch
 from transformers import Seq2SeqTrainingArguments
@@ -81,11 +81,9 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         papers = [name for name in ("lr_scheduler_type", "optim") if getattr(self, name) is None]
         for name in papers:
             setattr(self, name, getattr(Seq2SeqTrainingArguments, name))
+        falling = {"perplexity", *(name for name in MEASURES if MEASURES[name].lower_is_better)}
         watched = (self.metric_for_best_model or "").removeprefix("eval_")
-        falls = (
-            MEASURES[watched].lower_is_better if watched in MEASURES else watched == "perplexity"
-        )
-        if self.greater_is_better is None and falls:  # transformers: all but losses rise
+        if self.greater_is_better is None and watched in falling:  # to transformers only losses
             self.greater_is_better = False
         super().__post_init__()
         if self.save_total_limit:
@@ -180,9 +178,8 @@ def check_arguments(
 
 def _refuse(args: VanillaTransformerTrainingArguments, names: Iterable[str], advice: str) -> None:
     """Refuse the first of the arguments that differs from its default."""
-    defaults = {each.name: each.default for each in fields(VanillaTransformerTrainingArguments)}
     for name in names:
-        value = getattr(args, name, None)
-        if name in defaults and value != defaults[name]:
+        value = getattr(args, name)
+        if value != getattr(VanillaTransformerTrainingArguments, name):
             # For an enum, show what the user typed.
             raise RequestError(f"got {name}={getattr(value, 'value', value)!r}; {advice} it out.")
