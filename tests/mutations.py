@@ -669,7 +669,7 @@ MUTATIONS = [
     ),
     Mutation(
         "train/trainer.py",
-        "self._plain_loss(self._batches_by_length(some))",
+        "self._plain_loss(some)",
         "loss",
         "train/test_trainer.py::test_eval_loss_is_the_token_mean_of_plain_cross_entropy",
     ),

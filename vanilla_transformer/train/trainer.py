@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from pickle import UnpicklingError
@@ -46,18 +46,12 @@ from ..storage.cpu_threads import FreeThreads, free_threads
 from ..storage.environment import git_commit, hardware, versions
 from ..storage.signals import handled_by
 from ..translation.many_texts import translate
+from . import resumption
 from .arguments import VanillaTransformerTrainingArguments, check_arguments
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
 from .log_lines import LogLines
 from .optimization import factor_of_peak, noam_schedule, paper_adam, peak_rate
-from .resumption import (
-    check_rate,
-    checkpoint_to_resume,
-    identity_of_updates,
-    progress_to_continue,
-    tell_of_resumption,
-)
 from .run_control import RunControl, TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -219,8 +213,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             collate_fn=collate,
             num_workers=self.args.dataloader_num_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
-            # Not all versions of transformers have this argument.
-            multiprocessing_context=getattr(self.args, "dataloader_multiprocessing_context", None),
+            multiprocessing_context=self.args.dataloader_multiprocessing_context,
             # Workers that persist would never learn the epoch that BPE-dropout draws for.
             persistent_workers=self.args.dataloader_persistent_workers and not self._bpe_dropout,
             pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
@@ -340,8 +333,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """
         self._print_once()
         folder = Path(self.args.output_dir)
-        checkpoint = checkpoint_to_resume(folder, resume_from_checkpoint)
-        identity = identity_of_updates(
+        checkpoint = resumption.checkpoint_to_resume(folder, resume_from_checkpoint)
+        identity = resumption.identity_of_updates(
             self.args,
             config=self.model.config,
             tokenizer=self.processing_class,
@@ -352,9 +345,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if checkpoint is None:  # nothing of an earlier training counts
             self.progress = Progress(matmul_precision=self.progress.matmul_precision)
         else:
-            self.progress = progress_to_continue(checkpoint, identity)
+            self.progress = resumption.progress_to_continue(checkpoint, identity)
             if self.is_world_process_zero():
-                tell_of_resumption(checkpoint, folder, self.progress.versions, packages)
+                resumption.tell_of_resumption(checkpoint, folder, self.progress.versions, packages)
         machine = {"world_size": self.args.world_size, "hardware": hardware()}
         software = {"versions": packages, "git_commit": git_commit()}
         vars(self.progress).update(identity=identity, **machine, **software)
@@ -386,7 +379,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
         Not earlier: transformers makes the model of `model_init` in `train`, and seeds all alike.
         """
-        check_rate(self.lr_scheduler, self.state.global_step)
+        resumption.check_rate(self.lr_scheduler, self.state.global_step)
         precision = self.progress.matmul_precision
         settings = cpu_training_settings(self.model, matmul_precision=precision)
         self._settings.enter_context(settings)
@@ -501,9 +494,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         measured = {}
         has_full_eval = self.args.bf16_full_eval or self.args.fp16_full_eval
         if has_tokens(dataset) and not has_full_eval:
-            batches = self._batches_by_length(dataset)
-            self.callback_handler.eval_dataloader = batches
-            loss = self._plain_loss(self._with_progress(batches))
+            loss = self._plain_loss(dataset, shows_progress=True)
             measured = {} if self.has_other_loss else {"loss": loss}
             measured["perplexity"] = math.exp(min(loss, 700.0))
         elif not self._has_told_of_means and not _lacks_labels(dataset):
@@ -516,7 +507,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             # The same for some training pairs: the gap between the two shows overfitting.
             count = len(self.train_dataset)
             some = self.train_dataset.select(range(0, count, -(-count // _TRAINING_PAIRS)))
-            measured["training_loss"] = self._plain_loss(self._batches_by_length(some))
+            measured["training_loss"] = self._plain_loss(some)
         if own_set and self.validation_pairs:
             # One rank translates; all need the result, which may choose the best checkpoint.
             scores = self._greedy_scores() if self.is_world_process_zero() else {}
@@ -536,16 +527,16 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             collate_fn=self.data_collator,
         )
 
-    def _with_progress(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield the batches, and tell the callbacks of each, as the loop of transformers does."""
-        for batch in batches:
-            yield batch
-            self.control = self.callback_handler.on_prediction_step(
-                self.args, self.state, self.control
-            )
+    def _plain_loss(self, dataset: "Dataset", *, shows_progress: bool = False) -> float:
+        """Return nats per target token over a whole data set, summed over all ranks.
 
-    def _plain_loss(self, batches: Iterable[Any]) -> float:
-        """Return nats per target token over a whole data set, summed over all ranks."""
+        Args:
+            dataset: Pairs with tokens.
+            shows_progress: Tell the callbacks of each batch, as the loop of transformers does.
+        """
+        batches = self._batches_by_length(dataset)
+        if shows_progress:
+            self.callback_handler.eval_dataloader = batches
         self.model.eval()
         if hasattr(self.optimizer, "eval"):  # a schedule-free one has other weights in training
             self.optimizer.eval()
@@ -556,6 +547,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 count = int((inputs["labels"] != IGNORED).sum())
                 loss = self.model(**inputs, return_logits=False, use_cache=False).loss
                 totals += torch.tensor([float(loss) * count, count], dtype=torch.float64)
+                if shows_progress:
+                    self.control = self.callback_handler.on_prediction_step(
+                        self.args, self.state, self.control
+                    )
         nats, tokens = self.over_ranks(*totals.tolist()).sum(0).tolist()
         if tokens == 0:
             raise RequestError(
@@ -593,8 +588,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                     self.progress.threads = sorted(threads)
                 self.progress.save(checkpoint)
             super()._save_checkpoint(model, trial)
-            if self.args.world_size > 1:
-                torch.distributed.barrier()  # every rank has written its random state
+            self.accelerator.wait_for_everyone()  # every rank has written its random state
             if not self.args.should_save:
                 return
             seal(checkpoint)
