@@ -20,6 +20,7 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.errors import NotFiniteError, RequestError
+from vanilla_transformer.storage.cpu_threads import FreeThreads
 from vanilla_transformer.storage.environment import resolve_precision
 from vanilla_transformer.train import log_lines, run_control
 from vanilla_transformer.train import trainer as trainer_module
@@ -406,6 +407,18 @@ def test_resuming_with_other_versions_and_threads_is_recorded(tmp_path, monkeypa
     progress = Progress.load(tmp_path / "checkpoint-8")
     assert progress.versions == {"torch": "99"}
     assert progress.threads == [torch.get_num_threads(), 7]
+
+
+def test_threads_follow_the_free_cores_only_in_a_training(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(FreeThreads, "adapt", lambda threads: calls.append(threads))
+    other_loss = {"label_smoothing_factor": 0.1, "model": tiny_model(label_smoothing=0.0)}
+    trainer = make_trainer(tmp_path, max_steps=1, save_strategy="no", **other_loss)
+    trainer.train()
+    assert calls
+    calls.clear()
+    trainer.evaluate()
+    assert not calls
 
 
 def test_the_commit_is_that_of_the_training(tmp_path, monkeypatch):

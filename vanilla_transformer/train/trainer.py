@@ -370,6 +370,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 ) from error
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
+                self.threads = None
         if signum := self.run_control.signum:
             raise TrainingInterrupted(signum, last_whole_checkpoint(folder))
         return output
