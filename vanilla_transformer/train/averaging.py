@@ -67,14 +67,12 @@ def average_checkpoints(
         `output_dir` as a path.
 
     Raises:
-        ValueError: If there is no checkpoint, or one is incomplete, damaged, not finite, or of
-            another model than the rest; the message names it.
+        ValueError: If a checkpoint is incomplete, damaged, not finite, or of another model than
+            the rest; the message names it.
     """
     checkpoints = [Path(directory) for directory in checkpoint_dirs]
-    if not checkpoints:
-        raise RequestError("got no checkpoints to average; name at least one directory.")
-    mean = mean_of_weights(checkpoints)
     output, last = Path(output_dir), checkpoints[-1]
+    mean = mean_of_weights(checkpoints)
     output.mkdir(parents=True, exist_ok=True)
     with files_written_aside(output, last=WEIGHTS) as aside:
         companions = [path for pattern in _COMPANIONS for path in last.glob(pattern)]
