@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import torch
 from transformers import Seq2SeqTrainingArguments
 from transformers.trainer_utils import SchedulerType
 from transformers.training_args import OptimizerNames
@@ -136,25 +136,19 @@ def share_of_update(batches: int, processes: int) -> int:
 
 
 def check_arguments(
-    args: VanillaTransformerTrainingArguments,
-    *,
-    optimizer: torch.optim.Optimizer | None = None,
-    schedule: object = None,
-    several_sets: bool = False,
-    measures: Sequence[str] = (),
+    args: VanillaTransformerTrainingArguments, optimizers: tuple[Any, Any], figures: Sequence[str]
 ) -> None:
     """Refuse arguments that would be ignored in silence.
 
     Args:
         args: The training arguments.
-        optimizer: The optimizer passed to the trainer, if any.
-        schedule: The learning rate schedule passed to the trainer, if any.
-        several_sets: Whether there are several evaluation sets, and so no single `eval_loss`.
-        measures: What evaluations find beside it.
+        optimizers: The optimizer and the learning rate schedule passed to the trainer, or None.
+        figures: What an evaluation finds, such as "loss"; nothing if it has several sets.
 
     Raises:
         ValueError: Names the first such argument.
     """
+    optimizer, schedule = optimizers
     if args.batch_tokens is not None:
         _refuse(args, _BATCHES, "batches are filled up to batch_tokens; set that to None, or leave")
     _refuse(args, _SHARDED, "here each process holds the whole model; use Seq2SeqTrainer, or leave")
@@ -166,8 +160,8 @@ def check_arguments(
         raise RequestError(
             "got a schedule without its optimizer; give optimizers=(optimizer, schedule)."
         )
-    watched = [] if args.eval_strategy == "no" or several_sets else ["loss", *measures]
-    if args.early_stopping_patience is not None and args.early_stopping_on not in watched:
+    watched = args.early_stopping_on in figures and args.eval_strategy != "no"
+    if args.early_stopping_patience is not None and not watched:
         raise RequestError(
             f"got early_stopping_patience={args.early_stopping_patience} and no "
             f"eval_{args.early_stopping_on} to watch; give one evaluation set, an evaluation "

@@ -117,15 +117,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if not isinstance(args, VanillaTransformerTrainingArguments):
             given, ours = type(args).__name__, VanillaTransformerTrainingArguments.__name__
             raise RequestError(f"got args of type {given}; give {ours}, which has its fields too.")
-        optimizer, schedule = kwargs.get("optimizers") or (None, None)
-        several = isinstance(kwargs.get("eval_dataset"), dict)
         if hasattr(validation_pairs, "column_names"):  # a data set
             columns: Any = validation_pairs
             validation_pairs = list(zip(columns["source"], columns["target"], strict=True))
         found = list(measures) if validation_pairs else []
-        check_arguments(
-            args, optimizer=optimizer, schedule=schedule, several_sets=several, measures=found
-        )
+        figures = [] if isinstance(kwargs.get("eval_dataset"), dict) else ["loss", *found]
+        check_arguments(args, kwargs.get("optimizers", (None, None)), figures)
         for name in found:  # fail now, not after an hour
             measure_metric(name, target_language or "")
         if validation_pairs and None in (target_language, kwargs.get("processing_class")):
@@ -332,25 +329,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 to resume.
         """
         self._print_once()
-        folder = Path(self.args.output_dir)
-        checkpoint = resumption.checkpoint_to_resume(folder, resume_from_checkpoint)
-        identity = resumption.identity_of_updates(
-            self.args,
-            config=self.model.config,
-            tokenizer=self.processing_class,
-            train_dataset=self.train_dataset,
-            constants=self._constants,
-        )
-        packages = versions()
-        if checkpoint is None:  # nothing of an earlier training counts
-            self.progress = Progress(matmul_precision=self.progress.matmul_precision)
-        else:
-            self.progress = resumption.progress_to_continue(checkpoint, identity)
-            if self.is_world_process_zero():
-                resumption.tell_of_resumption(checkpoint, folder, self.progress.versions, packages)
-        machine = {"world_size": self.args.world_size, "hardware": hardware()}
-        software = {"versions": packages, "git_commit": git_commit()}
-        vars(self.progress).update(identity=identity, **machine, **software)
+        checkpoint = self._checkpoint_and_progress(resume_from_checkpoint)
         self.run_control.signum = 0
         # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
@@ -372,8 +351,31 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 self.progress.stop()
                 self.threads = None
         if signum := self.run_control.signum:
-            raise TrainingInterrupted(signum, last_whole_checkpoint(folder))
+            raise TrainingInterrupted(signum, last_whole_checkpoint(self.args.output_dir))
         return output
+
+    def _checkpoint_and_progress(self, asked: str | os.PathLike[str] | bool | None) -> Path | None:
+        """Return the checkpoint to resume from, if any; set `progress` to go on from there."""
+        folder = Path(self.args.output_dir)
+        checkpoint = resumption.checkpoint_to_resume(folder, asked)
+        identity = resumption.identity_of_updates(
+            self.args,
+            config=self.model.config,
+            tokenizer=self.processing_class,
+            train_dataset=self.train_dataset,
+            constants=self._constants,
+        )
+        packages = versions()
+        if checkpoint is None:  # nothing of an earlier training counts
+            self.progress = Progress(matmul_precision=self.progress.matmul_precision)
+        else:
+            self.progress = resumption.progress_to_continue(checkpoint, identity)
+            if self.is_world_process_zero():
+                resumption.tell_of_resumption(checkpoint, folder, self.progress.versions, packages)
+        machine = {"world_size": self.args.world_size, "hardware": hardware()}
+        software = {"versions": packages, "git_commit": git_commit()}
+        vars(self.progress).update(identity=identity, **machine, **software)
+        return checkpoint
 
     def begin(self) -> None:
         """Set the model up for a CPU and seed the ranks, before the first update.
