@@ -129,12 +129,9 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             "leave it out."
         )
     args = training_arguments(recipe, run / CHECKPOINTS)
-    # The other ranks, also on other machines, wait here and then read from the cache.
-    in_order = functools.partial(
-        args.main_process_first, local=False, desc="preparation of the data"
-    )
     with ExitStack() as held, _noted_warnings() as warnings:
-        with in_order():
+        # The other ranks, also on other machines, wait here and then read from the cache.
+        with args.main_process_first(local=False):
             if (metrics := _of_complete_run(recipe, run, args)) is not None:
                 return metrics
             if args.should_save:
@@ -152,7 +149,7 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
             noted, pairs = len(warnings), [*data.validation.pairs()]
             added = back_translated(recipe, run, data.train, pairs, args=args, train_run=run_recipe)
             del warnings[noted:]  # those of the training of the other model
-        with in_order():
+        with args.main_process_first(local=False):
             if recipe.monolingual_target is not None:
                 data = _with_translations(recipe, data, added)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
@@ -171,8 +168,7 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
                 )
         if args.should_save and last is not None:
             _finish(recipe, run, data, last, warnings)
-        if args.world_size > 1:
-            torch.distributed.barrier()
+        args.distributed_state.wait_for_everyone()
         return read_json(run / METRICS, Metrics)
 
 
