@@ -365,16 +365,16 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             train_dataset=self.train_dataset,
             constants=self._constants,
         )
-        packages = versions()
+        now: dict[str, Any] = {"world_size": self.args.world_size, "hardware": hardware()}
+        now |= {"versions": versions(), "git_commit": git_commit()}
         if checkpoint is None:  # nothing of an earlier training counts
             self.progress = Progress(matmul_precision=self.progress.matmul_precision)
         else:
             self.progress = resumption.progress_to_continue(checkpoint, identity)
             if self.is_world_process_zero():
-                resumption.tell_of_resumption(checkpoint, folder, self.progress.versions, packages)
-        machine = {"world_size": self.args.world_size, "hardware": hardware()}
-        software = {"versions": packages, "git_commit": git_commit()}
-        vars(self.progress).update(identity=identity, **machine, **software)
+                before = self.progress.versions
+                resumption.tell_of_resumption(checkpoint, folder, before, now["versions"])
+        vars(self.progress).update(identity=identity, **now)
         return checkpoint
 
     def begin(self) -> None:
@@ -587,8 +587,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             if self.args.should_save:  # first, so that a push of the checkpoint holds it
                 checkpoint.mkdir(parents=trial is not None, exist_ok=True)
                 if self.threads is not None:
-                    threads = {*self.progress.threads, *self.threads.used}
-                    self.progress.threads = sorted(threads)
+                    self.progress.threads = sorted({*self.progress.threads, *self.threads.used})
                 self.progress.save(checkpoint)
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()  # every rank has written its random state
