@@ -173,7 +173,7 @@ def check_arguments(
 def _refuse(args: VanillaTransformerTrainingArguments, names: Iterable[str], advice: str) -> None:
     """Refuse the first of the arguments that differs from its default."""
     for name in names:
-        value = getattr(args, name)
-        if value != getattr(VanillaTransformerTrainingArguments, name):
+        value = getattr(args, name, None)  # not all versions of transformers have all
+        if value != getattr(VanillaTransformerTrainingArguments, name, None):
             # For an enum, show what the user typed.
             raise RequestError(f"got {name}={getattr(value, 'value', value)!r}; {advice} it out.")
