@@ -18,7 +18,7 @@ from torch import Tensor
 from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import read_state_dict, unwrapped
-from .state_dict import Imported, Piece, build_model, find_tables, finish, layer_sizes, make_config
+from .state_dict import Imported, Piece, Source, finish
 from .vocabulary import vocabulary_tokenizers
 
 EPSILON = 1e-6  # added to the deviation
@@ -60,19 +60,15 @@ def import_annotated(
     """
     file = Path(path)
     tensors, settings = read_state_dict(file)
-    tensors = unwrapped(tensors)
     notes = check_options(settings, "annotated", origin=file, given={"h": heads})
-    fields, pieces = find_tables(
-        tensors,
+    source = Source(file, unwrapped(tensors), notes)
+    source.find_tables(
         source="src_embed.0.lut.weight",
         target="tgt_embed.0.lut.weight",
         softmax="generator.proj.weight",
-        origin=file,
     )
-    config = make_config(
-        file,
-        **fields,
-        **layer_sizes(_LAYERS, tensors, origin=file),
+    source.find_layers(_LAYERS)
+    config = source.make_config(
         encoder_attention_heads=heads,
         decoder_attention_heads=heads,
         norm_first=True,
@@ -84,13 +80,13 @@ def import_annotated(
         unk_token_id=3,
         decoder_start_token_id=0,
     )
-    pieces["lm_head.bias"] = Piece(("generator.proj.bias",))
+    source.pieces["lm_head.bias"] = Piece(("generator.proj.bias",))
     for key, name in _LAYERS.tensors(config).items():
-        pieces[key] = _norm(name) if "norm" in key else Piece((name,))
-    model = build_model(config, pieces, tensors, origin=file, positions=_POSITIONS)
+        source.pieces[key] = _norm(name) if "norm" in key else Piece((name,))
+    model = source.build_model(config, positions=_POSITIONS)
     paths, templates = (source_vocab, target_vocab), ("bos $A eos", "bos $A eos")
     tokenizers = vocabulary_tokenizers(paths, config, templates)
-    return finish(Imported(model, *tokenizers, notes=notes), output)
+    return finish(Imported(model, *tokenizers, notes=source.notes), output)
 
 
 def _norm(name: str) -> Piece:

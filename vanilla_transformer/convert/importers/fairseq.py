@@ -19,16 +19,7 @@ from ..layer_names import STACKS
 from ..marian_names import MARIAN_LAYERS
 from .options import check_options, options_in, shared_option
 from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
-from .state_dict import (
-    Imported,
-    Piece,
-    build_model,
-    find_tables,
-    finish,
-    learned_positions,
-    make_config,
-    number_setting,
-)
+from .state_dict import Imported, Piece, Source, finish, number_setting
 from .vocabulary import read_tokens, word_tokenizers
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # in order of id
@@ -91,20 +82,16 @@ def import_fairseq(
         for name in ("normalize_before", "learned_pos")
     )
     tensors = _upgraded(unwrapped(state_dict(checkpoint["model"], f"{file}: model")))
-    fields, pieces = _tables(options, tensors, file)
-    fields |= _sizes(options, tensors, file)
+    source = Source(file, tensors, notes)
+    _find_tables(source, options)
+    source.fields |= _sizes(options, file)
     if learned:
         # The rows before belong to <s>, which is never looked up, and <pad>.
         names = {stack: f"{stack}.embed_positions.weight" for stack in STACKS}
-        positions, tables, note = learned_positions(tensors, names, first=_FIRST_POSITION)
-        fields |= positions
-        pieces |= tables
-        notes += note
+        source.find_learned_positions(names, first=_FIRST_POSITION)
     else:
-        fields |= {"position_encoding": "tensor2tensor", "position_offset": _FIRST_POSITION}
-    config = make_config(
-        file,
-        **fields,
+        source.fields |= {"position_encoding": "tensor2tensor", "position_offset": _FIRST_POSITION}
+    config = source.make_config(
         norm_first=norm_first,
         activation_function=options.get("activation_fn"),
         layer_norm_eps=1e-5,
@@ -115,20 +102,18 @@ def import_fairseq(
         decoder_start_token_id=2,
     )
     for key, name in MARIAN_LAYERS.tensors(config).items():
-        pieces[key] = Piece((name.removeprefix("model."),))
-    model = build_model(
-        config, pieces, tensors, origin=file, positions=_POSITIONS, ignored=_IGNORED
-    )
+        source.pieces[key] = Piece((name.removeprefix("model."),))
+    model = source.build_model(config, positions=_POSITIONS, ignored=_IGNORED)
     folder = file.parent if dictionaries is None else Path(dictionaries)
     paths = [folder / f"dict.{options.get(f'{side}_lang')}.txt" for side in ("source", "target")]
     if dictionaries is None and bpe_codes is None and not all(path.is_file() for path in paths):
-        return finish(Imported(model, notes=notes), output)
+        return finish(Imported(model, notes=source.notes), output)
     vocabularies = [*map(read_dictionary, paths)]
     tokenizers = word_tokenizers(vocabularies, config, ("$A eos", "$A eos"), origins=paths)
     if bpe_codes is not None:
         files = _fsmt_tokenizer_files(options, vocabularies, Path(bpe_codes))
-        return finish(Imported(model, files=files, notes=notes), output)
-    return finish(Imported(model, *tokenizers, notes=notes), output)
+        return finish(Imported(model, files=files, notes=source.notes), output)
+    return finish(Imported(model, *tokenizers, notes=source.notes), output)
 
 
 def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +130,7 @@ def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
+def _sizes(options: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Return the sizes that the options give; `build_model` checks the tensors against them."""
 
     def number(name: str, default: float) -> Any:
@@ -155,7 +140,6 @@ def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path
     longest = min(number(f"max_{side}_positions", longest) for side in ("source", "target"))
     sizes: dict[str, Any] = {
         "max_position_embeddings": longest,
-        "d_model": tensors["encoder.embed_tokens.weight"].size(1),
         "dropout": number("dropout", 0.1),
         "attention_dropout": number("attention_dropout", 0.0),
         "activation_dropout": number("activation_dropout", 0.0) or number("relu_dropout", 0.0),
@@ -167,23 +151,19 @@ def _sizes(options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path
     return sizes
 
 
-def _tables(
-    options: Mapping[str, Any], tensors: Mapping[str, Tensor], file: Path
-) -> tuple[dict[str, Any], dict[str, Piece]]:
+def _find_tables(source: Source, options: Mapping[str, Any]) -> None:
     target = "decoder.embed_tokens.weight"
     softmax = "decoder.output_projection.weight"
-    if "decoder.embed_out" in tensors:
+    if "decoder.embed_out" in source.tensors:
         softmax = "decoder.embed_out"
-    elif softmax not in tensors and (
+    elif softmax not in source.tensors and (
         options.get("share_decoder_input_output_embed") or options.get("share_all_embeddings")
     ):
         softmax = target
-    return find_tables(
-        tensors,
+    source.find_tables(
         source="encoder.embed_tokens.weight",
         target=target,
         softmax=softmax,
-        origin=file,
         scaled=not options.get("no_scale_embedding"),
     )
 

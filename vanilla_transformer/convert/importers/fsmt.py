@@ -12,7 +12,7 @@ from transformers import FSMTConfig
 from ..marian_names import MARIAN_LAYERS, SHARED_FIELDS
 from .options import check_options
 from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
-from .state_dict import Imported, build_model, find_tables, finish, layer_pieces, make_config
+from .state_dict import Imported, Source, finish
 
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
 _TOKENIZER_FILES = ("vocab-src.json", "vocab-tgt.json", "merges.txt")
@@ -28,32 +28,28 @@ def import_fsmt(
     Raises:
         ValueError: The directory is incomplete or not FSMT's, or `output` is not empty.
     """
-    source = Path(path)
-    fsmt, settings = read_config(source, FSMTConfig)
-    notes = check_options(settings, "transformers", "fsmt", origin=source)
-    tensors = read_directory(source)
+    folder = Path(path)
+    fsmt, settings = read_config(folder, FSMTConfig)
+    notes = check_options(settings, "transformers", "fsmt", origin=folder)
+    source = Source(folder, read_directory(folder), notes)
+    source.fields |= {field: getattr(fsmt, field, None) for field in SHARED_FIELDS}
     target = "model.decoder.embed_tokens.weight"
     softmax = "model.decoder.output_projection.weight"
     encoder = "model.encoder.embed_tokens.weight"
-    tables, pieces = find_tables(
-        tensors,
+    source.find_tables(
         # Tied tensors are saved once, under any of their names.
-        source=encoder if encoder in tensors or not fsmt.tie_word_embeddings else target,
+        source=encoder if encoder in source.tensors or not fsmt.tie_word_embeddings else target,
         target=target,
-        softmax=softmax if softmax in tensors else target,
-        origin=source,
+        softmax=softmax if softmax in source.tensors else target,
         scaled=fsmt.scale_embedding,
     )
-    fields = {field: getattr(fsmt, field, None) for field in SHARED_FIELDS}
-    fields |= tables
-    fields |= {
-        "position_encoding": "tensor2tensor",
-        "position_offset": (fsmt.pad_token_id or 0) + 1,
-        "unk_token_id": 3,
-    }
-    config = make_config(source, **fields)
-    pieces |= layer_pieces(MARIAN_LAYERS, config)
-    model = build_model(config, pieces, tensors, origin=source, positions=_POSITIONS)
-    model.generation_config = generation_settings(source, config)
-    files = tokenizer_files(source, _TOKENIZER_FILES, "FSMTTokenizer")
+    config = source.make_config(
+        position_encoding="tensor2tensor",
+        position_offset=(fsmt.pad_token_id or 0) + 1,
+        unk_token_id=3,
+    )
+    source.place_layers(MARIAN_LAYERS, config)
+    model = source.build_model(config, positions=_POSITIONS)
+    model.generation_config = generation_settings(folder, config)
+    files = tokenizer_files(folder, _TOKENIZER_FILES, "FSMTTokenizer")
     return finish(Imported(model, files=files, notes=notes), output)

@@ -17,15 +17,7 @@ from ...storage.reading import checked, read_yaml
 from ..layer_names import STACKS, LayerNames
 from .options import check_options, shared_option
 from .safe_files import read_checkpoint, state_dict, unwrapped
-from .state_dict import (
-    Imported,
-    build_model,
-    find_tables,
-    finish,
-    layer_pieces,
-    make_config,
-    number_setting,
-)
+from .state_dict import Imported, Source, finish, number_setting
 from .vocabulary import vocabulary_tokenizers
 
 _DROPOUT = 0.1  # if config.yaml does not say it
@@ -92,29 +84,25 @@ def import_joeynmt(
     stacks = {stack: settings["model"][stack] for stack in STACKS}
     found = read_checkpoint(file, "Joey NMT", ("model_state",), allowed=NUMPY_NUMBERS)
     tensors = unwrapped(state_dict(found["model_state"], f"{file}: model_state"))
-    notes = _check_options(settings, stacks, origin)
-    fields, pieces = find_tables(
-        tensors,
+    source = Source(file, tensors, _check_options(settings, stacks, origin))
+    source.find_tables(
         source="src_embed.lut.weight",
         target="trg_embed.lut.weight",
         softmax="decoder.output_layer.weight",
-        origin=file,
         scaled=_scaled(settings["model"], stacks, origin),
     )
     activations = {stack: str(stacks[stack].get("activation", "relu")) for stack in STACKS}
-    config = make_config(
-        file,
-        **fields,
+    config = source.make_config(
         **_sizes(stacks, origin),
         **_special_ids(settings, origin),
         norm_first=_norm_first(stacks, tensors, origin),
         activation_function=shared_option("activation", activations, origin=origin),
         layer_norm_eps=1e-6,
     )
-    pieces |= layer_pieces(_LAYERS, config)
-    model = build_model(config, pieces, tensors, origin=file, positions=_POSITIONS)
+    source.place_layers(_LAYERS, config)
+    model = source.build_model(config, positions=_POSITIONS)
     tokenizers = vocabulary_tokenizers(_vocabularies(folder), config, ("$A eos", "$A eos"))
-    return finish(Imported(model, *tokenizers, notes=notes), output)
+    return finish(Imported(model, *tokenizers, notes=source.notes), output)
 
 
 def _checkpoint(folder: Path, name: str | None) -> Path:

@@ -7,8 +7,9 @@ SentencePiece tokenizer is kept unchanged.
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from transformers import MarianConfig
@@ -23,7 +24,7 @@ from ..marian_names import (
 )
 from .options import check_options
 from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
-from .state_dict import Imported, Piece, build_model, finish, make_config
+from .state_dict import Imported, Piece, Source, finish
 
 _SOURCE = "model.encoder.embed_tokens.weight"
 _TARGET = "model.decoder.embed_tokens.weight"
@@ -47,31 +48,26 @@ def import_marian(
     Raises:
         ValueError: The directory is incomplete or not Marian's, or `output` is not empty.
     """
-    source = Path(path)
-    marian, settings = read_config(source, MarianConfig)
-    notes = check_options(settings, "transformers", "marian", origin=source)
-    tensors = read_directory(source)
-    config = _config(marian, tensors, source)
-    model = build_model(
+    folder = Path(path)
+    marian, settings = read_config(folder, MarianConfig)
+    notes = check_options(settings, "transformers", "marian", origin=folder)
+    source = Source(folder, read_directory(folder), notes)
+    config = source.make_config(**_fields(marian, source.tensors.get(LOGITS_BIAS)))
+    source.pieces = _pieces(marian, config)
+    model = source.build_model(
         config,
-        _pieces(marian, config),
-        tensors,
-        origin=source,
         positions=_POSITIONS,
         columns=marian_columns(config.d_model),
         ignored=(LOGITS_BIAS, _SHARED),
     )
-    model.generation_config = generation_settings(source, config)
-    files = tokenizer_files(source, _TOKENIZER_FILES, "MarianTokenizer")
+    model.generation_config = generation_settings(folder, config)
+    files = tokenizer_files(folder, _TOKENIZER_FILES, "MarianTokenizer")
     return finish(Imported(model, files=files, notes=notes), output)
 
 
-def _config(
-    marian: MarianConfig, tensors: Mapping[str, Tensor], origin: Path
-) -> VanillaTransformerConfig:
+def _fields(marian: MarianConfig, bias: Tensor | None) -> dict[str, Any]:
     fields = shared_fields(marian)
-    bias = tensors.get(LOGITS_BIAS)
-    fields |= {
+    return fields | {
         # OPUS-MT has no `<s>` and gives `</s>` instead.
         "bos_token_id": None if marian.bos_token_id == marian.eos_token_id else marian.bos_token_id,
         "layer_norm_eps": MARIAN_LAYER_NORM_EPS,
@@ -83,7 +79,6 @@ def _config(
         and marian.tie_word_embeddings
         and not fields["decoder_vocab_size"],
     }
-    return make_config(origin, **fields)
 
 
 def _pieces(marian: MarianConfig, config: VanillaTransformerConfig) -> dict[str, Piece]:

@@ -16,19 +16,7 @@ from ...errors import RequestError
 from ..layer_names import LayerNames
 from .options import check_options, options_in
 from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
-from .state_dict import (
-    Imported,
-    Piece,
-    build_model,
-    find_tables,
-    finish,
-    layer_pieces,
-    layer_sizes,
-    make_config,
-    number_setting,
-    sinusoid_style,
-    without_missing_biases,
-)
+from .state_dict import Imported, Piece, Source, finish, number_setting, sinusoid_style
 from .vocabulary import word_tokenizers
 
 _SPECIAL = {"unk": "<unk>", "pad": "<blank>", "bos": "<s>", "eos": "</s>"}
@@ -65,27 +53,24 @@ def import_opennmt(
     found = read_checkpoint(file, "OpenNMT-py", parts, allowed=PLAIN_CLASSES)
     options = _options(found, file)
     notes = check_options(options, "opennmt", origin=file)
-    tensors = _tensors(found, file)
+    source = Source(file, _tensors(found, file), notes)
     table = "embeddings.make_embedding.emb_luts.0.weight"
-    fields, pieces = find_tables(
-        tensors,
-        source=f"encoder.{table}",
-        target=f"decoder.{table}",
-        softmax="generator.weight",
-        origin=file,
+    source.find_tables(
+        source=f"encoder.{table}", target=f"decoder.{table}", softmax="generator.weight"
     )
+    source.find_layers(_LAYERS)
     vocabularies = _vocabularies(found["vocab"], file)
-    positions = [name for name in tensors if name.endswith(".pe.pe")]
-    masks = [name for name in tensors if name.endswith(".mask")]
-    fields |= layer_sizes(_LAYERS, tensors, origin=file)
-    fields |= _settings(options, file)
-    fields |= _special_ids(vocabularies[1], file)
-    tables = [tensors[name] for name in positions]
-    style = sinusoid_style(tables, fields["d_model"]) or "sinusoidal"
-    config = make_config(file, **fields, position_encoding=style)
-    pieces["lm_head.bias"] = Piece(("generator.bias",))
-    pieces |= without_missing_biases(layer_pieces(_LAYERS, config), tensors)
-    model = build_model(config, pieces, tensors, origin=file, positions=positions, ignored=masks)
+    positions = [name for name in source.tensors if name.endswith(".pe.pe")]
+    masks = [name for name in source.tensors if name.endswith(".mask")]
+    tables = [source.tensors[name] for name in positions]
+    style = sinusoid_style(tables, source.fields["d_model"]) or "sinusoidal"
+    config = source.make_config(
+        **_settings(options, file), **_special_ids(vocabularies[1], file), position_encoding=style
+    )
+    source.place_layers(_LAYERS, config)
+    source.fill_missing_biases()
+    source.pieces["lm_head.bias"] = Piece(("generator.bias",))
+    model = source.build_model(config, positions=positions, ignored=masks)
     origins = [f"{file}: vocab, {side}" for side in ("src", "tgt")]
     tokenizers = word_tokenizers(vocabularies, config, ("$A", "$A eos"), origins=origins)
     return finish(Imported(model, *tokenizers, notes=notes), output)

@@ -1,4 +1,4 @@
-"""Steps that importers share: account for every tensor, and write all or nothing.
+"""What importers share: account for every tensor, and write all or nothing.
 
 An importer gives a `Piece` for each of our tensors: its place in the source. Missing, surplus and
 wrongly shaped tensors are refused by name, before anything is written.
@@ -68,196 +68,228 @@ class Imported(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def make_config(origin: object, **fields: Any) -> VanillaTransformerConfig:
-    """Return the configuration with these fields.
+class Source:
+    """A model of another system: its tensors, and what an importer has found out about them so far.
 
-    Raises:
-        ValueError: The fields are not a valid configuration.
-    """
-    activation = str(fields.get("activation_function") or "relu")
-    fields["activation_function"] = _ACTIVATIONS.get(activation, activation)
-    try:
-        return VanillaTransformerConfig(**fields)
-    except StrictDataclassError as error:
-        raise RequestError(f"{origin} cannot be imported: {error.__cause__ or error}") from error
-
-
-def number_setting(
-    settings: Mapping[str, Any], name: str, default: float, *, origin: object
-) -> Any:
-    """Return a number from another system's settings, or the default if there is none.
-
-    Of a list, which OpenNMT has for rates that change during a training, it is the first. Where the
-    default is whole, 6.0 becomes 6.
-
-    Raises:
-        ValueError: The setting is something else.
-    """
-    value = settings.get(name)
-    if isinstance(value, list) and value:
-        value = value[0]
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise RequestError(f"{origin}: {name} is {quoted(value)}; it must be a number.")
-    if isinstance(default, int) and isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
-
-
-def build_model(
-    config: VanillaTransformerConfig,
-    pieces: Mapping[str, Piece],
-    tensors: Mapping[str, Tensor],
-    *,
-    origin: object,
-    positions: Iterable[str] = (),
-    columns: Tensor | None = None,
-    ignored: Iterable[str] = (),
-) -> VanillaTransformerForConditionalGeneration:
-    """Build a model with all of its tensors from the source.
-
-    Args:
-        config: The model's configuration.
+    Attributes:
+        origin: Its name in errors.
+        tensors: Its tensors by name.
+        notes: What a user should know, one sentence each.
+        fields: Fields of our configuration.
         pieces: The place in the source of each tensor of our state dict, tied tensors once.
-        tensors: The source's tensors by name.
-        origin: The source's name in errors.
-        positions: Names of tables that must hold the sinusoids that the model computes.
-        columns: The order of these tables' columns, (d,). None means ours.
-        ignored: Other names in the source that the model does not need.
-
-    Raises:
-        ValueError: Tensors are missing, surplus, wrongly shaped, hold NaN or infinity, are other
-            positions, or differ although the source ties them; the message names them.
     """
-    for name in positions:
-        if name in tensors and not _is_sinusoids(
-            tensors[name],
-            config.d_model,
-            style=config.position_encoding,
-            first=config.position_offset,
-            columns=columns,
-        ):
-            raise RequestError(
-                f"{origin}: {name} holds positions that are not the sinusoids of this system."
+
+    def __init__(
+        self, origin: object, tensors: Mapping[str, Tensor], notes: tuple[str, ...] = ()
+    ) -> None:
+        """Begin with the tensors alone."""
+        self.origin, self.tensors, self.notes = origin, tensors, notes
+        self.fields: dict[str, Any] = {}
+        self.pieces: dict[str, Piece] = {}
+
+    def find_tables(self, *, source: str, target: str, softmax: str, scaled: bool = True) -> None:
+        """Infer sizes and ties from embeddings and softmax: equal tables become one.
+
+        Args:
+            source: Name of the encoder's embedding, (V, d).
+            target: Name of the decoder's embedding, (V, d).
+            softmax: Name of the pre-softmax table, (V, d).
+            scaled: Whether the source multiplies embeddings by sqrt(d_model). If not, they are
+                divided by it here, and then cannot be tied to the pre-softmax table.
+
+        Raises:
+            ValueError: A table is missing.
+        """
+        encoding, decoding, writing = self._matrices(source, target, softmax)
+        tied, shared = scaled and torch.equal(decoding, writing), torch.equal(encoding, decoding)
+        self.fields |= {
+            "d_model": encoding.size(1),
+            "vocab_size": len(encoding),
+            "decoder_vocab_size": len(decoding) if len(decoding) != len(encoding) else None,
+            "tie_word_embeddings": tied,
+            "share_encoder_decoder_embeddings": shared,
+        }
+        encoder, decoder = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+        if shared:
+            encoder = decoder = "model.shared.weight"
+        head = decoder if tied else "lm_head.weight"
+        for ours, name in ((encoder, source), (decoder, target), (head, softmax)):
+            names = self.pieces[ours].keys if ours in self.pieces else ()
+            change = None if scaled or ours == "lm_head.weight" else _divided
+            self.pieces[ours] = Piece((*names, name), change)
+
+    def find_layers(self, names: LayerNames) -> None:
+        """Read the number of layers and their widths from their tensors.
+
+        Raises:
+            ValueError: The first layer of a stack is missing.
+        """
+        for stack, prefix in names.layers.items():
+            (inner,) = self._matrices(f"{prefix}.0.{names.feed_forward[0]}.weight")
+            self.fields[f"{stack}_ffn_dim"], self.fields["d_model"] = inner.shape
+            numbers = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in self.tensors]
+            layers = max(int(number[1]) + 1 for number in numbers if number)
+            self.fields[f"{stack}_layers"] = layers
+
+    def find_learned_positions(self, names: Mapping[str, str], *, first: int = 0) -> None:
+        """Read learned positions from their tables.
+
+        Args:
+            names: The name of each stack's table, (positions, d), or with dimensions of size 1.
+            first: Row of the first position.
+        """
+        tables = [self.tensors[name].squeeze() for name in names.values() if name in self.tensors]
+        rows = [len(table) - first for table in tables]
+        kept = min(rows, default=1)
+        self.fields |= {"position_encoding": "learned", "max_position_embeddings": kept}
+        for stack, name in names.items():
+            self.pieces[f"model.{stack}.embed_positions.weight"] = Piece(
+                (name,), lambda table: table.squeeze()[first : first + kept]
             )
-    with torch.device("meta"):  # no memory, no random numbers
-        model = VanillaTransformerForConditionalGeneration(config)
-    shapes = {key: parameter.shape for key, parameter in model.named_parameters()}
-    if set(pieces) != set(shapes):
-        raise AssertionError(f"not one piece for each tensor: {set(pieces) ^ set(shapes)}")
-    dtype = _common_dtype(pieces, tensors)
-    problems: dict[str, list[str]] = {"missing": [], "surplus": [], "wrongly shaped": []}
-    found = {}
-    for key, piece in pieces.items():
-        there = [name for name in piece.keys if name in tensors]
-        for name in there:
-            check_finite(name, tensors[name], Path(str(origin)), remedy="import other weights")
-        if piece.keys and not there:
-            problems["missing"].append(piece.keys[0])
-        elif any(not torch.equal(tensors[name], tensors[there[0]]) for name in there[1:]):
-            raise RequestError(f"{origin} ties {listed(there)}, but they differ.")
-        elif not there:
-            found[key] = torch.zeros(shapes[key], dtype=dtype)
-        else:
-            source = tensors[there[0]]
-            is_changed = piece.change is not None and source.is_floating_point()
-            exact = torch.promote_types(source.dtype, torch.float32)
-            tensor = _changed(source.to(exact) if is_changed else source, piece.change)
-            if tensor is None or tensor.shape != shapes[key] or not tensor.is_floating_point():
-                got = f"{there[0]} {tuple(tensors[there[0]].shape)} {tensors[there[0]].dtype}"
+        if len(set(rows)) > 1:
+            lengths = " and ".join(map(str, rows))
+            note = f"The learned tables have {lengths} positions; the first {kept} are kept."
+            self.notes += (note,)
+
+    def make_config(self, **fields: Any) -> VanillaTransformerConfig:
+        """Return the configuration with the fields that were found, and these.
+
+        Raises:
+            ValueError: The fields are not a valid configuration.
+        """
+        fields = self.fields | fields
+        activation = str(fields.get("activation_function") or "relu")
+        fields["activation_function"] = _ACTIVATIONS.get(activation, activation)
+        try:
+            return VanillaTransformerConfig(**fields)
+        except StrictDataclassError as error:
+            message = f"{self.origin} cannot be imported: {error.__cause__ or error}"
+            raise RequestError(message) from error
+
+    def place_layers(self, names: LayerNames, config: VanillaTransformerConfig) -> None:
+        """Set the places of the layers' tensors, and of the norms after them if there are any."""
+        self.pieces |= {key: Piece((name,)) for key, name in names.tensors(config).items()}
+
+    def fill_missing_biases(self) -> None:
+        """Give zeros for the biases that no layer has.
+
+        A norm is without a bias only where all modules are: the norm without one is another
+        function.
+        """
+        biases = {key: piece.keys[0] for key, piece in self.pieces.items() if key.endswith(".bias")}
+        stored = {_kind(name) for name in biases.values() if name in self.tensors}
+        for key, name in biases.items():
+            if _kind(name) not in stored and not (stored and "norm" in key):
+                self.pieces[key] = Piece(())
+
+    def build_model(
+        self,
+        config: VanillaTransformerConfig,
+        *,
+        positions: Iterable[str] = (),
+        columns: Tensor | None = None,
+        ignored: Iterable[str] = (),
+    ) -> VanillaTransformerForConditionalGeneration:
+        """Build a model with all of its tensors from the source.
+
+        Args:
+            config: The model's configuration.
+            positions: Names of tables that must hold the sinusoids that the model computes.
+            columns: The order of these tables' columns, (d,). None means ours.
+            ignored: Other names in the source that the model does not need.
+
+        Raises:
+            ValueError: Tensors are missing, surplus, wrongly shaped, hold NaN or infinity, are
+                other positions, or differ although the source ties them; the message names them.
+        """
+        for name in positions:
+            if name in self.tensors and not _is_sinusoids(
+                self.tensors[name],
+                config.d_model,
+                style=config.position_encoding,
+                first=config.position_offset,
+                columns=columns,
+            ):
+                raise RequestError(
+                    f"{self.origin}: {name} holds positions that are not the sinusoids of this "
+                    "system."
+                )
+        with torch.device("meta"):  # no memory, no random numbers
+            model = VanillaTransformerForConditionalGeneration(config)
+        shapes = {key: parameter.shape for key, parameter in model.named_parameters()}
+        if set(self.pieces) != set(shapes):
+            raise AssertionError(f"not one piece for each tensor: {set(self.pieces) ^ set(shapes)}")
+        floats = [
+            self.tensors[name].dtype
+            for piece in self.pieces.values()
+            for name in piece.keys
+            if name in self.tensors and self.tensors[name].is_floating_point()
+        ]
+        # The smallest that holds every tensor exactly.
+        dtype = functools.reduce(torch.promote_types, floats) if floats else torch.float32
+        problems: dict[str, list[str]] = {"missing": [], "surplus": [], "wrongly shaped": []}
+        found = {}
+        for key, piece in self.pieces.items():
+            there = {name: self.tensors[name] for name in piece.keys if name in self.tensors}
+            for name, tensor in there.items():
+                check_finite(name, tensor, Path(str(self.origin)), remedy="import other weights")
+            if not piece.keys:
+                found[key] = torch.zeros(shapes[key], dtype=dtype)
+                continue
+            if not there:
+                problems["missing"].append(piece.keys[0])
+                continue
+            (name, first), *others = there.items()
+            if any(not torch.equal(tensor, first) for _, tensor in others):
+                raise RequestError(f"{self.origin} ties {listed([*there])}, but they differ.")
+            made = _made(first, piece.change)
+            if made is None or made.shape != shapes[key]:
+                got = f"{name} {tuple(first.shape)} {first.dtype}"
                 problems["wrongly shaped"].append(f"{got} for {key} {tuple(shapes[key])}")
             else:
-                found[key] = tensor.detach()
-    known = {name for piece in pieces.values() for name in piece.keys} | {*positions, *ignored}
-    problems["surplus"] = [name for name in tensors if name not in known]
-    if any(problems.values()):
-        named = [f"{kind}: {listed(names)}" for kind, names in problems.items() if names]
-        raise RequestError(f"{origin} does not hold the tensors of this model; {'; '.join(named)}.")
-    if any(not torch.equal(tensor.to(dtype).to(tensor.dtype), tensor) for tensor in found.values()):
-        dtype = torch.float32  # half precision does not hold what was changed, such as rescaled
-    # Copies, because views of one source tensor would be taken for ties.
-    contiguous = {"memory_format": torch.contiguous_format}
-    found = {key: tensor.to(dtype).clone(**contiguous) for key, tensor in found.items()}
-    model.load_state_dict(found, strict=False, assign=True)
-    model.tie_weights()
-    return model.eval()
+                found[key] = made.detach()
+        known = {name for piece in self.pieces.values() for name in piece.keys}
+        known.update(positions, ignored)
+        problems["surplus"] = [name for name in self.tensors if name not in known]
+        if any(problems.values()):
+            named = [f"{kind}: {listed(names)}" for kind, names in problems.items() if names]
+            raise RequestError(
+                f"{self.origin} does not hold the tensors of this model; {'; '.join(named)}."
+            )
+        exact = (torch.equal(made.to(dtype).to(made.dtype), made) for made in found.values())
+        if not all(exact):
+            dtype = torch.float32  # half precision does not hold what was changed, such as rescaled
+        # Copies, because views of one source tensor would be taken for ties.
+        contiguous = {"memory_format": torch.contiguous_format}
+        found = {key: made.to(dtype).clone(**contiguous) for key, made in found.items()}
+        model.load_state_dict(found, strict=False, assign=True)
+        model.tie_weights()
+        return model.eval()
+
+    def _matrices(self, *names: str) -> list[Tensor]:
+        """Return the tensors from which the sizes of the model are read.
+
+        Raises:
+            ValueError: Some are missing, or are not matrices.
+        """
+        tensors = self.tensors
+        missing = [name for name in names if name not in tensors or tensors[name].dim() != 2]
+        if missing:
+            raise RequestError(
+                f"{self.origin} does not hold the matrices of this model; missing: "
+                f"{listed(missing)}."
+            )
+        return [tensors[name] for name in names]
 
 
-def _common_dtype(pieces: Mapping[str, Piece], tensors: Mapping[str, Tensor]) -> torch.dtype:
-    """Return the smallest dtype that holds every tensor exactly; float32 without float tensors."""
-    keys = {key for piece in pieces.values() for key in piece.keys if key in tensors}
-    floats = {tensors[key].dtype for key in keys if tensors[key].is_floating_point()}
-    return functools.reduce(torch.promote_types, floats) if floats else torch.float32
-
-
-def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> Tensor | None:
-    """Apply the change to a tensor; return None if its shape does not allow it."""
+def _made(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> Tensor | None:
+    """Return our tensor from the source's; None if its type or shape does not allow it."""
+    if change is None or not tensor.is_floating_point():
+        return tensor if tensor.is_floating_point() else None
     try:
-        return tensor if change is None else change(tensor)
+        return change(tensor.to(torch.promote_types(tensor.dtype, torch.float32)))
     except (RuntimeError, IndexError):
         return None
-
-
-def find_tables(
-    tensors: Mapping[str, Tensor],
-    *,
-    source: str,
-    target: str,
-    softmax: str,
-    origin: object,
-    scaled: bool = True,
-) -> tuple[dict[str, Any], dict[str, Piece]]:
-    """Infer vocabulary sizes and ties from embeddings and softmax: equal tables become one.
-
-    Args:
-        tensors: The source's tensors by name.
-        source: Name of the encoder's embedding, (V, d).
-        target: Name of the decoder's embedding, (V, d).
-        softmax: Name of the pre-softmax table, (V, d).
-        origin: The source's name in errors.
-        scaled: Whether the source multiplies embeddings by sqrt(d_model). If not, they are divided
-            by it here, and then cannot be tied to the pre-softmax table.
-
-    Returns:
-        The fields of our configuration that the tables determine, and the tables' places.
-
-    Raises:
-        ValueError: A table is missing.
-    """
-    require(tensors, (source, target, softmax), origin=origin)
-    sizes = [tensors[name].size(0) for name in (source, target)]
-    tied = scaled and torch.equal(tensors[target], tensors[softmax])
-    shared = torch.equal(tensors[source], tensors[target])
-    fields = {
-        "vocab_size": sizes[0],
-        "decoder_vocab_size": sizes[1] if sizes[0] != sizes[1] else None,
-        "tie_word_embeddings": tied,
-        "share_encoder_decoder_embeddings": shared,
-    }
-    encoder, decoder = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
-    if shared:
-        encoder = decoder = "model.shared.weight"
-    head = decoder if tied else "lm_head.weight"
-    pieces: dict[str, Piece] = {}
-    for ours, name in ((encoder, source), (decoder, target), (head, softmax)):
-        names = pieces[ours].keys if ours in pieces else ()
-        change = None if scaled or ours == "lm_head.weight" else _divided
-        pieces[ours] = Piece((*names, name), change)
-    return fields, pieces
-
-
-def require(tensors: Mapping[str, Tensor], names: Iterable[str], *, origin: object) -> None:
-    """Refuse a source that lacks tensors from which its sizes are read.
-
-    Raises:
-        ValueError: Some are missing, or are not matrices.
-    """
-    missing = [name for name in names if name not in tensors or tensors[name].dim() != 2]
-    if missing:
-        raise RequestError(
-            f"{origin} does not hold the matrices of this model; missing: {listed(missing)}."
-        )
 
 
 def _divided(table: Tensor) -> Tensor:
@@ -299,79 +331,32 @@ def _is_sinusoids(
     return bool((found - expected).abs().max() < max(1e-3, torch.finfo(table.dtype).eps))
 
 
-def layer_sizes(
-    names: LayerNames, tensors: Mapping[str, Tensor], *, origin: object
-) -> dict[str, int]:
-    """Return the fields of our configuration that the layers' tensors determine.
-
-    Raises:
-        ValueError: The first layer of a stack is missing.
-    """
-    sizes = {}
-    for stack, prefix in names.layers.items():
-        inner = f"{prefix}.0.{names.feed_forward[0]}.weight"
-        require(tensors, (inner,), origin=origin)
-        sizes[f"{stack}_ffn_dim"], sizes["d_model"] = tensors[inner].shape
-        numbers = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in tensors]
-        sizes[f"{stack}_layers"] = max(int(number[1]) + 1 for number in numbers if number)
-    return sizes
-
-
-def layer_pieces(names: LayerNames, config: VanillaTransformerConfig) -> dict[str, Piece]:
-    """Return the places of the layers' tensors, and of the norms after them if there are any."""
-    return {key: Piece((name,)) for key, name in names.tensors(config).items()}
-
-
-def without_missing_biases(
-    pieces: Mapping[str, Piece], tensors: Mapping[str, Tensor]
-) -> dict[str, Piece]:
-    """Give zeros for the biases that no layer has.
-
-    A norm is without a bias only where all modules are: the norm without one is another function.
-    """
-    biases = {key: piece.keys[0] for key, piece in pieces.items() if key.endswith(".bias")}
-    stored = {_kind(name) for name in biases.values() if name in tensors}
-    zeros = {
-        key: Piece(())
-        for key, name in biases.items()
-        if _kind(name) not in stored and not (stored and "norm" in key)
-    }
-    return {**pieces, **zeros}
-
-
 def _kind(name: str) -> str:
     """Return the end of a tensor's name, which layers have in common."""
     return ".".join(name.split(".")[-2:])
 
 
-def learned_positions(
-    tensors: Mapping[str, Tensor], names: Mapping[str, str], *, first: int = 0
-) -> tuple[dict[str, Any], dict[str, Piece], tuple[str, ...]]:
-    """Return the fields, places and notes of learned position tables.
+def number_setting(
+    settings: Mapping[str, Any], name: str, default: float, *, origin: object
+) -> Any:
+    """Return a number from another system's settings, or the default if there is none.
 
-    Args:
-        tensors: The source's tensors by name.
-        names: The name of each stack's table, (positions, d), or with dimensions of size 1.
-        first: Row of the first position.
+    Of a list, which OpenNMT has for rates that change during a training, it is the first. Where the
+    default is whole, 6.0 becomes 6.
+
+    Raises:
+        ValueError: The setting is something else.
     """
-    rows = {
-        stack: tensors[name].squeeze().size(0) - first
-        for stack, name in names.items()
-        if name in tensors
-    }
-    kept = min(rows.values(), default=1)
-    fields = {"position_encoding": "learned", "max_position_embeddings": kept}
-    pieces = {
-        f"model.{stack}.embed_positions.weight": Piece(
-            (name,), lambda table: table.squeeze()[first : first + kept]
-        )
-        for stack, name in names.items()
-    }
-    if len(set(rows.values())) < 2:
-        return fields, pieces, ()
-    lengths = " and ".join(map(str, rows.values()))
-    note = f"The learned tables have {lengths} positions; the first {kept} are kept."
-    return fields, pieces, (note,)
+    value = settings.get(name)
+    if isinstance(value, list) and value:
+        value = value[0]
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise RequestError(f"{origin}: {name} is {quoted(value)}; it must be a number.")
+    if isinstance(default, int) and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Imported:

@@ -12,24 +12,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import listed, read_state_dict
-from .state_dict import (
-    Imported,
-    Piece,
-    build_model,
-    find_tables,
-    finish,
-    layer_pieces,
-    layer_sizes,
-    learned_positions,
-    make_config,
-    sinusoid_style,
-    without_missing_biases,
-)
+from .state_dict import Imported, Piece, Source, finish, sinusoid_style
 from .vocabulary import vocabulary_tokenizers
 
 # Patterns that find the tables whose names are not given.
@@ -37,6 +24,7 @@ _SOURCE = re.compile(r"(src|source|encoder|enc).*(emb|tok).*weight$", re.IGNOREC
 _TARGET = re.compile(r"(tgt|trg|target|decoder|dec).*(emb|tok).*weight$", re.IGNORECASE)
 _SOFTMAX = re.compile(r"(generator|lm_head|fc_out|output|out|proj|classifier).*weight$", re.I)
 _POSITIONS = re.compile(r"(pos|pe$|\.pe\b)", re.IGNORECASE)
+_FUSED = re.compile(r"(.*\.in_proj)\.(\d)\.(weight|bias)")  # Q, K and V are in one
 _OF_TARGET = re.compile(r"(tgt|trg|target|dec)", re.IGNORECASE)
 
 
@@ -91,7 +79,7 @@ def import_torch(
     tensors, settings = read_state_dict(file)
     given = {"nhead": heads, "norm_first": norm_first, "activation": activation}
     given["layer_norm_eps"] = layer_norm_eps
-    notes = check_options(settings, "torch", origin=file, given=given)
+    source = Source(file, tensors, check_options(settings, "torch", origin=file, given=given))
     prefix = _prefix(tensors, file)
     names = _layer_names(prefix)
     inside = tuple(f"{layers}." for layers in names.layers.values())
@@ -101,45 +89,47 @@ def import_torch(
         "target": target_embedding or _find(outside, _TARGET, "target-embedding", file),
         "softmax": generator or _find(outside, _SOFTMAX, "generator", file),
     }
-    fields, pieces = find_tables(tensors, **chosen, origin=file, scaled=not unscaled)
+    source.find_tables(**chosen, scaled=not unscaled)
+    source.find_layers(names)
     bias = chosen["softmax"].removesuffix("weight") + "bias"
     final_norm = any(name.startswith(f"{prefix}encoder.norm.") for name in tensors)
-    fields |= layer_sizes(names, tensors, origin=file)
-    fields |= {
-        "encoder_attention_heads": heads,
-        "decoder_attention_heads": heads,
-        "norm_first": norm_first,
-        "final_norm": final_norm and not norm_first,
-        "activation_function": activation,
-        "layer_norm_eps": layer_norm_eps,
-        "lm_head_bias": bias in tensors,
-        "pad_token_id": pad_token_id,
-        "bos_token_id": bos_token_id,
-        "eos_token_id": eos_token_id,
-        "unk_token_id": unk_token_id,
-        "decoder_start_token_id": bos_token_id,
-    }
     positions = {
         name: tensor
         for name, tensor in outside.items()
         if _POSITIONS.search(name) and tensor.squeeze().dim() == 2 and name not in chosen.values()
     }
-    style = sinusoid_style(positions.values(), fields["d_model"])
+    style = sinusoid_style(positions.values(), source.fields["d_model"])
     if style is None:
-        learned, tables, note = learned_positions(tensors, _by_stack([*positions], file))
-        fields |= learned
-        pieces |= tables
-        notes += note
-    config = make_config(file, **{"position_encoding": style, **fields})
-    pieces |= _layer_pieces(names, config, tensors)
+        source.find_learned_positions(_by_stack([*positions], file))
+    else:
+        source.fields["position_encoding"] = style
+    config = source.make_config(
+        encoder_attention_heads=heads,
+        decoder_attention_heads=heads,
+        norm_first=norm_first,
+        final_norm=final_norm and not norm_first,
+        activation_function=activation,
+        layer_norm_eps=layer_norm_eps,
+        lm_head_bias=bias in tensors,
+        pad_token_id=pad_token_id,
+        bos_token_id=bos_token_id,
+        eos_token_id=eos_token_id,
+        unk_token_id=unk_token_id,
+        decoder_start_token_id=bos_token_id,
+    )
+    source.place_layers(names, config)
+    for key, piece in source.pieces.items():
+        if fused := _FUSED.fullmatch(piece.keys[0]):
+            source.pieces[key] = Piece((f"{fused[1]}_{fused[3]}",), _third(int(fused[2])))
+    source.fill_missing_biases()
     if config.lm_head_bias:
-        pieces["lm_head.bias"] = Piece((bias,))
-    model = build_model(config, pieces, tensors, origin=file, ignored=positions)
+        source.pieces["lm_head.bias"] = Piece((bias,))
+    model = source.build_model(config, ignored=positions)
     paths, templates = (source_vocab, target_vocab), ("bos $A eos", "bos $A eos")
     tokenizers = vocabulary_tokenizers(paths, config, templates)
     if not positions:
-        notes += ("No positions are stored; the paper's sinusoids are assumed.",)
-    return finish(Imported(model, *tokenizers, notes=notes), output)
+        source.notes += ("No positions are stored; the paper's sinusoids are assumed.",)
+    return finish(Imported(model, *tokenizers, notes=source.notes), output)
 
 
 def _layer_names(prefix: str) -> LayerNames:
@@ -192,18 +182,6 @@ def _by_stack(names: list[str], file: Path) -> dict[str, str]:
         f"{file} has several learned position tables ({listed(names)}); allowed are one for "
         "both stacks, or two of which one is named after the target or the decoder."
     )
-
-
-def _layer_pieces(
-    names: LayerNames, config: VanillaTransformerConfig, tensors: Mapping[str, Tensor]
-) -> dict[str, Piece]:
-    """Return the places of the layers' tensors, where Q, K and V are in one."""
-    pieces = layer_pieces(names, config)
-    for key, piece in pieces.items():
-        fused = re.fullmatch(r"(.*\.in_proj)\.(\d)\.(weight|bias)", piece.keys[0])
-        if fused:
-            pieces[key] = Piece((f"{fused[1]}_{fused[3]}",), _third(int(fused[2])))
-    return without_missing_biases(pieces, tensors)
 
 
 def _third(number: int) -> Callable[[Tensor], Tensor]:
