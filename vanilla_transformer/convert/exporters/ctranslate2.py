@@ -5,13 +5,14 @@ Importing this module registers the model with CTranslate2's converter of Transf
 
 CTranslate2 can represent every configuration with one end-of-sentence id. Positions become a table
 of `max_position_embeddings` rows. If d_k and d_v differ, heads are padded with zeros, which changes
-no product. All tensors are copies, because the converter quantizes in place.
+no product. The model is copied, because the converter quantizes in place.
 """
 
+import copy
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from ctranslate2.converters import TransformersConverter
@@ -70,6 +71,7 @@ class VanillaTransformerLoader(ModelLoader):
             ValueError: CTranslate2 cannot represent the model.
         """
         check_exportable(model, name="CTranslate2", obstacles=_obstacles(model))
+        model = cast("Any", copy.deepcopy(model)).to("cpu", torch.float32)
         config = model.config
         activation = ACTIVATIONS[config.activation_function]
         encoder = transformer_spec.TransformerEncoderSpec(
@@ -78,16 +80,45 @@ class VanillaTransformerLoader(ModelLoader):
         decoder = transformer_spec.TransformerDecoderSpec(
             config.decoder_layers, config.decoder_attention_heads, activation=activation
         )
-        _set_stack(encoder, encoder.embeddings[0], model.model.encoder)
-        _set_stack(decoder, decoder.embeddings, model.model.decoder)
+        self._set_stack(encoder, encoder.embeddings[0], model.model.encoder)
+        self._set_stack(decoder, decoder.embeddings, model.model.decoder)
         for layer_spec, layer in zip(decoder.layer, model.model.decoder.layers, strict=True):
             query, key, value = _projections(layer.cross_attn)
             _fuse(layer_spec.attention.linear[0], query)
             _fuse(layer_spec.attention.linear[1], key, value)
             _set_output(layer_spec.attention, layer.cross_attn)
-            _set_norm(layer_spec.attention.layer_norm, layer.cross_attn_norm)
-        _set_linear(decoder.projection, model.lm_head)
+            self.set_layer_norm(layer_spec.attention.layer_norm, layer.cross_attn_norm)
+        self.set_linear(decoder.projection, model.lm_head)
         return transformer_spec.TransformerSpec(encoder, decoder)
+
+    def _set_stack(
+        self,
+        spec: transformer_spec.TransformerEncoderSpec | transformer_spec.TransformerDecoderSpec,
+        embeddings: common_spec.EmbeddingsSpec,
+        stack: Encoder | Decoder,
+    ) -> None:
+        """Set what both stacks have: embeddings, positions, layers, and a final norm if any.
+
+        CTranslate2's pre_norm is our norm_first; either value allows a final norm.
+        """
+        config = stack.config
+        spec.pre_norm = config.norm_first
+        final_norm = getattr(stack, "norm", None)
+        if isinstance(final_norm, nn.LayerNorm):
+            self.set_layer_norm(spec.layer_norm, final_norm)
+        else:
+            del spec.layer_norm
+        spec.scale_embeddings = True  # Section 3.4: by sqrt(d_model)
+        embeddings.weight = stack.embed_tokens.weight
+        spec.position_encodings.encodings = position_table(stack)
+        for layer_spec, layer in zip(spec.layer, cast("list[Layer]", stack.layers), strict=True):
+            query, key, value = _projections(layer.self_attn)
+            _fuse(layer_spec.self_attention.linear[0], query, key, value)
+            _set_output(layer_spec.self_attention, layer.self_attn)
+            self.set_layer_norm(layer_spec.self_attention.layer_norm, layer.self_attn_norm)
+            self.set_linear(layer_spec.ffn.linear_0, layer.feed_forward.fc1)
+            self.set_linear(layer_spec.ffn.linear_1, layer.feed_forward.fc2)
+            self.set_layer_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm)
 
     def get_vocabulary(
         self, model: VanillaTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
@@ -131,42 +162,13 @@ class VanillaTransformerLoader(ModelLoader):
         config.add_attribute("max_position_embeddings", ours.max_position_embeddings)
 
 
-def _set_stack(
-    spec: transformer_spec.TransformerEncoderSpec | transformer_spec.TransformerDecoderSpec,
-    embeddings: common_spec.EmbeddingsSpec,
-    stack: Encoder | Decoder,
-) -> None:
-    """Set what encoder and decoder share: embeddings, positions, layers, and a final norm if any.
-
-    CTranslate2's pre_norm is our norm_first; either value allows a final norm.
-    """
-    config = stack.config
-    spec.pre_norm = config.norm_first
-    final_norm = getattr(stack, "norm", None)
-    if isinstance(final_norm, nn.LayerNorm):
-        _set_norm(spec.layer_norm, final_norm)
-    else:
-        del spec.layer_norm
-    spec.scale_embeddings = True  # Section 3.4: by sqrt(d_model)
-    embeddings.weight = _copy(stack.embed_tokens.weight)
-    spec.position_encodings.encodings = position_table(stack)
-    for layer_spec, layer in zip(spec.layer, cast("list[Layer]", stack.layers), strict=True):
-        query, key, value = _projections(layer.self_attn)
-        _fuse(layer_spec.self_attention.linear[0], query, key, value)
-        _set_output(layer_spec.self_attention, layer.self_attn)
-        _set_norm(layer_spec.self_attention.layer_norm, layer.self_attn_norm)
-        _set_linear(layer_spec.ffn.linear_0, layer.feed_forward.fc1)
-        _set_linear(layer_spec.ffn.linear_1, layer.feed_forward.fc2)
-        _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm)
-
-
 def position_table(stack: Encoder | Decoder) -> Tensor:
     """Return a stack's positional encodings, (max_position_embeddings, d), float32."""
     config = stack.config
     shape = (1, config.max_position_embeddings, config.d_model)
     with torch.inference_mode():
         table = stack.embed_positions(torch.empty(shape), None, 0)
-    return _copy(table.view(shape[1:]))
+    return table.view(shape[1:])
 
 
 def _projections(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor]]:
@@ -179,7 +181,7 @@ def _projections(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor]]:
 
 def _widen(tensor: Tensor, num_heads: int, width: int) -> Tensor:
     """Append zeros to each head's rows: (h * d_head, ...) -> (h * width, ...)."""
-    heads = _copy(tensor).view(num_heads, -1, *tensor.shape[1:])
+    heads = tensor.view(num_heads, -1, *tensor.shape[1:])
     wide = heads.new_zeros(num_heads, width, *tensor.shape[1:])
     wide[:, : heads.size(1)] = heads
     return wide.flatten(0, 1)
@@ -195,21 +197,7 @@ def _set_output(spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHea
     spec.linear[-1].weight = _widen(
         attention.out_proj.weight.T, attention.num_heads, width
     ).T.contiguous()
-    spec.linear[-1].bias = _copy(attention.out_proj.bias)
-
-
-def _set_linear(spec: common_spec.LinearSpec, linear: nn.Linear) -> None:
-    spec.weight = _copy(linear.weight)
-    if linear.bias is not None:
-        spec.bias = _copy(linear.bias)
-
-
-def _set_norm(spec: common_spec.LayerNormSpec, norm: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = _copy(norm.weight), _copy(norm.bias)
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("cpu", torch.float32, copy=True)
+    spec.linear[-1].bias = attention.out_proj.bias
 
 
 def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
