@@ -3,8 +3,6 @@
 So they have signatures, several references a sentence and a paired bootstrap like its own.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

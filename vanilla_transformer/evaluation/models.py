@@ -3,8 +3,6 @@
 Shapes: B pairs in a batch, T target length, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -125,20 +123,16 @@ def score_model(
         ValueError: The lists are empty or differ in length, or a sentence is longer than
             `translate` accepts.
     """
-    # Fail before the long work: on a missing package, kinds that do not fit or too long a text.
+    # Fail before the long work: on a missing package, pairs that do not fit or too long a text.
     scoring: dict[str, Any] = {"target_language": target_language, "measures": measures}
     copies = corpus_scores(sources, references, **scoring)
-    firsts = first_references(references)
-    for start in range(0, len(sources), WINDOW):
-        window = slice(start, start + WINDOW)
-        encode(model, tokenizer, list(sources[window]), first=start + 1)
-        target_ids(model, tokenizer, firsts[window], first=start + 1)
+    pairs = tokenized_pairs(model, tokenizer, sources, first_references(references))
     decoding: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress}
     search = {"num_beams": num_beams, **generation_kwargs}
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **search))
     result: TestTexts = {
         **corpus_scores(hypotheses, references, **scoring),
-        **perplexity(model, tokenized_pairs(model, tokenizer, sources, firsts), **decoding),
+        **perplexity(model, pairs, **decoding),
         "copy_baseline": copies,
         "num_beams": generation_option(model, search, "num_beams"),
         "sources": list(sources),
@@ -222,13 +216,17 @@ def tokenized_pairs(
     tokenizer: PreTrainedTokenizerBase,
     sources: Sequence[str],
     references: Sequence[str],
-) -> Iterator[dict[str, list[int]]]:
-    """Yield the ids of the pairs; tokenize one window at a time."""
-    for start in range(0, len(sources), WINDOW):
-        inputs = tokenizer(list(sources[start : start + WINDOW]), verbose=False)["input_ids"]
-        labels = target_ids(model, tokenizer, references[start : start + WINDOW])
-        for row, label in zip(inputs, labels, strict=True):
-            yield {"input_ids": row, "labels": label}
+) -> list[dict[str, list[int]]]:
+    """Return the ids of the pairs.
+
+    Raises:
+        ValueError: A text is longer than the model takes.
+    """
+    encode(model, tokenizer, list(sources))  # refuses it; a blank source has ids too, of its end
+    inputs = tokenizer(list(sources), verbose=False)["input_ids"]
+    labels = target_ids(model, tokenizer, references)
+    rows = zip(inputs, labels, strict=True)
+    return [{"input_ids": source, "labels": target} for source, target in rows]
 
 
 # ------------------------------------------------------------------ log-probabilities of pairs

@@ -4,8 +4,6 @@ Every measure is a metric of sacreBLEU, or derived from its base class, and come
 compare only scores with the same signature.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Collection, Sequence
@@ -60,7 +58,7 @@ def installed_bleu_tokenizer(language: str) -> str:
     return name
 
 
-def measure_metric(name: str, target_language: str) -> Metric:
+def measure_metric(name: str, target_language: str) -> "Metric":
     """Make the metric of a measure.
 
     Raises:

@@ -1,7 +1,5 @@
 """Comparison of systems by sacreBLEU's paired bootstrap, with a verdict in one sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -72,7 +70,7 @@ def paired_bootstrap(
     return rows, signatures
 
 
-def _p_value(result: Result, first: Result) -> float | None:
+def _p_value(result: "Result", first: "Result") -> float | None:
     """Return sacreBLEU's p-value; None for equal scores, where sacreBLEU reports its smallest."""
     if result.p_value is None or result.score == first.score:
         return None

@@ -209,7 +209,7 @@ def _compared(
     # Fail before the long work if a package is missing or a reference is too long.
     for name in recipe.measures:
         measure_metric(name, recipe.languages[1])
-    datasets = [[*tokenized_pairs(run.model, run.tokenizer, sources, targets)] for run in runs]
+    datasets = [tokenized_pairs(run.model, run.tokenizer, sources, targets) for run in runs]
     labels = [[pair["labels"] for pair in dataset] for dataset in datasets]
     _translate_by_turns(runs, sources, label, batch_tokens, progress)
     systems = [run.translations for run in runs]

@@ -28,20 +28,16 @@ from ..verification import check_equal, check_exportable, log_probabilities, pro
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
 
 
-def _reorder(tensor: torch.Tensor, axis: int | None, columns: torch.Tensor) -> torch.Tensor:
-    tensor = tensor.detach()
-    return tensor.clone() if axis is None else tensor.index_select(axis, columns.to(tensor.device))
-
-
 def to_marian_tensors(
     state_dict: Mapping[str, torch.Tensor], config: VanillaTransformerConfig
 ) -> dict[str, torch.Tensor]:
     """Return copies of the tensors under Marian's names, with columns in Marian's order."""
     columns = marian_columns(config.d_model)
-    tensors = {
-        marian.key: _reorder(state_dict[key], marian.axis, columns)
-        for key, marian in tensor_map(config).items()
-    }
+    tensors = {}
+    for key, (name, axis) in tensor_map(config).items():
+        ours = state_dict[key]
+        at = columns.to(ours.device)
+        tensors[name] = ours.clone() if axis is None else ours.index_select(axis, at)
     if LOGITS_BIAS in tensors:
         tensors[LOGITS_BIAS] = tensors[LOGITS_BIAS][None]
     return tensors
