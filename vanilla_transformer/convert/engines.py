@@ -367,14 +367,9 @@ class _OnnxEncoder(torch.nn.Module):
         self.engine = [engine]  # in a list, or each would be a submodule of the other
 
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        *,
-        output_attentions: bool | None = None,  # these three are always given by `generate`
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
+        self, input_ids: Tensor, attention_mask: Tensor, **outputs: bool | None
     ) -> BaseModelOutput:
+        """Return the states; `generate` always says which other outputs it wants."""
         return BaseModelOutput(self.engine[0].encode(input_ids, attention_mask))
 
 

@@ -27,6 +27,15 @@ from ..marian_names import (
 from ..verification import check_equal, check_exportable, log_probabilities, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
 
+# Fields of our configuration that Marian's code fixes.
+_FIXED = {
+    "position_encoding": "sinusoidal",
+    "position_offset": 0,
+    "norm_first": False,
+    "final_norm": False,
+    "layer_norm_eps": MARIAN_LAYER_NORM_EPS,
+}
+
 
 def to_marian_tensors(
     state_dict: Mapping[str, torch.Tensor], config: VanillaTransformerConfig
@@ -45,19 +54,9 @@ def to_marian_tensors(
 
 def _obstacles(config: VanillaTransformerConfig) -> Iterator[str]:
     """Yield what Marian cannot represent in this configuration."""
-    if config.position_encoding != "sinusoidal":
-        yield (
-            f"position_encoding={config.position_encoding!r}; allowed 'sinusoidal', which Marian "
-            "computes itself"
-        )
-    if config.position_offset:
-        yield f"position_offset={config.position_offset}; allowed 0, Marian's first position"
-    if config.norm_first:
-        yield "norm_first=True; allowed False, Marian normalizes after each sub-layer"
-    if config.final_norm:
-        yield "final_norm=True; allowed False, Marian has no norm after its stacks"
-    if config.layer_norm_eps != MARIAN_LAYER_NORM_EPS:
-        yield f"layer_norm_eps={config.layer_norm_eps}; allowed {MARIAN_LAYER_NORM_EPS}"
+    for name, allowed in _FIXED.items():
+        if getattr(config, name) != allowed:
+            yield f"{name}={getattr(config, name)!r}; allowed {allowed!r}"
     for side in ("encoder", "decoder"):
         heads = getattr(config, f"{side}_attention_heads")
         d_k, d_v = config.head_dims(heads)
