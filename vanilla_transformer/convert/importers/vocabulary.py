@@ -30,15 +30,12 @@ def word_tokenizer(
         origin: The vocabulary's name in errors.
 
     Raises:
-        ValueError: A token occurs twice, or a special one is missing.
+        ValueError: A token occurs twice.
     """
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) < len(tokens):
         twice = next(token for number, token in enumerate(tokens) if vocabulary[token] != number)
         raise RequestError(f"{origin} holds {twice!r} twice; every token must be unique.")
-    for role, token in special.items():
-        if token not in vocabulary:
-            raise RequestError(f"{origin} holds no {token!r} ({role}); give the whole vocabulary.")
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk"]))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(_SPACES), "removed")
     decoder = _decoder(tokens)
