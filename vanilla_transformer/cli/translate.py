@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from ..errors import RequestError, quoted
-from ..ranges import COUNT
 from ..recipes.recipe import languages_of_model
 from ..storage.reading import (
     IS_NO_TEXT,
@@ -25,6 +24,7 @@ from ..storage.reading import (
     open_content,
     read_lines,
 )
+from ..storage.run_files import recipe_values
 from .shared_options import add_overwrite, count
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _translate(options: argparse.Namespace) -> int:
         sources = _texts(_rows(source, name, table, languages), waiting)
         progress = sys.stderr.isatty() and not target.isatty()
         found = _translated(options, model, tokenizer, sources, waits=waits, progress=progress)
-        longest = _longest_in_training(directory)
+        longest = recipe_values(directory).get("max_source_length")
         warnings = _Warnings(name, tokenizer, longest, tabs=table is None)
         awaited = options.attention  # the picture that is not drawn yet
         for number, (row, answers) in enumerate(_answers(found, waiting)):
@@ -424,7 +424,8 @@ class _Warnings:
     Attributes:
         name: The name of the input.
         tokenizer: The model's.
-        longest: Tokens of the longest source in training; None once a longer text was found.
+        longest: Tokens of the longest source in training; None if unknown, or once a longer text
+            was found.
         tabs: Whether to warn of tabs.
     """
 
@@ -448,14 +449,6 @@ class _Warnings:
 
     def _say(self, number: int, text: str) -> None:
         print(f"{self.name}, line {number}, {text}. (Warned once.)", file=sys.stderr)
-
-
-def _longest_in_training(directory: Path) -> int | None:
-    """Return the maximum source length of a run's training, in tokens; None if unknown."""
-    from ..storage.run_files import recipe_values
-
-    longest = recipe_values(directory).get("max_source_length")
-    return longest if longest in COUNT else None
 
 
 def arriving(lines: Iterable[str], *, most: int = 2048) -> Generator[list[str]]:
