@@ -83,10 +83,7 @@ class VanillaTransformerLoader(ModelLoader):
         self._set_stack(encoder, encoder.embeddings[0], model.model.encoder)
         self._set_stack(decoder, decoder.embeddings, model.model.decoder)
         for layer_spec, layer in zip(decoder.layer, model.model.decoder.layers, strict=True):
-            query, key, value = _projections(layer.cross_attn)
-            _fuse(layer_spec.attention.linear[0], query)
-            _fuse(layer_spec.attention.linear[1], key, value)
-            _set_output(layer_spec.attention, layer.cross_attn)
+            _set_attention(layer_spec.attention, layer.cross_attn)
             self.set_layer_norm(layer_spec.attention.layer_norm, layer.cross_attn_norm)
         self.set_linear(decoder.projection, model.lm_head)
         return transformer_spec.TransformerSpec(encoder, decoder)
@@ -112,9 +109,7 @@ class VanillaTransformerLoader(ModelLoader):
         embeddings.weight = stack.embed_tokens.weight
         spec.position_encodings.encodings = position_table(stack)
         for layer_spec, layer in zip(spec.layer, cast("list[Layer]", stack.layers), strict=True):
-            query, key, value = _projections(layer.self_attn)
-            _fuse(layer_spec.self_attention.linear[0], query, key, value)
-            _set_output(layer_spec.self_attention, layer.self_attn)
+            _set_attention(layer_spec.self_attention, layer.self_attn)
             self.set_layer_norm(layer_spec.self_attention.layer_norm, layer.self_attn_norm)
             self.set_linear(layer_spec.ffn.linear_0, layer.feed_forward.fc1)
             self.set_linear(layer_spec.ffn.linear_1, layer.feed_forward.fc2)
@@ -171,12 +166,21 @@ def position_table(stack: Encoder | Decoder) -> Tensor:
     return table.view(shape[1:])
 
 
-def _projections(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor]]:
-    """Return weights and biases of Q, K and V, with heads padded to max(d_k, d_v)."""
-    width = max(attention.d_k, attention.d_v)
-    parts = (attention.q_proj, attention.k_proj, attention.v_proj)
-    heads = attention.num_heads
-    return [(_widen(part.weight, heads, width), _widen(part.bias, heads, width)) for part in parts]
+def _set_attention(
+    spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention
+) -> None:
+    """Set the projections of an attention, with heads padded to max(d_k, d_v)."""
+    heads, width = attention.num_heads, max(attention.d_k, attention.d_v)
+    *inputs, output = spec.linear
+    parts = [attention.q_proj, attention.k_proj, attention.v_proj]
+    # CTranslate2 joins those that read the same: Q, K and V, or over the source K and V.
+    joined = [parts] if len(inputs) == 1 else [parts[:1], parts[1:]]
+    for linear, projections in zip(inputs, joined, strict=True):
+        linear.weight = torch.cat([_widen(part.weight, heads, width) for part in projections])
+        linear.bias = torch.cat([_widen(part.bias, heads, width) for part in projections])
+    output.weight = _widen(attention.out_proj.weight.T, heads, width).T.contiguous()
+    output.bias = attention.out_proj.bias
+    spec.queries_scale = attention.scaling  # from d_k, even if the heads were padded
 
 
 def _widen(tensor: Tensor, num_heads: int, width: int) -> Tensor:
@@ -185,19 +189,6 @@ def _widen(tensor: Tensor, num_heads: int, width: int) -> Tensor:
     wide = heads.new_zeros(num_heads, width, *tensor.shape[1:])
     wide[:, : heads.size(1)] = heads
     return wide.flatten(0, 1)
-
-
-def _fuse(spec: common_spec.LinearSpec, *parts: tuple[Tensor, Tensor]) -> None:
-    spec.weight, spec.bias = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-
-
-def _set_output(spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention) -> None:
-    width = max(attention.d_k, attention.d_v)
-    spec.queries_scale = attention.scaling  # from d_k, even if the heads were padded
-    spec.linear[-1].weight = _widen(
-        attention.out_proj.weight.T, attention.num_heads, width
-    ).T.contiguous()
-    spec.linear[-1].bias = attention.out_proj.bias
 
 
 def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
