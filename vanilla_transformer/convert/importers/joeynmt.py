@@ -120,18 +120,14 @@ def _check_options(
     model = {name: value for name, value in settings["model"].items() if name not in stacks}
     parts = {"data": settings.get("data"), "model": model}
     parts |= {name: {"type": "recurrent", **stack} for name, stack in stacks.items()}
-    notes = [
-        check_options(part, "joeynmt", origin=f"{origin}, {name},") for name, part in parts.items()
-    ]
+    notes: tuple[str, ...] = ()
+    for name, part in parts.items():
+        notes += check_options(part, "joeynmt", origin=f"{origin}, {name},")
     rates = [stacks[stack].get("dropout", _DROPOUT) for stack in STACKS]
     if rates[0] != rates[1]:
-        notes.append(
-            (
-                f"Dropout is {rates[0]} in the encoder and {rates[1]} in the decoder; the "
-                "model has the first.",
-            )
-        )
-    return tuple(dict.fromkeys(note for part in notes for note in part))
+        rate = f"{rates[0]} in the encoder and {rates[1]} in the decoder"
+        notes += (f"Dropout is {rate}; the model has the first.",)
+    return tuple(dict.fromkeys(notes))
 
 
 def _norm_first(
