@@ -6,7 +6,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ..recipes.data import named_files
+from ..recipes.options import FILES, TEST_OPTIONS, listed
 from ..storage.metrics import MEASURES
+from ..storage.run_files import recipe_values
 
 
 def count(text: str) -> int:
@@ -42,8 +45,6 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
 
 def test_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the values of the options of `add_test_options`, by their names in a recipe."""
-    from ..recipes.options import TEST_OPTIONS
-
     return {name: getattr(options, name) for name in (*TEST_OPTIONS, "batch_tokens")}
 
 
@@ -79,10 +80,7 @@ def check_outputs_of(options: argparse.Namespace) -> None:
     }
     if not (files or folders):
         return
-    from ..recipes.data import named_files
-    from ..recipes.options import FILES, listed
     from ..storage.outputs import check_outputs
-    from ..storage.run_files import recipe_values
 
     read = [*_values(options, options.reads), "/dev/stdin"]  # which may be a redirected file
     recipes = [recipe_values(Path(name)) for name in read]
@@ -98,6 +96,5 @@ def check_outputs_of(options: argparse.Namespace) -> None:
 
 def _values(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
     """Return the texts that options have as values; an option may have a list of them."""
-    values = [getattr(options, name) for name in names]
-    lists = [value if isinstance(value, list) else [value] for value in values]
-    return [value for found in lists for value in found if isinstance(value, str)]
+    values = [value for name in names for value in listed(getattr(options, name))]
+    return [value for value in values if isinstance(value, str)]

@@ -243,10 +243,8 @@ def _output_lines(
 
 def _alignment_lines(translations: Sequence["_Translation | tuple[str, None]"]) -> Iterator[str]:
     """Yield the links of each translation of a row; a table's heading has none."""
-    from ..translation.many_texts import AlignedTranslation
-
-    aligned = [one for one in translations if isinstance(one, AlignedTranslation)]
-    for links in [one.alignment for one in aligned] or [[]]:
+    for translation in translations or [None]:
+        links = getattr(translation, "alignment", [])
         yield " ".join(f"{i}-{j}" for i, j in links) + "\n"
 
 
