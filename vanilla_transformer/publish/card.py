@@ -273,17 +273,13 @@ def trained_metrics(directory: Path, run: Path | None) -> tuple[Metrics, bool]:
             raise RequestError(f"{directory} is itself a run, other than {run}; leave --run out.")
         search = _read(directory / GENERATION_CONFIG) or {}
         metrics = check_metrics(_of_another_model(metrics, own, search), directory / METRICS)
-    scores = metrics["scores"]
-    if not scores or not all(map(_is_scored, scores.values())):
+    scores = metrics["scores"].values()
+    if not scores or not all("num_sentences" in it and MEASURES.keys() & it for it in scores):
         raise RequestError(
             f"{directory} was never scored, and a card shows scores and translations; train with "
             "validation or test pairs."
         )
     return metrics, scores_of_run
-
-
-def _is_scored(scores: Mapping[str, Any]) -> bool:
-    return "num_sentences" in scores and bool(MEASURES.keys() & scores.keys())
 
 
 def _of_another_model(

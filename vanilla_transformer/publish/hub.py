@@ -80,11 +80,13 @@ def push_folder(
         if revision is not None:
             api.create_branch(**place, branch=revision, exist_ok=True)
         before = api.repo_info(**place, revision=revision)
+        there = [file.rfilename for file in before.siblings or ()]  # type: ignore[union-attr]  # not a kernel
         stale = [
-            file.rfilename
-            for file in before.siblings or ()  # type: ignore[union-attr]  # not a kernel
-            if file.rfilename not in files
-            and any(_fits(file.rfilename, pattern) for pattern in replaces)
+            name
+            for name in there
+            if name not in files
+            # From the root, where * matches no slash.
+            and any(PurePosixPath("/", name).match(f"/{pattern}") for pattern in replaces)
         ]
         additions = [CommitOperationAdd(name, str(Path(folder) / name)) for name in files]
         # Not upload_folder, which since huggingface_hub 2 may push a folder in several commits.
@@ -139,8 +141,3 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         raise RequestError(
             f"the push to {repo_id} failed, and the repository is unchanged: {said}"
         ) from error
-
-
-def _fits(name: str, pattern: str) -> bool:
-    """Return whether a name matches a pattern, whose * does not match a slash."""
-    return PurePosixPath("/", name).match(f"/{pattern}")
