@@ -227,6 +227,26 @@ class Source:
         ]
         # The smallest that holds every tensor exactly.
         dtype = functools.reduce(torch.promote_types, floats) if floats else torch.float32
+        found = self._tensors(shapes, ignored=[*positions, *ignored])
+        exact = (torch.equal(made.to(dtype).to(made.dtype), made) for made in found.values())
+        if not all(exact):
+            dtype = torch.float32  # half precision does not hold what was changed, such as rescaled
+        # Copies, because views of one source tensor would be taken for ties.
+        contiguous = {"memory_format": torch.contiguous_format}
+        found = {key: made.to(dtype).clone(**contiguous) for key, made in found.items()}
+        model.load_state_dict(found, strict=False, assign=True)
+        model.tie_weights()
+        return model.eval()
+
+    def _tensors(
+        self, shapes: Mapping[str, torch.Size], *, ignored: Iterable[str]
+    ) -> dict[str, Tensor]:
+        """Return all tensors of our state dict, tied ones once, or name what does not fit.
+
+        Args:
+            shapes: Their shapes by name.
+            ignored: Names in the source that no tensor has its place in.
+        """
         problems: dict[str, list[str]] = {"missing": [], "surplus": [], "wrongly shaped": []}
         found = {}
         for key, piece in self.pieces.items():
@@ -234,7 +254,7 @@ class Source:
             for name, tensor in there.items():
                 check_finite(name, tensor, Path(str(self.origin)), remedy="import other weights")
             if not piece.keys:
-                found[key] = torch.zeros(shapes[key], dtype=dtype)
+                found[key] = torch.zeros(shapes[key])
                 continue
             if not there:
                 problems["missing"].append(piece.keys[0])
@@ -248,23 +268,14 @@ class Source:
                 problems["wrongly shaped"].append(f"{got} for {key} {tuple(shapes[key])}")
             else:
                 found[key] = made.detach()
-        known = {name for piece in self.pieces.values() for name in piece.keys}
-        known.update(positions, ignored)
+        known = {name for piece in self.pieces.values() for name in piece.keys} | {*ignored}
         problems["surplus"] = [name for name in self.tensors if name not in known]
         if any(problems.values()):
             named = [f"{kind}: {listed(names)}" for kind, names in problems.items() if names]
             raise RequestError(
                 f"{self.origin} does not hold the tensors of this model; {'; '.join(named)}."
             )
-        exact = (torch.equal(made.to(dtype).to(made.dtype), made) for made in found.values())
-        if not all(exact):
-            dtype = torch.float32  # half precision does not hold what was changed, such as rescaled
-        # Copies, because views of one source tensor would be taken for ties.
-        contiguous = {"memory_format": torch.contiguous_format}
-        found = {key: made.to(dtype).clone(**contiguous) for key, made in found.items()}
-        model.load_state_dict(found, strict=False, assign=True)
-        model.tie_weights()
-        return model.eval()
+        return found
 
     def _matrices(self, *names: str) -> list[Tensor]:
         """Return the tensors from which the sizes of the model are read.
