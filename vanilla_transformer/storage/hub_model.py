@@ -14,7 +14,7 @@ from .shipped import pretrained_models
 
 # No code, and no weights in formats that can run code. SentencePiece's files end in .model too.
 # The metrics say which languages the model was trained for.
-_FILES = (*(*SETTINGS, "*.safetensors*", "*.model", METRICS),)
+_FILES = [*SETTINGS, "*.safetensors*", "*.model", METRICS]
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:
@@ -44,7 +44,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         return folder
     try:
         # Not those of checkpoints or exports, which are in folders.
-        chosen: Any = {"allow_patterns": [*_FILES], "ignore_patterns": "*/*"}
+        chosen: Any = {"allow_patterns": _FILES, "ignore_patterns": "*/*"}
         found = Path(snapshot_download(name, revision=revision, **chosen))
     except (errors.HFValidationError, errors.HTTPError, OSError) as error:
         raise RequestError(
