@@ -241,7 +241,7 @@ def _output_lines(
         yield f"{line}\n"
 
 
-def _alignment_lines(translations: Sequence["_Translation | tuple[str, None]"]) -> Iterator[str]:
+def _alignment_lines(translations: Sequence[object]) -> Iterator[str]:
     """Yield the links of each translation of a row; a table's heading has none."""
     for translation in translations or [None]:
         links = getattr(translation, "alignment", [])
