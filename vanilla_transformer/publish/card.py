@@ -4,7 +4,7 @@
 depends on nothing else, so that a published metrics.json renders to exactly the same card again.
 """
 
-import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfi
 from ..data.language_names import language_of
 from ..errors import RequestError
 from ..recipes.data import TRAINING_FILES, named_files
-from ..recipes.options import FILES, listed
-from ..recipes.recipe import Recipe, paper_values, train_command
+from ..recipes.options import FILES, OPTIONS, listed
+from ..recipes.recipe import paper_values, train_command
 from ..storage.environment import cpu_cores
 from ..storage.metrics import MEASURES, NUM_SAMPLES, Metrics, Sample, check_metrics, samples_of_run
 from ..storage.reading import own_file, printable, read_json
@@ -226,23 +226,21 @@ def paper_differences(
         model: Configuration fields that no recipe has and that are not the paper's.
     """
     preset = _preset(recipe)
-    options = {field.name: field for field in dataclasses.fields(Recipe)}
     rows = []
     for name, paper in paper_values(preset).items():
         here = recipe.get(name)
         # The card itself says how long the run was.
         if here is not None and here != paper and name != "max_steps":
-            help = options[name].metadata["help"]
-            shown = _plain(_number(here))
-            rows.append({"name": name, "here": shown, "paper": _number(paper), "meaning": help})
+            rows.append((name, here, paper, OPTIONS[name].metadata["help"]))
     config = VanillaTransformerConfig.from_preset(preset).to_dict()
     for name, here in model.items():
-        paper = config.get(name, "-")  # in damaged metrics
-        shown = _DEFAULTS.get(name, "-") if paper is None else _number(paper)
-        help = "field of the configuration"
-        here = _plain(_number(here))
-        rows.append({"name": name, "here": here, "paper": shown, "meaning": help})
-    return rows
+        paper = config.get(name)  # damaged metrics may have other names
+        shown = _DEFAULTS.get(name, "-") if paper is None else paper
+        rows.append((name, here, shown, "field of the configuration"))
+    return [
+        {"name": name, "here": _plain(_number(here)), "paper": _number(paper), "meaning": meaning}
+        for name, here, paper, meaning in rows
+    ]
 
 
 def _preset(recipe: Mapping[str, Any]) -> str:
@@ -336,10 +334,10 @@ def _short_samples(samples: Mapping[str, Sequence[Sample]], run: Path) -> list[S
     it did: the example of a card should not be a mistake of the model.
     """
     in_turn = [
-        of_one_set[i]
-        for i in range(max(map(len, samples.values())))
-        for of_one_set in samples.values()
-        if i < len(of_one_set) and of_one_set[i]["source"].strip()
+        sample
+        for row in itertools.zip_longest(*samples.values())
+        for sample in row
+        if sample is not None and sample["source"].strip()
     ]
     short = [sample for sample in in_turn if len(sample["source"]) <= _LONGEST_SAMPLE]
     chosen = short if len(short) >= NUM_SAMPLES else in_turn
