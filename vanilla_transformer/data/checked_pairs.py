@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import RequestError
@@ -33,6 +34,32 @@ Skip = Callable[[str, Exception], None]
 Note = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What the user asks of a reading, and who is told of what it meets.
+
+    Attributes:
+        languages: Languages of source and target.
+        given: Names of their columns, or numbers from 1, that the user gave. None to look for
+            known names.
+    """
+
+    languages: tuple[str, str]
+    given: tuple[str | int, str | int] | None
+    skip: Skip
+    note: Note
+
+    def pairs(
+        self, rows: Iterable[Any], pair_of: Callable[[Any], tuple[str, str]], place: str
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the valid pairs; skip other rows, as `place` and their number from 1."""
+        for number, row in enumerate(rows, start=1):
+            try:
+                yield pair_of(row)
+            except MalformedError as error:
+                self.skip(f"{place}{number}", error)
+
+
 def decoded(line: bytes) -> str:
     """Return the text of a line.
 
@@ -48,17 +75,6 @@ def decoded(line: bytes) -> str:
     if "\0" in text:
         raise EncodingError("a NUL among the characters of the line")
     return text
-
-
-def read_rows(
-    rows: Iterable[Any], pair_of: Callable[[Any], tuple[str, str]], place: str, skip: Skip
-) -> Iterator[tuple[str, str]]:
-    """Yield the valid pairs; report other rows to `skip`, as `place` and their number from 1."""
-    for number, row in enumerate(rows, start=1):
-        try:
-            yield pair_of(row)
-        except MalformedError as error:
-            skip(f"{place}{number}", error)
 
 
 def checked_pair(source: object, target: object) -> tuple[str, str]:

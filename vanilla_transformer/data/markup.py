@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from ..errors import RequestError
 from ..storage.reading import reason_of
-from .checked_pairs import MalformedError, OtherLanguagesError, Skip, checked_pair, read_rows
+from .checked_pairs import MalformedError, OtherLanguagesError, Reading, checked_pair
 from .columns import in_order
 from .language_names import places_of
 
@@ -76,9 +76,7 @@ def refuse(path: Path, kind: Markup) -> RequestError:
     return RequestError(f"{path} {_REMEDIES[kind]}.")
 
 
-def wmt_pairs(
-    path: Path, file: BinaryIO, languages: tuple[str, str], skip: Skip
-) -> Iterator[tuple[str, str]]:
+def wmt_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[str, str]]:
     """Yield the pairs of a test set of WMT 2021 or later, with the first reference."""
     from lxml import etree
     from sacrebleu.dataset.wmt_xml import WMTXMLDataset
@@ -96,15 +94,13 @@ def wmt_pairs(
         raise RequestError(f"{path} has sources without references; pairs need both.")
 
     def pair_of(row: tuple[str, str]) -> tuple[str, str]:
-        return checked_pair(*in_order(row, told, languages))
+        return checked_pair(*in_order(row, told, reading.languages))
 
     rows = zip(fields["src"], fields[reference], strict=True)
-    yield from read_rows(rows, pair_of, f"{path}: segment ", skip)
+    yield from reading.pairs(rows, pair_of, f"{path}: segment ")
 
 
-def tmx_pairs(
-    path: Path, file: BinaryIO, languages: tuple[str, str], skip: Skip
-) -> Iterator[tuple[str, str]]:
+def tmx_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[str, str]]:
     """Yield the pairs of a translation memory, unit by unit."""
     from lxml import etree
 
@@ -115,8 +111,8 @@ def tmx_pairs(
         etree.strip_elements(unit, *_CODES, with_tail=False)
         variants = unit.findall("{*}tuv")
         names = tuple(each.get(_XML_LANGUAGE) or each.get("lang") or "" for each in variants)
-        found = [places(language, names) for language in languages]
-        for language, side in zip(languages, found, strict=True):
+        found = [places(language, names) for language in reading.languages]
+        for language, side in zip(reading.languages, found, strict=True):
             if len(side) != 1:
                 kind = MalformedError if side else OtherLanguagesError
                 raise kind(f"{len(side)} texts in {language!r} of {', '.join(names)}")
@@ -131,7 +127,7 @@ def tmx_pairs(
         return checked_pair(*map(text, sides))
 
     try:
-        yield from read_rows(_units(path, file), pair_of, f"{path}: unit ", skip)
+        yield from reading.pairs(_units(path, file), pair_of, f"{path}: unit ")
     except etree.XMLSyntaxError as error:
         raise RequestError(f"{path} is not XML: {reason_of(error)}.") from error
 

@@ -39,10 +39,10 @@ from .checked_pairs import (
     MalformedError,
     Note,
     OtherLanguagesError,
+    Reading,
     Skip,
     checked_pair,
     decoded,
-    read_rows,
 )
 from .columns import SAYS_LANGUAGES, in_order, named_by_word, named_sides, sides_in_names
 from .language_names import language_of, places_of
@@ -75,54 +75,6 @@ _PARQUET, _ZIP = b"PAR1", b"PK\x03\x04"
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
-_PairOf: TypeAlias = Callable[[object], tuple[str, str]]  # finds the sides of a record
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Choice of the two columns of a table that are source and target.
-
-    Attributes:
-        languages: Languages of source and target.
-        given: Names, or numbers from 1, that the user gave. None to look for known names.
-    """
-
-    languages: tuple[str, str]
-    given: tuple[str | int, str | int] | None
-
-    def keys(self, names: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the names of source and target among these; None if they are not there.
-
-        If they name no languages, those of columns that may say them follow.
-        """
-        if self.given is None:
-            places = named_sides(names, self.languages)
-            told = places == named_by_word(names)
-            more = [name for name in names if told and SAYS_LANGUAGES.search(name)]
-            return places and (names[places[0]], names[places[1]], *more)
-        chosen = [
-            names[column - 1] if isinstance(column, int) and column <= len(names) else column
-            for column in self.given
-        ]
-        return (chosen[0], chosen[1]) if set(chosen) <= set(names) else None  # type: ignore[return-value]
-
-    def among(self, names: list[str], where: str) -> tuple[list[str], _Columns]:
-        """Return the columns to read of a table, and a `_Columns` for the table reduced to them."""
-        keys = self.keys(names)
-        if keys is not None:
-            return list(keys), _Columns(self.languages, self.given and (keys[0], keys[1]))
-        if "translation" in names:
-            return ["translation"], self
-        raise RequestError(
-            f"{where} has the columns {reprlib.repr(names)}; needed are {self}. Check the "
-            "languages, or name the columns (--source-column, --target-column)."
-        )
-
-    def __str__(self) -> str:
-        """Return what is looked for, for messages."""
-        if self.given is None:
-            return f"'translation', {' and '.join(map(repr, self.languages))}, or source and target"
-        return " and ".join(map(repr, self.given))
 
 
 @dataclass(kw_only=True)
@@ -241,38 +193,40 @@ def read_pairs(
             more malformed lines than pairs, or, with `strict`, a malformed line.
     """
     languages = (source_language, target_language)
-    columns = _Columns(languages, _given(source_column, target_column, languages=languages))
+    given = _given(source_column, target_column, languages=languages)
 
     def read(skip: Skip, note: Note) -> Iterator[tuple[str, str]]:
+        reading = Reading(languages, given, skip, note)
         if kind == "file":
-            return _read_file(Path(known), columns, skip, note)
+            return _read_file(Path(known), reading)
         if kind == "parallel":
-            return _read_parallel(*map(Path, known), languages=columns.languages, skip=skip)
+            return _read_parallel(Path(known[0]), Path(known[1]), reading)
         if kind == "pairs":
-            return read_rows(known, lambda pair: checked_pair(*_two_sides(pair)), "pair ", skip)
+            return reading.pairs(known, lambda pair: checked_pair(*_two_sides(pair)), "pair ")
         dataset = known
         if kind == "hub" and Path(known).is_dir():
-            paths = _files_of_split(Path(known), split, config, note)
-            return chain.from_iterable(_read_file(path, columns, skip, note) for path in paths)
+            paths = _files_of_split(Path(known), split, config, reading)
+            return chain.from_iterable(_read_file(path, reading) for path in paths)
         if kind == "hub":
             from datasets import load_dataset
 
             options: dict[str, Any] = {"split": split, "revision": revision}
             dataset = load_dataset(os.fspath(known), config, streaming=streaming, **options)
-        return read_rows(_dataset_rows(dataset, columns), lambda row: row[1](row[0]), "row ", skip)
+        records = _Records(reading)
+        return reading.pairs(_dataset_rows(dataset, records), records.pair, "row ")
 
     kind = kind_of(source)
     known: Any = source  # of that kind
     return PairReader(read=read, strict=strict, name=_name_of(source, kind))
 
 
-def _files_of_split(folder: Path, split: str, config: str | None, note: Note) -> list[Path]:
+def _files_of_split(folder: Path, split: str, config: str | None, reading: Reading) -> list[Path]:
     """Return the files of a folder, or those that `datasets` finds for a split of it."""
     if split == "all":  # otherwise names such as `test` or `dev` in the names of files decide
         found = files_below(folder)
         read = [path for path in found if _SUFFIX.search(path.name)]
         if left_out := [str(path) for path in found if path not in read]:
-            note(f"{folder}: not read: {reprlib.repr(left_out)}.")
+            reading.note(f"{folder}: not read: {reprlib.repr(left_out)}.")
         return [folder / path for path in read]
     from datasets import load_dataset_builder
 
@@ -398,30 +352,31 @@ def _may_be_text(head: bytes) -> bool:
     return len(head) - len(head.translate(None, _CONTROLS)) <= len(head) / 100
 
 
-def _read_file(path: Path, columns: _Columns, skip: Skip, note: Note) -> Iterator[tuple[str, str]]:
+def _read_file(path: Path, reading: Reading) -> Iterator[tuple[str, str]]:
     head = _head(path)
     markup = markup_of(head)
+    records = _Records(reading)
     if head.startswith(_PARQUET):
-        rows = chain.from_iterable(in_bounded_memory(_parquet_batches(path, columns)))
-        yield from read_rows(rows, lambda row: row[1](row[0]), f"{path}: row ", skip)
+        rows = chain.from_iterable(in_bounded_memory(_parquet_batches(path, records)))
+        yield from reading.pairs(rows, records.pair, f"{path}: row ")
     elif head.startswith(_ZIP):
-        yield from _read_zip(path, columns.languages, skip)
+        yield from _read_zip(path, reading)
     elif markup in ("tmx", "wmt"):
         with open_content(path) as file, errors_naming(path), damage_naming(path):
             read = tmx_pairs if markup == "tmx" else wmt_pairs
-            yield from read(path, file, columns.languages, skip)
+            yield from read(path, file, reading)
     elif markup is not None:
         raise refuse(path, markup)
     elif _is_table(path, head):
-        yield from read_table(path, _lines(path), columns.languages, columns.given, skip, note)
+        yield from read_table(path, _lines(path), reading)
     else:
         if head.lstrip(_BLANKS).startswith(b"["):
             raise RequestError(
                 f"{path} holds a JSON array; one object per line is needed: "
                 f"jq -c '.[]' {path} > pairs.jsonl."
             )
-        pair_of = _pair_of_row(columns)
-        yield from read_rows(_lines(path), lambda line: pair_of(_parsed(line)), f"{path}:", skip)
+        lines = _lines(path)
+        yield from reading.pairs(lines, lambda line: records.pair(_parsed(line)), f"{path}:")
 
 
 def first_rows(source: PairSource) -> str | None:
@@ -444,13 +399,13 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield from read_lines(file, str(path))
 
 
-def _read_zip(path: Path, languages: tuple[str, str], skip: Skip) -> Iterator[tuple[str, str]]:
+def _read_zip(path: Path, reading: Reading) -> Iterator[tuple[str, str]]:
     """Yield the pairs of two texts in an archive, whose names end in the languages."""
     with errors_naming(path):
         try:
             with ZipFile(path) as archive:
                 names = archive.namelist()
-                sides = [_member(path, names, language) for language in languages]
+                sides = [_member(path, names, language) for language in reading.languages]
                 ways = {archive.getinfo(name).compress_type for name in sides}
                 if not ways <= {ZIP_STORED, ZIP_DEFLATED}:  # LZMA may ask for 4 GB
                     raise RequestError(
@@ -460,7 +415,7 @@ def _read_zip(path: Path, languages: tuple[str, str], skip: Skip) -> Iterator[tu
                 with archive.open(sides[0]) as source, archive.open(sides[1]) as target:
                     names = [f"{path}/{name}" for name in sides]
                     lines = (read_lines(source, names[0]), read_lines(target, names[1]))
-                    yield from _paired(*lines, names=names, skip=skip)
+                    yield from _paired(*lines, names, reading.skip)
         except (BadZipFile, NotImplementedError, EOFError, RuntimeError, ZlibError) as error:
             raise RequestError(
                 f"{path} is not a whole zip file: {error}. Fetch it again."
@@ -480,16 +435,14 @@ def _member(path: Path, names: list[str], language: str) -> str:
     return found[0]
 
 
-def _read_parallel(
-    source: Path, target: Path, *, languages: tuple[str, str], skip: Skip
-) -> Iterator[tuple[str, str]]:
-    names = [str(source), str(target)]
+def _read_parallel(source: Path, target: Path, reading: Reading) -> Iterator[tuple[str, str]]:
+    names, languages = [str(source), str(target)], reading.languages
     if (named_sides(names, languages) or sides_in_names(names)) == (1, 0):
         raise RequestError(
             f"{source} is named after the target of {'-'.join(languages)}, and {target} after its "
             "source; give the other file first, or rename them."
         )
-    return _paired(sentence_lines(source), sentence_lines(target), names=names, skip=skip)
+    return _paired(sentence_lines(source), sentence_lines(target), names, reading.skip)
 
 
 def sentence_lines(path: Path) -> Iterator[bytes]:
@@ -520,7 +473,7 @@ def sentence_lines(path: Path) -> Iterator[bytes]:
 
 
 def _paired(
-    sources: Iterator[bytes], targets: Iterator[bytes], *, names: Sequence[str], skip: Skip
+    sources: Iterator[bytes], targets: Iterator[bytes], names: Sequence[str], skip: Skip
 ) -> Iterator[tuple[str, str]]:
     # Pairs are yielded before the lengths are known: `load_pairs` keeps nothing after an error.
     counts = [0, 0]
@@ -539,14 +492,14 @@ def _paired(
         )
 
 
-def _parquet_batches(path: Path, columns: _Columns) -> Iterator[list[tuple[dict, _PairOf]]]:
+def _parquet_batches(path: Path, records: _Records) -> Iterator[list[dict]]:
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
     with path.open("rb") as file:
         try:
             table = ParquetFile(file, buffer_size=2**20)  # otherwise a column is read whole
-            wanted, columns = columns.among(table.schema_arrow.names, str(path))
+            wanted = records.select(table.schema_arrow.names, str(path))
             names = [
                 leaf.path
                 for leaf in table.schema
@@ -557,11 +510,9 @@ def _parquet_batches(path: Path, columns: _Columns) -> Iterator[list[tuple[dict,
             read = {*names, *(name.split(".")[0] for name in names)}
             if others := [f"{name}, which is {kinds[name]}" for name in kinds if name not in read]:
                 raise RequestError(f"{path} holds no text in {' or '.join(others)}.")
-            pair_of = _pair_of_row(columns)
             for batch in table.iter_batches(_ROWS, columns=names):
                 cut = [_cut(column) for column in batch.columns]
-                rows = pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist()
-                yield [(row, pair_of) for row in rows]
+                yield pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist()
         except MemoryError as error:
             raise RequestError(
                 f"{path} needs more than 1 GB of memory; write its pairs as JSON Lines."
@@ -593,16 +544,12 @@ def _cut(column: pyarrow.Array) -> pyarrow.Array:
 # ---------------------------------------------------------------------------------- rows
 
 
-def _dataset_rows(
-    dataset: Dataset | IterableDataset, columns: _Columns
-) -> Iterator[tuple[dict, _PairOf]]:
+def _dataset_rows(dataset: Dataset | IterableDataset, records: _Records) -> Iterator[dict]:
     if dataset.column_names is not None:  # a stream may not know them
-        wanted, columns = columns.among(dataset.column_names, "the data set")
-        dataset = dataset.select_columns(wanted)
-    pair_of = _pair_of_row(columns)
+        dataset = dataset.select_columns(records.select(dataset.column_names, "the data set"))
     for batch in dataset.with_format(None).iter(_ROWS):
         for values in zip(*batch.values(), strict=True):
-            yield dict(zip(batch, values, strict=True)), pair_of
+            yield dict(zip(batch, values, strict=True))
 
 
 def _parsed(line: bytes) -> object:
@@ -615,33 +562,70 @@ def _parsed(line: bytes) -> object:
         raise MalformedError(f"not JSON ({error})") from None
 
 
-def _pair_of_row(columns: _Columns) -> _PairOf:
-    """Return a function that finds the sides of a record, which may be nested in `translation`."""
-    keys_of = lru_cache(_ROWS)(columns.keys)  # by the names in a record
-    codes = {*map(language_of, columns.languages)}
-    codes = codes if len(codes - {None}) == 2 else set()  # to tell names from texts
+class _Records:
+    """Records: rows with names, of which two are the sides, and which may hold a `translation`."""
 
-    def pair_of(row: object) -> tuple[str, str]:
+    def __init__(self, reading: Reading) -> None:
+        self.languages, self.given = reading.languages, reading.given
+        self._keys_of = lru_cache(_ROWS)(self._keys)
+        codes = {*map(language_of, self.languages)} - {None}
+        self._codes = codes if len(codes) == 2 else set()  # to tell names from texts
+
+    def select(self, names: list[str], where: str) -> list[str]:
+        """Return the columns to read of a table, whose records have no others from now on."""
+        if keys := self._keys(names):
+            self.given = self.given and (keys[0], keys[1])
+            return [*keys]
+        if "translation" in names:
+            return ["translation"]
+        raise RequestError(
+            f"{where} has the columns {reprlib.repr(names)}; needed are {self}. Check the "
+            "languages, or name the columns (--source-column, --target-column)."
+        )
+
+    def pair(self, row: object) -> tuple[str, str]:
+        """Return the sides of a record."""
         if not isinstance(row, dict):
             raise MalformedError('no object of the form {"translation": {...}}')
         nested = row.get("translation")
-        for sides in (nested, row) if isinstance(nested, dict) else (row,):
-            if (keys := keys_of(tuple(map(str, sides)))) is not None:
+        places = (nested, row) if isinstance(nested, dict) else (row,)
+        for sides in places:
+            if keys := self._keys_of(tuple(map(str, sides))):
                 break
         else:
-            found = reprlib.repr(sorted(map(str, nested if isinstance(nested, dict) else row)))
-            raise MalformedError(f"no {columns} among {found}")
+            found = reprlib.repr(sorted(map(str, places[0])))
+            raise MalformedError(f"no {self} among {found}")
         source, target, *more = keys
         told = tuple((name, sides[name]) for name in more if isinstance(sides[name], str))
-        pair = checked_pair(*in_order((sides[source], sides[target]), told, columns.languages))
-        may_be_names = len(pair[0]) + len(pair[1]) < _TWO_NAMES and not codes & {
+        pair = checked_pair(*in_order((sides[source], sides[target]), told, self.languages))
+        may_be_names = len(pair[0]) + len(pair[1]) < _TWO_NAMES and not self._codes & {
             *map(language_of, (source, target))
         }
-        if may_be_names and {*map(language_of, pair)} == codes:
+        if may_be_names and {*map(language_of, pair)} == self._codes:
             raise MalformedError(f"{source!r} and {target!r} hold its languages, not its texts")
         return pair
 
-    return pair_of
+    def _keys(self, names: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the names of source and target among these; None if they are not there.
+
+        If they name no languages, those of columns that may say them follow.
+        """
+        if self.given is None:
+            places = named_sides(names, self.languages)
+            told = places == named_by_word(names)
+            more = [name for name in names if told and SAYS_LANGUAGES.search(name)]
+            return places and (names[places[0]], names[places[1]], *more)
+        chosen = [
+            names[column - 1] if isinstance(column, int) and column <= len(names) else column
+            for column in self.given
+        ]
+        return (chosen[0], chosen[1]) if set(chosen) <= set(names) else None  # type: ignore[return-value]
+
+    def __str__(self) -> str:
+        """Return what is looked for, for messages."""
+        if self.given is None:
+            return f"'translation', {' and '.join(map(repr, self.languages))}, or source and target"
+        return " and ".join(map(repr, self.given))
 
 
 def _two_sides(pair: object) -> tuple[object, object]:

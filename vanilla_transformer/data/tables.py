@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..errors import RequestError
 from ..storage.reading import LINE_BYTES
-from .checked_pairs import EmptyError, MalformedError, Note, Skip, checked_pair, decoded
+from .checked_pairs import EmptyError, MalformedError, Reading, Skip, checked_pair, decoded
 from .columns import ROWS, drawn, find_sides
 
 HEAD_LINES = 5_000  # that tell how a table is written: its first quoted cell may come late
@@ -67,28 +67,18 @@ class Row(NamedTuple):
     cells: list[str]
 
 
-def read_table(
-    path: Path,
-    lines: Iterator[bytes],
-    languages: tuple[str, str],
-    given: tuple[str | int, str | int] | None,
-    skip: Skip,
-    note: Note,
-) -> Iterator[tuple[str, str]]:
+def read_table(path: Path, lines: Iterator[bytes], reading: Reading) -> Iterator[tuple[str, str]]:
     """Read the pairs of a table.
 
     Args:
         path: Name of the file, for messages.
         lines: Its lines.
-        languages: Languages of source and target.
-        given: Columns that the user named, or their numbers from 1; None: see `find_sides`.
-        skip: Called for each row that is not a pair.
-        note: Called with what the user should know of the others.
+        reading: What is asked; without columns, see `find_sides`.
 
     Raises:
         ValueError: It is not clear which columns hold the sides.
     """
-    dialect, rows = split_table(path, lines, skip, is_csv=is_csv(path))
+    dialect, rows = split_table(path, lines, reading.skip, is_csv=is_csv(path))
     head = list(islice(rows, ROWS))
     if not head:
         return
@@ -97,8 +87,8 @@ def read_table(
             f"{path} holds records, not the rows of a table: {reprlib.repr(head[0].text)}. Write "
             "them as JSON Lines, or as a table with tabs."
         )
-    layout = find_sides([row.cells for row in head], languages, given, str(path))
-    may_be_text = given is None and not (layout.header or dialect.is_quoted or is_csv(path))
+    layout = find_sides([row.cells for row in head], reading.languages, reading.given, str(path))
+    may_be_text = reading.given is None and not (layout.header or dialect.is_quoted or is_csv(path))
     if may_be_text and dialect.separator in ",;" and all(layout.goes_on(row.cells) for row in head):
         error = RequestError(
             f"{path} looks like one text, which goes on with a space behind each "
@@ -110,9 +100,9 @@ def read_table(
     needed = max(*layout.places, *layout.told) + 1
     for number, _, row in head[: layout.skipped - bool(layout.header)]:
         if all(any(map(str.strip, row[place : place + 1])) for place in layout.places):
-            note(f"{path}:{number} is above the header: {reprlib.repr(row)}.")
+            reading.note(f"{path}:{number} is above the header: {reprlib.repr(row)}.")
     if layout.may_have_header:
-        note(
+        reading.note(
             f"{path}: its first row is read as a pair: {reprlib.repr(head[layout.skipped].cells)}. "
             "If it is a header, name the columns as it does, instead of by number."
         )
@@ -127,7 +117,7 @@ def read_table(
                     f"{len(row)} columns, but other rows have {layout.written}; quote a cell that "
                     "holds a separator"
                 )
-            pair = checked_pair(*layout.sides(row, languages))
+            pair = checked_pair(*layout.sides(row, reading.languages))
             # Of files that were joined.
             if pair[0] != pair[1] and {*map(str.strip, pair)} <= {*layout.header}:
                 if [cell.strip() for cell in row[: len(layout.header)]] != layout.header:
@@ -135,7 +125,7 @@ def read_table(
                 raise EmptyError("the header again")
             yield pair
         except MalformedError as error:
-            skip(f"{path}:{number}", error)
+            reading.skip(f"{path}:{number}", error)
 
 
 def are_records(rows: Sequence[str]) -> bool:
