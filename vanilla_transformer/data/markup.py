@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import RequestError
 from ..storage.reading import reason_of
@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 _CHUNK = 2**16
 _XML_BYTES = 2**24  # of elements in memory at once, which take 30 times as much
 _TOO_LARGE = f"more than {_XML_BYTES // 2**20} MiB of XML, too large for a"
-Markup = Literal["sgm", "wmt", "tmx", "subtitles", "other"]
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = [f"{{*}}{name}" for name in ("bpt", "ept", "it", "ph", "ut")]  # of layout, in a segment
 _BEGIN = re.compile(r"<seg\b", re.IGNORECASE)
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 _LANGUAGE = re.compile(r'<(src|ref)\b[^>]*\blang="([^"]+)"')
-_KINDS: dict[Markup, re.Pattern[bytes]] = {
+_KINDS = {
     "tmx": re.compile(rb"<tmx\b"),
     "wmt": re.compile(rb"<dataset\b"),
     "sgm": re.compile(rb"<(srcset|refset|tstset|mteval)\b|^<seg ", re.MULTILINE | re.IGNORECASE),
@@ -42,15 +41,17 @@ _REMEDIES = {
     "OpenSubtitles in Moses format",
     "other": "holds markup that is not read; convert it to one sentence a line",
     "sgm": "holds one side; give both files, SOURCE,TARGET",
-    **dict.fromkeys(("wmt", "tmx"), "holds pairs; give it alone, not as one of two files"),
+    **dict.fromkeys(
+        ("wmt", "tmx", "parquet", "zip"), "holds pairs; give it alone, not as one of two files"
+    ),
 }
 
 
-def markup_of(head: bytes) -> Markup | None:
+def markup_of(head: bytes) -> str | None:
     """Return the kind of markup that the first bytes of a file begin, or None for plain text."""
     head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     # A text may speak of a tag; markup begins with one.
-    kinds: list[Markup] = [*_KINDS] if head.startswith(b"<") else ["subtitles"]
+    kinds = [*_KINDS] if head.startswith(b"<") else ["subtitles"]
     return next((kind for kind in kinds if _KINDS[kind].search(head)), None)
 
 
@@ -71,8 +72,8 @@ def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
             yield clean(segment).encode("utf-8", "surrogateescape")
 
 
-def refuse(path: Path, kind: Markup) -> RequestError:
-    """Return the error for markup that cannot be read, or not here."""
+def refuse(path: Path, kind: str) -> RequestError:
+    """Return the error for a format that cannot be read, or not here."""
     return RequestError(f"{path} {_REMEDIES[kind]}.")
 
 

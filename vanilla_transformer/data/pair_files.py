@@ -47,7 +47,7 @@ from .checked_pairs import (
 from .columns import SAYS_LANGUAGES, in_order, named_by_word, named_sides, sides_in_names
 from .language_names import language_of, places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
-from .tables import are_cells, are_records, draw_table, is_csv, read_table
+from .tables import are_cells, draw_table, is_csv, read_table
 
 if TYPE_CHECKING:
     import pyarrow
@@ -71,7 +71,6 @@ _READ = (
     "gzip, bzip2 or xz), parquet, OPUS' .zip in Moses format, or two text files, SOURCE,TARGET"
 )
 _JSON = re.compile(r"\.jsonl?(\.|$)", re.IGNORECASE)
-_PARQUET, _ZIP = b"PAR1", b"PK\x03\x04"
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
@@ -275,36 +274,31 @@ def kind_of(source: PairSource) -> str:
         FileNotFoundError: No such file.
         ValueError: Files that do not go together.
     """
-    if isinstance(source, (str, os.PathLike)):
-        return _kind_of_name(os.fspath(source), is_path=not isinstance(source, str))
-    if (
-        isinstance(source, (tuple, list))
-        and source
-        and all(isinstance(path, (str, os.PathLike)) for path in source)
-    ):
-        names = [os.fspath(path) for path in source]
-        for name in names:
-            _require_file(Path(name))
-        if len(names) != 2:
-            raise RequestError(
-                f"got the files {', '.join(names)}; allowed are {_READ}. Join files of one kind "
-                "into one."
-            )
-        return "parallel"
     if hasattr(source, "column_names"):
         return "dataset"
-    return "pairs"
-
-
-def _kind_of_name(name: str, *, is_path: bool) -> str:
-    if Path(name).is_dir() and not _SUFFIX.search(name):
+    paths = source if isinstance(source, (tuple, list)) else [source]
+    if not paths or not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        return "pairs"
+    if paths is not source and _is_hub_name(source):
         return "hub"
-    if is_path or Path(name).exists() or _SUFFIX.search(name):
-        _require_file(Path(name))
+    for path in map(Path, paths):
+        _require_file(path)
+    if paths is not source:
         return "file"
-    if not _HUB_NAME.fullmatch(name):
-        raise FileNotFoundError(f"got {name!r}; there is no such file and no such Hub name.")
-    return "hub"
+    if len(paths) != 2:
+        raise RequestError(
+            f"got the files {', '.join(map(os.fspath, paths))}; allowed are {_READ}. Join files of "
+            "one kind into one."
+        )
+    return "parallel"
+
+
+def _is_hub_name(source: Any) -> bool:
+    """Return whether a name or path means a data set on the Hub, or a folder as one."""
+    has_suffix = _SUFFIX.search(os.fspath(source)) is not None
+    if has_suffix or isinstance(source, os.PathLike) or Path(source).exists():
+        return Path(source).is_dir() and not has_suffix
+    return _HUB_NAME.fullmatch(source) is not None
 
 
 def _name_of(source: Any, kind: str) -> str:
@@ -323,16 +317,24 @@ def _require_file(path: Path) -> None:
 # ---------------------------------------------------------------------------------- files
 
 
-def _head(path: Path) -> bytes:
-    """Return the first bytes of what a file holds, which must be text or a known format."""
+def _format_of(path: Path) -> tuple[str, bytes]:
+    """Return what a file holds, and its first bytes.
+
+    Returns:
+        "parquet", "zip", a kind of markup, "records" in JSON, or "table", which may be a text too.
+    """
     with open_content(path) as file, errors_naming(path), damage_naming(path):
         head = file.read(_HEAD)
-    text = head.decode("utf-16", "ignore").encode() if head.startswith(_UTF16) else b""
-    if markup_of(text) == "tmx":  # which says its encoding
-        return text
-    if not (head.startswith((_ZIP, _PARQUET)) or _may_be_text(head)):
+    text = head.decode("utf-16", "ignore") if head.startswith(_UTF16) else ""
+    if markup_of(text.encode()) == "tmx":  # which says its encoding
+        return "tmx", head
+    for kind, begin in (("parquet", b"PAR1"), ("zip", b"PK\x03\x04")):
+        if head.startswith(begin):
+            return kind, head
+    if not _may_be_text(head):
         raise RequestError(f"{path} {IS_NO_TEXT} Allowed are {_READ}.")
-    return head
+    is_record = _JSON.search(path.name) or re.match(rb'\{\s*["}]', head.lstrip(_BLANKS))
+    return markup_of(head) or ("records" if is_record else "table"), head
 
 
 def _may_be_text(head: bytes) -> bool:
@@ -353,22 +355,21 @@ def _may_be_text(head: bytes) -> bool:
 
 
 def _read_file(path: Path, reading: Reading) -> Iterator[tuple[str, str]]:
-    head = _head(path)
-    markup = markup_of(head)
+    kind, head = _format_of(path)
     records = _Records(reading)
-    if head.startswith(_PARQUET):
+    if kind == "parquet":
         rows = chain.from_iterable(in_bounded_memory(_parquet_batches(path, records)))
         yield from reading.pairs(rows, records.pair, f"{path}: row ")
-    elif head.startswith(_ZIP):
+    elif kind == "zip":
         yield from _read_zip(path, reading)
-    elif markup in ("tmx", "wmt"):
+    elif kind in ("tmx", "wmt"):
         with open_content(path) as file, errors_naming(path), damage_naming(path):
-            read = tmx_pairs if markup == "tmx" else wmt_pairs
+            read = tmx_pairs if kind == "tmx" else wmt_pairs
             yield from read(path, file, reading)
-    elif markup is not None:
-        raise refuse(path, markup)
-    elif _is_table(path, head):
+    elif kind == "table":
         yield from read_table(path, _lines(path), reading)
+    elif kind != "records":
+        raise refuse(path, kind)
     else:
         if head.lstrip(_BLANKS).startswith(b"["):
             raise RequestError(
@@ -384,13 +385,7 @@ def first_rows(source: PairSource) -> str | None:
     if kind_of(source) != "file":
         return None
     path = Path(source)  # type: ignore[arg-type]  # of this kind
-    return draw_table(path, _lines(path)) if _is_table(path, _head(path)) else None
-
-
-def _is_table(path: Path, head: bytes) -> bool:
-    """Return whether a file is none of the other kinds."""
-    is_record = _JSON.search(path.name) or re.match(rb'\{\s*["}]', head.lstrip(_BLANKS))
-    return not (is_record or head.startswith((_PARQUET, _ZIP)) or markup_of(head))
+    return draw_table(path, _lines(path)) if _format_of(path)[0] == "table" else None
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -451,25 +446,16 @@ def sentence_lines(path: Path) -> Iterator[bytes]:
     Raises:
         ValueError: The file holds something else, or, while iterating, is damaged.
     """
-    head = _head(path)
-    markup = markup_of(head)
-    if head.startswith((_PARQUET, _ZIP)) or markup not in (None, "sgm"):
-        raise refuse(path, markup or "wmt")  # the other two hold pairs as well
-    rows = [row.strip() for row in head.split(b"\n")[:-1] if row.strip()]
-    texts = [row.decode("utf-8", "replace") for row in rows]
-    is_table = all("\t" in row for row in texts) and len(rows) > 2
-    if (
-        is_table
-        or are_records(texts)
-        or are_cells(texts)
-        or _JSON.search(path.name)
-        or is_csv(path)
-    ):
+    kind, head = _format_of(path)
+    if kind not in ("table", "records", "sgm"):
+        raise refuse(path, kind)
+    lines = [line.decode("utf-8", "replace") for line in map(bytes.strip, head.split(b"\n")[:-1])]
+    if are_cells([*filter(None, lines)]) or _JSON.search(path.name) or is_csv(path):
         raise RequestError(
             f"{path} holds cells or records, not one sentence a line; a table of pairs is given "
             "alone."
         )
-    return _lines(path) if markup is None else sgm_segments(path, _lines(path))
+    return sgm_segments(path, _lines(path)) if kind == "sgm" else _lines(path)
 
 
 def _paired(

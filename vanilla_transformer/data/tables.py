@@ -134,7 +134,9 @@ def are_records(rows: Sequence[str]) -> bool:
 
 
 def are_cells(rows: Sequence[str]) -> bool:
-    """Return whether lines are the cells of one column, in quotes where they need them."""
+    """Return whether lines are rows with tabs, records, or one column's cells in quotes."""
+    if are_records(rows) or (len(rows) > 2 and all("\t" in row for row in rows)):
+        return True
     quoted = [row for row in rows if _QUOTED.fullmatch(row)]
     if len(quoted) < 3 or quoted != [row for row in rows if "," in row or '"' in row]:
         return False
