@@ -31,7 +31,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from zlib import crc32
 
 from ..errors import RequestError
@@ -89,15 +89,7 @@ _NO_WORDS = (LookupError, ValueError, NotImplementedError)
 # The day whose currencies count as in use, fixed so that the pairs never change.
 _TODAY = date(2025, 1, 1)
 _TimeUnit = Literal["year", "month", "week", "day", "hour", "minute", "second"]
-_TIME_UNITS: dict[_TimeUnit, timedelta] = {
-    "year": timedelta(365),
-    "month": timedelta(30),
-    "week": timedelta(7),
-    "day": timedelta(1),
-    "hour": timedelta(hours=1),
-    "minute": timedelta(minutes=1),
-    "second": timedelta(seconds=1),
-}
+_TIME_UNITS: tuple[_TimeUnit, ...] = get_args(_TimeUnit)
 _DURATIONS = (
     ("year", "month"),
     ("month", "day"),
@@ -464,13 +456,9 @@ def _number_styles() -> dict[str, _Style]:
             number, format_type=length, locale=locale, fraction_digits=1
         )
 
-    def from_now(unit: _TimeUnit, direction: int) -> _Write:
+    def from_now(unit: _TimeUnit, seconds: int) -> _Write:
         return lambda count, locale: dates.format_timedelta(
-            direction * count * _TIME_UNITS[unit],
-            unit,
-            threshold=math.inf,
-            add_direction=True,
-            locale=locale,
+            count * seconds, unit, threshold=math.inf, add_direction=True, locale=locale
         )
 
     styles = {
@@ -480,9 +468,10 @@ def _number_styles() -> dict[str, _Style]:
         ),
         "compact/long": _Style(_Values.round_number, compact),
     }
+    seconds = dict(dates.TIMEDELTA_UNITS)
     for unit in _TIME_UNITS:
-        styles[f"relative/{unit}/past"] = _Style(_Values.small, from_now(unit, -1))
-        styles[f"relative/{unit}/future"] = _Style(_Values.small, from_now(unit, 1))
+        styles[f"relative/{unit}/past"] = _Style(_Values.small, from_now(unit, -seconds[unit]))
+        styles[f"relative/{unit}/future"] = _Style(_Values.small, from_now(unit, seconds[unit]))
     return styles
 
 
