@@ -12,6 +12,7 @@ epoch and the batch alone, so a resumed run sees the same tokens as one that nev
 import json
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -104,18 +105,13 @@ class BpeDropout:
         ]
 
 
+@dataclass(frozen=True)
 class BpeDropoutCollator:
     """Collator of training pairs that splits tokens differently in each epoch of `sampler`."""
 
-    def __init__(
-        self,
-        collate: Callable[[list[dict[str, np.ndarray]]], dict[str, torch.Tensor]],
-        bpe_dropout: BpeDropout,
-        sampler: TokenBatchSampler,
-    ) -> None:
-        self.collate = collate
-        self.bpe_dropout = bpe_dropout
-        self.sampler = sampler
+    collate: Callable[[list[dict[str, np.ndarray]]], dict[str, torch.Tensor]]
+    bpe_dropout: BpeDropout
+    sampler: TokenBatchSampler
 
     def __call__(self, features: Features) -> dict[str, torch.Tensor]:
         """Split tokens and `collate`; shapes are those of the longer rows."""

@@ -460,9 +460,7 @@ class PairCollator:
         return batch
 
     def _check(self, name: str, ids: np.ndarray) -> None:
-        size = self.vocab_size
-        if name == "labels" and self.target_vocab_size is not None:
-            size = self.target_vocab_size
+        size = (name == "labels" and self.target_vocab_size) or self.vocab_size
         if size is None:
             return
         known = (ids >= 0) & (ids < size)
