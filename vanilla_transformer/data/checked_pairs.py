@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import RequestError
 from ..storage.reading import LINE_BYTES
@@ -28,6 +28,10 @@ class OtherLanguagesError(MalformedError):
     """The line is in other languages, as some are in a file of many."""
 
 
+# Languages of source and target.
+Languages: TypeAlias = tuple[str, str]
+# Names of their columns, or numbers from 1, that the user gave. None to look for known names.
+Given: TypeAlias = "tuple[str | int, str | int] | None"
 # Called with the place of a line that is not a pair, and with what is wrong with it.
 Skip = Callable[[str, Exception], None]
 # Called with a warning of how the others were read.
@@ -36,16 +40,10 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Reading:
-    """What the user asks of a reading, and who is told of what it meets.
+    """What the user asks of a reading, and who is told of what it meets."""
 
-    Attributes:
-        languages: Languages of source and target.
-        given: Names of their columns, or numbers from 1, that the user gave. None to look for
-            known names.
-    """
-
-    languages: tuple[str, str]
-    given: tuple[str | int, str | int] | None
+    languages: Languages
+    given: Given
     skip: Skip
     note: Note
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..errors import RequestError
 from ..storage.reading import printable, shortened
-from .checked_pairs import MalformedError, OtherLanguagesError
+from .checked_pairs import Given, Languages, MalformedError, OtherLanguagesError
 from .language_names import folded, is_meant, language_of, places_of, script_of, tag_of
 
 ROWS = 50  # that are looked at
@@ -80,7 +80,7 @@ class Layout(NamedTuple):
         cells = [*row, *[""] * self.written]
         return cells[second].startswith(" ") and not cells[first].endswith(" ")
 
-    def sides(self, row: Sequence[str], languages: tuple[str, str]) -> tuple[str, str]:
+    def sides(self, row: Sequence[str], languages: Languages) -> tuple[str, str]:
         """Return source and target of a row; see `in_order`."""
         told = tuple((name, row[place]) for place, name in self.told.items())
         return in_order((row[self.places[0]], row[self.places[1]]), told, languages)
@@ -88,8 +88,8 @@ class Layout(NamedTuple):
 
 def find_sides(
     rows: Sequence[Sequence[str]],
-    languages: tuple[str, str],
-    given: tuple[str | int, str | int] | None,
+    languages: Languages,
+    given: Given,
     where: str,
     options: str = "the two columns (--source-column, --target-column)",
 ) -> Layout:
@@ -107,7 +107,7 @@ def find_sides(
             error has the rows, drawn as a table, as its note.
     """
     try:
-        return _Table(rows, languages, given, where).layout(given)
+        return _Table(rows, languages, given, where).layout()
     except _Unclear as reason:
         error = RequestError(
             f"{where}: {reason}. Name {options}, by number from 1 or as the header does."
@@ -116,7 +116,7 @@ def find_sides(
         raise error from None
 
 
-def named_sides(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
+def named_sides(names: Sequence[str], languages: Languages) -> tuple[int, int] | None:
     """Return the columns that are named after the sides; None if no two are, or several.
 
     A side's name is its language, as the user writes it, as a code or as a name; or else it is one
@@ -129,14 +129,14 @@ def named_sides(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, 
     return None if by_word and among else by_word or among
 
 
-def _named_by_language(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
+def _named_by_language(names: Sequence[str], languages: Languages) -> tuple[int, int] | None:
     sides = [places_of(language, names) for language in languages]
     if [*map(len, sides)] == [1, 1] and sides[0] != sides[1]:
         return sides[0][0], sides[1][0]
     return None
 
 
-def _named_among(names: Sequence[str], languages: tuple[str, str]) -> tuple[int, int] | None:
+def _named_among(names: Sequence[str], languages: Languages) -> tuple[int, int] | None:
     codes = {*map(language_of, languages)} - {None}
     # By header with one word left out, such as "text _": the language of that word in each column.
     among: dict[tuple[str, ...], list[str | None]] = {}
@@ -179,7 +179,7 @@ def _two_of(found: Sequence[object], source: object, target: object) -> tuple[in
     return None
 
 
-def in_order(sides: tuple[Any, Any], told: _Told, languages: tuple[str, str]) -> tuple[Any, Any]:
+def in_order(sides: tuple[Any, Any], told: _Told, languages: Languages) -> tuple[Any, Any]:
     """Return the sides of a row, turned if it says that they are in the other direction.
 
     Args:
@@ -198,7 +198,7 @@ def in_order(sides: tuple[Any, Any], told: _Told, languages: tuple[str, str]) ->
 
 
 @lru_cache(maxsize=1000)
-def _steps(told: _Told, languages: tuple[str, str]) -> Sequence[int] | None:
+def _steps(told: _Told, languages: Languages) -> Sequence[int] | None:
     """Return 1 if a row may be in the direction of `languages`, and -1 if it may be in the other.
 
     Both if `told` does not say; none for other languages, or if two columns contradict each other;
@@ -220,14 +220,14 @@ def _steps(told: _Told, languages: tuple[str, str]) -> Sequence[int] | None:
     return [step for step in (1, -1) if all(languages[::step][n] == code for n, code in said)]
 
 
-def _code(word: str, languages: tuple[str, str]) -> str | None:
+def _code(word: str, languages: Languages) -> str | None:
     """Return the language that a word names: of the two as the user writes it, or its code."""
     meant = [language for language in languages if is_meant(language, word)]
     meant.sort(key=lambda language: tag_of(language) != tag_of(word))
     return meant[0] if meant else language_of(word)
 
 
-def _languages_in(text: str, languages: tuple[str, str]) -> list[str | None]:
+def _languages_in(text: str, languages: Languages) -> list[str | None]:
     """Return each language that a text names, as `_code` does, once, and None for other words."""
     return [*dict.fromkeys(_code(word, languages) for word in _words(text))]
 
@@ -250,13 +250,9 @@ class _Table:
     """The first rows of a table: titles above it, perhaps a header, and the body."""
 
     def __init__(
-        self,
-        rows: Sequence[Sequence[str]],
-        languages: tuple[str, str],
-        given: tuple[str | int, str | int] | None,
-        name: str,
+        self, rows: Sequence[Sequence[str]], languages: Languages, given: Given, name: str
     ) -> None:
-        self.languages, self.name = languages, name.rpartition("/")[2]
+        self.languages, self.given, self.name = languages, given, name.rpartition("/")[2]
         self.told: dict[int, str] = {}
         whole = [_without_end([cell.strip() for cell in row]) for row in rows]
         # Titles above a table fill fewer cells than its columns, or stand above its header.
@@ -282,8 +278,9 @@ class _Table:
             if is_named and (given or below != [1, 1]):
                 break
 
-    def layout(self, given: tuple[str | int, str | int] | None) -> Layout:
+    def layout(self) -> Layout:
         """Return the sides, which the user may have named."""
+        given = self.given
         if given is not None:
             places = self._given_place(given[0]), self._given_place(given[1])
             has_header = str in map(type, given) or self._has_header()
@@ -337,7 +334,7 @@ class _Table:
             seen = " and ".join(sorted(named))
             raise _Unclear(f"its header names {seen}, but the pair is {'-'.join(self.languages)}")
         half = [place for place, code in enumerate(languages) if code in self.languages]
-        if len(half) == 1 and self._is_unlike_the_body(above=half[0]):
+        if len(half) == 1 and (self._is_unlike(half[0]) or self._is_short(half[0])):
             raise _Unclear(f"its first row names {names[half[0]]!r}, but not the other side")
         return None
 
@@ -370,21 +367,23 @@ class _Table:
         others = len(cells) - 1
         return cells.count(self.top[place]) - 1 > others * _FEW
 
-    def _is_unlike_the_body(self, above: int | None = None) -> bool:
+    def _is_unlike_the_body(self) -> bool:
         """Return whether a cell of the first row is of another kind than the column under it."""
-        places = range(min(len(self.top), self.width)) if above is None else [above]
-        for place in places:
-            kind = self._kind(place)
-            cell = self.top[place]
-            # Words above words with digits say little of a table that has only the two sides.
-            telling = kind in _SHAPES and (kind != "identifier" or self.width > 2)
-            unlike = telling and _shape(cell) not in (kind, "number")
-            if cell and (unlike or (kind == "language" and not self._names_languages(cell))):
-                return True
-            if above is not None and kind == "text":
-                cells = self._column(place)
-                return len(cell) * 2 * len(cells) <= sum(map(len, cells))
-        return False
+        return any(map(self._is_unlike, range(min(len(self.top), self.width))))
+
+    def _is_unlike(self, place: int) -> bool:
+        kind, cell = self._kind(place), self.top[place]
+        if kind == "language":
+            return bool(cell) and not self._names_languages(cell)
+        # Words above words with digits say little of a table that has only the two sides.
+        telling = kind in _SHAPES and (kind != "identifier" or self.width > 2)
+        return bool(cell) and telling and _shape(cell) not in (kind, "number")
+
+    def _is_short(self, place: int) -> bool:
+        """Return whether a cell of the first row is half as long as the texts under it."""
+        cells = self._column(place)
+        length = 2 * len(self.top[place]) * len(cells)
+        return self._kind(place) == "text" and length <= sum(map(len, cells))
 
     def _is_labels(self) -> bool:
         """Return whether a first row is of names, and what is below it is not."""
@@ -509,7 +508,7 @@ def _shape(cell: str) -> str:
     return next((kind for kind, shape in _SHAPES.items() if shape.fullmatch(cell)), "text")
 
 
-def are_turned(texts: Sequence[str], languages: tuple[str, str]) -> bool:
+def are_turned(texts: Sequence[str], languages: Languages) -> bool:
     """Return whether most letters of two texts are in the scripts of each other's languages."""
     first, second = map(script_of, languages)
     return not first & second and _script(texts[0]) in second and _script(texts[1]) in first
