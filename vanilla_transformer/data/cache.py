@@ -50,18 +50,17 @@ def cached(
     root.mkdir(parents=True, exist_ok=True)
     folder = _folder(root, name, [_CACHE_VERSION, key])
     with FileLock(f"{folder}.lock"):
-        opened = None if key is None else _opened(folder)
-        if opened is None:
-            with temporary_folder(root) as aside:
-                report = _write(aside / "data.arrow", tables)
-                write_json(aside / "report.json", report)
-                if key is None:
-                    folder = _folder(root, name, [report, sha256(aside / "data.arrow")])
-                    opened = _opened(folder)
-                if opened is None:
-                    shutil.rmtree(folder, ignore_errors=True)
-                    aside.rename(folder)
-                    opened = _opened(folder)
+        if key is not None and (opened := _opened(folder)) is not None:
+            return opened
+        with temporary_folder(root) as aside:
+            report = _write(aside / "data.arrow", tables)
+            write_json(aside / "report.json", report)
+            if key is None:
+                folder = _folder(root, name, [report, sha256(aside / "data.arrow")])
+            if key is not None or _opened(folder) is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                aside.rename(folder)
+        opened = _opened(folder)
     assert opened is not None  # a damaged cache has just been made again
     return opened
 

@@ -154,11 +154,9 @@ def _identity(source: Any, cache_key: str | None) -> list | None:
     if cache_key is not None:
         return ["named", cache_key]
     kind = kind_of(source)
-    if kind == "dataset":
-        fingerprint = getattr(source, "_fingerprint", None)  # a stream has none
+    if kind in ("dataset", "pairs"):
+        fingerprint = getattr(source, "_fingerprint", None)  # streams and iterables have none
         return None if fingerprint is None else ["dataset", fingerprint]
-    if kind == "pairs":
-        return None
     paths = [Path(path) for path in (source if kind == "parallel" else [source])]
     if kind == "hub":
         if not paths[0].is_dir():
