@@ -174,7 +174,7 @@ def _sides_in(words: Iterable[str]) -> set[int]:
 
 def _two_of(found: Sequence[object], source: object, target: object) -> tuple[int, int] | None:
     """Return the indices of source and target; None unless each occurs exactly once."""
-    if None not in (source, target) and found.count(source) == found.count(target) == 1:
+    if found.count(source) == found.count(target) == 1:
         return found.index(source), found.index(target)
     return None
 
@@ -254,7 +254,10 @@ class _Table:
     ) -> None:
         self.languages, self.given, self.name = languages, given, name.rpartition("/")[2]
         self.told: dict[int, str] = {}
-        whole = [_without_end([cell.strip() for cell in row]) for row in rows]
+        whole = [[cell.strip() for cell in row] for row in rows]
+        for row in whole:
+            while row and not row[-1]:
+                row.pop()
         # Titles above a table fill fewer cells than its columns, or stand above its header.
         full = [n for n, row in enumerate(whole) if _filled(row) > 1]
         if not full:
@@ -477,13 +480,6 @@ class _Table:
                 f"its name has {' before '.join(map(str, named))}, but no column says its language"
             )
         return places
-
-
-def _without_end(row: list[str]) -> list[str]:
-    """Return a row without the empty cells at its end."""
-    while row and not row[-1]:
-        row = row[:-1]
-    return row
 
 
 def _filled(row: Sequence[str]) -> int:

@@ -119,9 +119,8 @@ def tmx_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[st
                 raise kind(f"{len(side)} texts in {language!r} of {', '.join(names)}")
         sides = [variants[side[0]] for side in found]
         dtd = unit.getroottree().docinfo.internalDTD
-        known = {
-            each.name for each in (dtd.iterentities() if dtd is not None else ()) if each.content
-        }
+        entities = () if dtd is None else dtd.iterentities()
+        known = {each.name for each in entities if each.content}
         used = {each.name for side in sides for each in side.iter(etree.Entity)}
         if unknown := sorted(used - known):
             raise MalformedError(f"the file does not say what &{unknown[0]}; is")

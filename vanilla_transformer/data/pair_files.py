@@ -201,7 +201,7 @@ def read_pairs(
         if kind == "parallel":
             return _read_parallel(Path(known[0]), Path(known[1]), reading)
         if kind == "pairs":
-            return reading.pairs(known, lambda pair: checked_pair(*_two_sides(pair)), "pair ")
+            return reading.pairs(known, _first_two, "pair ")
         dataset = known
         if kind == "hub" and Path(known).is_dir():
             paths = _files_of_split(Path(known), split, config, reading)
@@ -614,7 +614,7 @@ class _Records:
         return " and ".join(map(repr, self.given))
 
 
-def _two_sides(pair: object) -> tuple[object, object]:
+def _first_two(pair: object) -> tuple[str, str]:
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) < 2:
         raise MalformedError("not a pair of (source, target)")
-    return pair[0], pair[1]
+    return checked_pair(pair[0], pair[1])
