@@ -326,6 +326,12 @@ def test_score_prints_each_score_on_the_line_of_its_pair(folder, tmp_path, capsy
     means = [float(line) for line in scores("pairs.de,pairs.en", "--per-token").out.split()]
     expected = [one.log_probability / one.target_tokens for one in expected]
     assert means == pytest.approx(expected, abs=1e-5)
+    for name, damaged in (("pairs.tsv", b"alt \xff\told"), ("pairs.csv", b'"alt,old')):
+        separator = b"\t" if name == "pairs.tsv" else b","
+        rows = [b"Haus%shouse", damaged, b"ein Hund%sa dog", b"", b"Haus%shouse", b""]
+        (tmp_path / name).write_bytes(b"\n".join(rows).replace(b"%s", separator))
+        lines = scores(name).out.split("\n")
+        assert [bool(line) for line in lines] == [True, False, True, False, True, False]
     rows = [json.dumps({"de": de, "en": en}) for de, en in pairs]
     (tmp_path / "pairs.jsonl").write_text("\n".join(rows), encoding="utf-8")
     assert [float(line) for line in scores("pairs.jsonl").out.split()] == pytest.approx(printed)

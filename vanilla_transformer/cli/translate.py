@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
 from ..errors import RequestError, quoted
 from ..recipes.recipe import languages_of_model
@@ -358,17 +358,14 @@ def _split_table(
     from ..data.columns import ROWS, find_sides
     from ..data.tables import HEAD_LINES, split_table
 
-    def refuse(place: str, error: Exception) -> NoReturn:
-        raise RequestError(f"{place}: {error}; repair the line.")
-
     is_csv = table.option == "--csv"
-    separators = ",;|\t" if is_csv else "\t,;|"
     dialect, rows = split_table(
-        *(name, read_lines(stream, name), refuse),
+        read_lines(stream, name),
         is_csv=is_csv,
         most_read=1 if table.waits else HEAD_LINES,
-        separators=separators,
+        separators=",;|\t" if is_csv else "\t,;|",
     )
+    rows = _whole(rows, name)
     head = list(itertools.islice(rows, 1 if table.waits else ROWS))
     rows = itertools.chain(head, rows)
     if not head or head[0].cells == [table.column]:  # a table of this column alone
@@ -387,6 +384,14 @@ def _split_table(
     )
     width = max(layout.width, len(head[layout.skipped - 1].cells) if layout.skipped else 0)
     return dialect, layout.skipped, layout.places[0], width, rows
+
+
+def _whole(rows: "Iterator[Row]", name: str) -> "Iterator[Row]":
+    """Yield the rows of a table, of which none may be malformed."""
+    for row in rows:
+        if row.fault is not None:
+            raise RequestError(f"{name}:{row.number}: {row.fault}; repair the line.")
+        yield row
 
 
 def _sentences(text: str, languages: tuple[str, str] | None) -> list[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..errors import RequestError
 from ..storage.reading import LINE_BYTES
-from .checked_pairs import EmptyError, MalformedError, Reading, Skip, checked_pair, decoded
+from .checked_pairs import EmptyError, MalformedError, Reading, checked_pair, decoded
 from .columns import ROWS, drawn, find_sides
 
 HEAD_LINES = 5_000  # that tell how a table is written: its first quoted cell may come late
@@ -60,11 +60,15 @@ class Dialect(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of a table: the number of its first line, its lines as they are, and its cells."""
+    """A row of a table: the number of its first line, its lines as they are, and its cells.
+
+    A malformed row has a fault, and neither text nor cells.
+    """
 
     number: int
     text: str
     cells: list[str]
+    fault: Exception | None = None
 
 
 def read_table(path: Path, lines: Iterator[bytes], reading: Reading) -> Iterator[tuple[str, str]]:
@@ -78,9 +82,12 @@ def read_table(path: Path, lines: Iterator[bytes], reading: Reading) -> Iterator
     Raises:
         ValueError: It is not clear which columns hold the sides.
     """
-    dialect, rows = split_table(path, lines, reading.skip, is_csv=is_csv(path))
-    head = list(islice(rows, ROWS))
+    dialect, rows = split_table(lines, is_csv=is_csv(path))
+    read, head = _head(rows)
     if not head:
+        for number, _, _, fault in read:
+            assert fault is not None  # no row is whole
+            reading.skip(f"{path}:{number}", fault)
         return
     if are_records([row.text.strip() for row in head]):
         raise RequestError(
@@ -98,7 +105,7 @@ def read_table(path: Path, lines: Iterator[bytes], reading: Reading) -> Iterator
         error.add_note(drawn([row.cells for row in head]))
         raise error
     needed = max(*layout.places, *layout.told) + 1
-    for number, _, row in head[: layout.skipped - bool(layout.header)]:
+    for number, _, row, _ in head[: layout.skipped - bool(layout.header)]:
         if all(any(map(str.strip, row[place : place + 1])) for place in layout.places):
             reading.note(f"{path}:{number} is above the header: {reprlib.repr(row)}.")
     if layout.may_have_header:
@@ -106,8 +113,13 @@ def read_table(path: Path, lines: Iterator[bytes], reading: Reading) -> Iterator
             f"{path}: its first row is read as a pair: {reprlib.repr(head[layout.skipped].cells)}. "
             "If it is a header, name the columns as it does, instead of by number."
         )
-    for number, _, row in chain(head[layout.skipped :], rows):
+    above = {row.number for row in head[: layout.skipped]}
+    for number, _, row, fault in chain(read, rows):
+        if number in above:
+            continue
         try:
+            if fault is not None:
+                raise fault
             if not any(cell.strip() for cell in row):
                 raise EmptyError("empty line")
             if len(row) < needed:
@@ -124,7 +136,7 @@ def read_table(path: Path, lines: Iterator[bytes], reading: Reading) -> Iterator
                     raise RequestError(f"{path}:{number} begins a table with other columns: {row}.")
                 raise EmptyError("the header again")
             yield pair
-        except MalformedError as error:
+        except (MalformedError, csv.Error) as error:
             reading.skip(f"{path}:{number}", error)
 
 
@@ -145,8 +157,19 @@ def are_cells(rows: Sequence[str]) -> bool:
 
 def draw_table(path: Path, lines: Iterator[bytes]) -> str:
     """Draw the first rows of a table, with the columns numbered from 1."""
-    _, rows = split_table(path, lines, lambda *_: None, is_csv=is_csv(path))
-    return drawn([row.cells for row in islice(rows, ROWS)])
+    _, rows = split_table(lines, is_csv=is_csv(path))
+    return drawn([row.cells for row in _head(rows)[1]])
+
+
+def _head(rows: Iterator[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the first rows, and those of them that are whole, which tell the columns."""
+    read: list[Row] = []
+    whole: list[Row] = []
+    while len(whole) < ROWS and (row := next(rows, None)) is not None:
+        read.append(row)
+        if row.fault is None:
+            whole.append(row)
+    return read, whole
 
 
 def is_csv(path: Path) -> bool:
@@ -181,11 +204,11 @@ def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int
     raw = [line.split(dialect.separator) for line in lines]
     rows, shown, malformed = raw, False, 0
     if dialect.is_quoted:
-        faults: list[Exception] = []
         escapes = {r"\\", r"\"", r"\N", f"\\{dialect.separator}"}  # \N: nothing, in databases
         encoded = (line.encode() for line in lines)
-        found = _rows("", encoded, dialect, 1, lambda _, error: faults.append(error))
-        rows = [row.cells for row in found]
+        found = list(_rows(encoded, dialect, 1))
+        rows = [row.cells for row in found if row.fault is None]
+        faults = len(found) - len(rows)
         below = [any(cell.startswith('"') for cell in row) for row in raw[1:]]
         cells = [cell for row in raw for cell in row]
         quoted = {cell for cell in cells if _QUOTED.fullmatch(cell)}
@@ -198,7 +221,7 @@ def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int
         shown |= quoted == {cell for cell in cells if "," in cell} != set()
         if dialect.is_escaped and set(_ESCAPED.findall("\n".join(lines))) <= escapes:
             shown |= not any('"' in _ESCAPED.sub("", cell).strip('"') for cell in cells)
-        malformed = 0 if of_all and len(faults) <= few else len(faults)
+        malformed = 0 if of_all and faults <= few else faults
     widths = Counter(len(row) for row in rows if len(row) > 1)
     alike = max(widths.values(), default=0)
     inner = [cell for row in rows for cell in row[1:] if dialect.separator != "\t"]
@@ -207,13 +230,7 @@ def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int
 
 
 def split_table(
-    name: str | Path,
-    lines: Iterator[bytes],
-    skip: Skip,
-    *,
-    is_csv: bool,
-    most_read: int = HEAD_LINES,
-    separators: str = "\t;,|",
+    lines: Iterator[bytes], *, is_csv: bool, most_read: int = HEAD_LINES, separators: str = "\t;,|"
 ) -> tuple[Dialect, Iterator[Row]]:
     """Return how a table is written, as its first lines tell, and its rows.
 
@@ -221,9 +238,7 @@ def split_table(
     lines after it are rows of their own.
 
     Args:
-        name: Name of the table, for messages.
         lines: Its lines, of which quoted cells may span several.
-        skip: Called for each row that is malformed.
         is_csv: Whether it is named after its separator; all programs that write such a table quote
             cells that hold one.
         most_read: Lines to read before the first row is returned.
@@ -244,12 +259,10 @@ def split_table(
         texts = [head[place][:_HEAD_BYTES].decode("utf-8", "replace") for place in filled]
         dialect = _told_dialect(texts, separators)
         dialect = dialect._replace(is_quoted=dialect.is_quoted or is_csv)
-    return dialect, _rows(name, chain(head[first - 1 :], lines), dialect, first, skip)
+    return dialect, _rows(chain(head[first - 1 :], lines), dialect, first)
 
 
-def _rows(
-    name: str | Path, lines: Iterator[bytes], dialect: Dialect, first: int, skip: Skip
-) -> Iterator[Row]:
+def _rows(lines: Iterator[bytes], dialect: Dialect, first: int) -> Iterator[Row]:
     """Yield the rows of a table, whose lines are numbered from `first`."""
     if not dialect.is_quoted:
         for number, line in enumerate(lines, start=first):
@@ -257,7 +270,7 @@ def _rows(
                 text = decoded(line)
                 yield Row(number, text, text.split(dialect.separator))
             except MalformedError as error:
-                skip(f"{name}:{number}", error)
+                yield Row(number, "", [], error)
         return
     ahead: deque[bytes] = deque()  # lines that a malformed row gave back
     row: list[bytes] = []  # lines that csv.reader took for it
@@ -277,7 +290,7 @@ def _rows(
         try:
             cells = next(rows, None)
         except (MalformedError, csv.Error) as error:
-            skip(f"{name}:{first}", error)
+            yield Row(first, "", [], error)
             ahead.extendleft(reversed(row[1:]))
             # A new one: its text may have ended within a row.
             first, rows = first + 1, dialect.reader(texts())
