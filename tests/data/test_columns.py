@@ -606,6 +606,8 @@ def test_one_language_of_a_row_must_be_of_the_pair(tmp_path, name, values):
     other = [value in ("pt", "no", "fr") and name == "language" for value in values]
     for path in (tmp_path / "a.csv", tmp_path / "a.jsonl"):
         assert read(path) == (PAIRS * other.count(False), COUNT * other.count(True))
+        # Questions and answers may be in any language.
+        assert read(path, ("question", "answer")) == (PAIRS * len(values), 0)
 
 
 @pytest.mark.parametrize(

@@ -202,12 +202,16 @@ def _steps(told: _Told, languages: Languages) -> Sequence[int] | None:
     """Return 1 if a row may be in the direction of `languages`, and -1 if it may be in the other.
 
     Both if `told` does not say; none for other languages, or if two columns contradict each other;
-    None if it names another one, but not the side that has it.
+    None if it names another one, but not the side that has it. Where the sides are no languages,
+    such as questions and answers, only their own names say something.
     """
+    are_languages = any(map(language_of, languages))
     said: set[tuple[int, str | None]] = set()  # numbers of sides, and their languages
     alone: list[str | None] = []
     for name, text in told:
         codes, sides = _languages_in(text, languages), _sides_in(_NAME_WORD.findall(name))
+        if not are_languages and not {*languages} & {*codes}:
+            continue
         if {*languages} <= {*codes}:
             said |= {*enumerate(code for code in codes if code in languages)}
         elif any(codes) and len(sides) == 1:  # as a whole, or by its first language
