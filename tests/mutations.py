@@ -215,13 +215,13 @@ MUTATIONS = [
     ),
     Mutation(
         "loss.py",
-        "mask = ~is_gap if mask is None",
-        "mask = torch.ones_like(is_gap) if mask is None",
+        "mask = ~is_gap",
+        "mask = torch.ones_like(is_gap)",
         "test_modeling.py::test_labels_may_have_gaps_anywhere",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        "return shifted.masked_fill(is_gap & (places < latest[:, -1:]), IGNORED)",
+        "return shifted.masked_fill(is_gap & (rank < rank[:, -1:]), IGNORED)",
         "return shifted",
         "test_modeling.py::test_collated_pairs_have_one_loss_on_whichever_side_they_are_padded",
     ),
@@ -233,8 +233,8 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        "before = latest.roll(1, dims=1).where(places > 0, -1)",
-        "before = latest.clamp(min=0)",
+        "packed.gather(1, rank - (~is_gap).long())",
+        "packed.gather(1, rank)",
         "test_paper.py::test_decoder_input_is_the_target_offset_by_one_position",
     ),
     Mutation(

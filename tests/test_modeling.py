@@ -523,6 +523,25 @@ def test_gaps_in_labels_need_no_branch_on_data(left_out):
     assert_close(forward(**inputs).logits, model(**inputs).logits)
 
 
+def test_a_trace_of_ids_without_gaps_holds_for_others():
+    model, source = tiny_model(attention="eager").requires_grad_(False), GOOD["input_ids"][:1]
+    plain, gapped = torch.tensor([[1, 5, 6, 7], [1, -100, 6, 7]]).split(1)
+
+    def logits(ids):
+        return model(source, decoder_input_ids=ids, use_cache=False).logits
+
+    traced = torch.jit.trace(logits, plain, check_trace=False)
+    for ids in (plain, gapped):
+        assert_close(traced(ids)[ids >= 0], logits(ids)[ids >= 0])
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (2, 1), (2, 3)])
+def test_a_mask_of_another_shape_is_refused_beside_gaps(shape):
+    ids, source = torch.tensor([[1, -100, 6, 7], [1, 5, 6, 7]]), GOOD["input_ids"][:2]
+    with pytest.raises(RequestError, match="attention_mask has the shape"):
+        tiny_model()(source, decoder_input_ids=ids, decoder_attention_mask=torch.ones(shape))
+
+
 # --------------------------------------------------------------------------- training, compilation
 
 

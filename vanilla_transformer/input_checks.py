@@ -14,6 +14,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, __version__
+from transformers.utils import is_tracing
 
 from .errors import RequestError
 
@@ -53,8 +54,7 @@ def check_read(names: Iterable[str], reader: Callable[..., object]) -> None:
 
 def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) -> None:
     """Refuse a mask that is neither (B, T) nor of four dimensions; T may be unknown, None."""
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if mask is None or traced or mask.dim() == 4:
+    if mask is None or is_tracing(mask) or mask.dim() == 4:
         return
     shape = tuple(mask.shape)
     if len(shape) != 2 or shape != (rows, length or shape[1]):

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules import module as torch_module
+from transformers.utils import is_tracing
 
 from .errors import RequestError
 
@@ -234,8 +235,11 @@ def mask_gaps(
     A mask of four dimensions stays: it says all of what each id attends to.
     """
     is_gap = ids == IGNORED
-    if ids.is_meta or not (torch.compiler.is_compiling() or is_gap.any()):
-        return ids, mask  # causal attention alone is faster, and a graph has no branch on data
-    if mask is None or mask.dim() == 2:
-        mask = ~is_gap if mask is None else mask.bool() & ~is_gap
+    # Causal attention without a mask is faster, but a graph has no branch on data.
+    if ids.is_meta or not (is_tracing(ids) or is_gap.any()):
+        return ids, mask
+    if mask is None:
+        mask = ~is_gap
+    elif mask.shape == ids.shape:  # others are refused later
+        mask = mask.bool() & ~is_gap
     return ids.masked_fill(is_gap, filler), mask

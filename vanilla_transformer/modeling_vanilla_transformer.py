@@ -644,10 +644,12 @@ class VanillaTransformerForConditionalGeneration(
         """
         labels = self.without_padding(labels)
         is_gap = labels == IGNORED
-        places = torch.arange(labels.size(1), device=labels.device).expand_as(labels)
-        latest = places.where(~is_gap, -1).cummax(1).values  # the last label so far, (B, T)
-        before = latest.roll(1, dims=1).where(places > 0, -1)
-        shifted = labels.gather(1, before.clamp(min=0))
-        shifted = shifted.masked_fill(before < 0, self.config.decoder_start_token_id)
-        shifted = shifted.masked_fill(is_gap & (before < places - 1), self.config.pad_token_id)
-        return shifted.masked_fill(is_gap & (places < latest[:, -1:]), IGNORED)
+        rank = (~is_gap).cumsum(1)  # labels so far
+        # In order behind the start token, each at its rank; gaps are overwritten.
+        packed = labels.new_zeros(len(labels), 1 + labels.size(1))
+        packed.scatter_(1, rank.masked_fill(is_gap, 0), labels)
+        packed[:, 0] = self.config.decoder_start_token_id
+        shifted = packed.gather(1, rank - (~is_gap).long())
+        follows_gap = nn.functional.pad(is_gap, (1, -1))
+        shifted = shifted.masked_fill(is_gap & follows_gap, self.config.pad_token_id)
+        return shifted.masked_fill(is_gap & (rank < rank[:, -1:]), IGNORED)
