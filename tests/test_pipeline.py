@@ -494,6 +494,8 @@ SPELLED = [
     "naïve café",
     "Größe, größer!",
     "you  said “no”",
+    "caf\ufffd au \ufffd lait",
+    "你好\uff0c世界 再见",
 ]
 
 

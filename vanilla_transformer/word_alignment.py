@@ -58,27 +58,34 @@ def word_numbers(
     # The model's table may have more rows than the tokenizer has tokens; the others spell nothing.
     tokens = tokenizer.convert_ids_to_tokens(list(ids))
     numbers: list[int | None] = [None] * len(ids)
-    last = -1  # number of the last word
-    spelling: list[int] = []  # ids since that word began
-    words: list[str] = []  # that they spell
-    new: list[int] = []  # places of the ids of one character
+    context: list[int] = []  # the ids before the new ones, which say whether these begin a word
+    new: list[int] = []  # places of ids that may be parts of one character
+    # What the context spells, then with each new id; with the number of its last word.
+    spelled = [("", -1)]
     for place, index in enumerate(ids):
         if index in not_text or tokens[place] is None:
             continue
-        spelling.append(index)
         new.append(place)
-        text = str(tokenizer.decode(spelling, clean_up_tokenization_spaces=False))
+        text = _decoded(tokenizer, [*context, *(ids[each] for each in new)])
+        # Ids whose text was another before are parts of the same character, or of its accents.
+        kept = next((n for n in reversed(range(len(new))) if text.startswith(spelled[n][0])), 0)
+        before, last = spelled[kept][0].split(), spelled[kept][1]
         found = text.split()
-        goes_on = found[: len(words)] != words
-        for each in new:
-            numbers[each] = None if found == words else last if goes_on else last + 1
-        if text.endswith("\ufffd"):  # the beginning of a character, which may be a space
-            continue
-        last += len(found) - len(words)
-        if len(found) > len(words) and not goes_on:
-            spelling, found = [ids[each] for each in new], found[len(words) :]
-        words, new = found, []
+        goes_on = found[: len(before)] != before
+        number = None if found == before else last if goes_on else last + 1
+        for each in new[kept:]:
+            numbers[each] = number
+        last += len(found) - len(before)
+        spelled[kept + 1 :] = [(text, last)] * (len(new) - kept)
+        if not text.endswith("\ufffd"):  # else perhaps the beginning of a character
+            is_nothing = text == spelled[kept][0]
+            context = [*(context if is_nothing else ()), *(ids[each] for each in new[kept:])]
+            spelled, new = [(_decoded(tokenizer, context), last)], []
     return numbers
+
+
+def _decoded(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
+    return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
