@@ -260,6 +260,18 @@ def test_very_long_lines_are_not_held_in_memory(tmp_path, size):
     assert reader.examples == [f"{path}:1: the line is longer than 1 MiB"]
 
 
+@pytest.mark.parametrize("first", [b"", b"a\tb\n"])
+def test_malformed_rows_are_not_held_in_memory(tmp_path, first):
+    (tmp_path / "a.tsv").write_bytes(first + b"\xc9t\xe9\tSommer\n" * 40_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestError, match=r"40000 lines of .* are not UTF-8"):
+            list(read_pairs(tmp_path / "a.tsv", **LANGUAGES))
+        assert tracemalloc.get_traced_memory()[1] < 16 * LINE_BYTES
+    finally:
+        tracemalloc.stop()
+
+
 def test_multi_member_gzip_files_are_read_to_the_end(tmp_path):
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(json_lines(PAIRS)) + gzip.compress(json_lines(PAIRS)))

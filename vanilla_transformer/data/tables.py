@@ -6,7 +6,7 @@ import csv
 import re
 import reprlib
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -83,11 +83,13 @@ def read_table(path: Path, lines: Iterator[bytes], reading: Reading) -> Iterator
         ValueError: It is not clear which columns hold the sides.
     """
     dialect, rows = split_table(lines, is_csv=is_csv(path))
-    read, head = _head(rows)
+
+    def skip(number: int, error: Exception) -> None:
+        reading.skip(f"{path}:{number}", error)
+
+    read = _head(rows, skip)
+    head = [row for row in read if row.fault is None]
     if not head:
-        for number, _, _, fault in read:
-            assert fault is not None  # no row is whole
-            reading.skip(f"{path}:{number}", fault)
         return
     if are_records([row.text.strip() for row in head]):
         raise RequestError(
@@ -137,7 +139,7 @@ def read_table(path: Path, lines: Iterator[bytes], reading: Reading) -> Iterator
                 raise EmptyError("the header again")
             yield pair
         except (MalformedError, csv.Error) as error:
-            reading.skip(f"{path}:{number}", error)
+            skip(number, error)
 
 
 def are_records(rows: Sequence[str]) -> bool:
@@ -158,18 +160,20 @@ def are_cells(rows: Sequence[str]) -> bool:
 def draw_table(path: Path, lines: Iterator[bytes]) -> str:
     """Draw the first rows of a table, with the columns numbered from 1."""
     _, rows = split_table(lines, is_csv=is_csv(path))
-    return drawn([row.cells for row in _head(rows)[1]])
+    return drawn([row.cells for row in _head(rows, lambda *_: None) if row.fault is None])
 
 
-def _head(rows: Iterator[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the first rows, and those of them that are whole, which tell the columns."""
-    read: list[Row] = []
-    whole: list[Row] = []
-    while len(whole) < ROWS and (row := next(rows, None)) is not None:
-        read.append(row)
-        if row.fault is None:
-            whole.append(row)
-    return read, whole
+def _head(rows: Iterator[Row], skip: Callable[[int, Exception], None]) -> list[Row]:
+    """Return the first rows, which tell the columns, and skip those before the first whole one."""
+    head: list[Row] = []
+    whole = 0
+    while whole < ROWS and len(head) < HEAD_LINES and (row := next(rows, None)) is not None:
+        if row.fault is not None and not head:
+            skip(row.number, row.fault)
+            continue
+        head.append(row)
+        whole += row.fault is None
+    return head
 
 
 def is_csv(path: Path) -> bool:
