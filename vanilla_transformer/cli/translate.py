@@ -387,7 +387,7 @@ def _split_table(
 
 
 def _whole(rows: "Iterator[Row]", name: str) -> "Iterator[Row]":
-    """Yield the rows of a table, of which none may be malformed."""
+    """Yield the rows of a table; refuse a malformed one."""
     for row in rows:
         if row.fault is not None:
             raise RequestError(f"{name}:{row.number}: {row.fault}; repair the line.")
