@@ -644,9 +644,9 @@ class VanillaTransformerForConditionalGeneration(
         """
         labels = self.without_padding(labels)
         is_gap = labels == IGNORED
-        rank = (~is_gap).cumsum(1)  # labels so far
-        # In order behind the start token, each at its rank; gaps are overwritten.
-        packed = labels.new_zeros(len(labels), 1 + labels.size(1))
+        rank = (~is_gap).cumsum(1)  # labels so far, (B, T)
+        # The start token, then the labels in order; gaps are written to its place before it.
+        packed = labels.new_zeros(len(labels), 1 + labels.size(1))  # (B, 1 + T)
         packed.scatter_(1, rank.masked_fill(is_gap, 0), labels)
         packed[:, 0] = self.config.decoder_start_token_id
         shifted = packed.gather(1, rank - (~is_gap).long())

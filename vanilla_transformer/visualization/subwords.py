@@ -155,7 +155,7 @@ def words_and_mix(
 
     The pieces of a single word stay apart: joined, there would be nothing to see.
     """
-    words, special = whole_words(tokenizer, ids), {*tokenizer.all_special_ids}
+    words, special = whole_words(tokenizer, ids), special_ids(tokenizer)
     if not merge or sum(ids[word.start] not in special for word in words) < 2:
         return token_words(tokenizer, ids), np.eye(len(ids))
     mix = np.zeros((len(words), len(ids)))
