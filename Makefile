@@ -43,8 +43,8 @@ test-newest:
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
 
-# Tests killed processes, failing writes, damaged files and hostile requests, for a quarter of an hour.
-# HOSTILE="--kills 100 --rows 1000" runs more of them.
+# Tests killed processes, failing writes, damaged files and two writers, for a quarter of an hour.
+# HOSTILE="--kills 100 --damaged 1000" runs more of them.
 test-hostile: $(STAMP)
 	$(BIN)/python tests/hostile $(HOSTILE)
 

@@ -11,11 +11,10 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,34 +171,6 @@ def together(started: Sequence[Started], patience: float = PATIENCE) -> list[End
         ended.append(process.ended(patience))
         patience = patience if ended[-1].code == 0 else 10
     return ended
-
-
-@contextlib.contextmanager
-def launched(folder: Path, *words: str) -> Iterator[subprocess.Popen]:
-    """Run `accelerate launch` with two processes; kill all of them at the end."""
-    program = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
-    program += ["--config_file", str(ROOT / "training" / "accelerate" / "ddp.yaml")]
-    environment = {**os.environ, "HF_DATASETS_CACHE": str(folder / "cache")}
-    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    with open(f"{folder}.launch", "wb") as log:
-        process = subprocess.Popen(
-            [*program, str(ROOT / "training" / "train.py"), *words],
-            cwd=folder,
-            env=environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-            # Launched processes have their own sessions, and outlive a killed launcher.
-            for place in Path("/proc").glob("[0-9]*/cwd"):
-                with contextlib.suppress(OSError):
-                    if place.resolve() == folder:
-                        os.kill(int(place.parent.name), signal.SIGKILL)
 
 
 def kill_at(number: int, signum: int) -> Condition:

@@ -24,7 +24,6 @@ from processes import (
     count_into,
     fail_at,
     kill_at,
-    launched,
     limit_files,
     ranks,
     together,
@@ -127,25 +126,6 @@ def kill(rng: random.Random, folder: Path, reference: Reference) -> str:
             if end.code not in stopped or "Traceback" in end.err:
                 return f"{signal.Signals(signum).name} ends with {end.told()}"
     ended = together([Started(work, folder)] if processes == 1 else ranks(work, folder))
-    outcome = finished(folder, expected, ended[0])
-    return "was refused after kills: " + ended[0].last_line if outcome == REFUSED else outcome
-
-
-def kill_launched(rng: random.Random, folder: Path, reference: Reference) -> str:
-    """Send a signal to `accelerate launch`, then start two processes again."""
-    _, expected, _, seconds = reference.of("fp32", 2)
-    new_folder(folder)
-    words = ("tiny.yaml", *_WORDS, "--precision", "fp32", "--output-dir", "run")
-    with launched(folder, *words) as process:
-        begun = time.monotonic()
-        while not (folder / "run" / "recipe.yaml").is_file():  # importing takes most of the time
-            if process.poll() is not None or time.monotonic() - begun > 120:
-                return f"accelerate launch did not begin: exit {process.poll()}"
-            time.sleep(0.05)
-        time.sleep(rng.uniform(0, seconds))
-        process.send_signal(rng.choice(SIGNALS))
-        time.sleep(rng.uniform(0, 3))
-    ended = together(ranks(train(), folder))
     outcome = finished(folder, expected, ended[0])
     return "was refused after kills: " + ended[0].last_line if outcome == REFUSED else outcome
 

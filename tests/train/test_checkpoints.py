@@ -260,7 +260,8 @@ def test_resumption_runs_no_code_of_a_checkpoint(checkpoint, tmp_path, name, for
 def test_pickled_weights_run_no_code(checkpoint, tmp_path):
     (checkpoint / "model.safetensors").unlink()
     torch.save({"a": Evil(tmp_path / "ran")}, checkpoint / "pytorch_model.bin")
-    torch.save(Evil(tmp_path / "ran"), checkpoint / "training_args.bin")
+    for name in ("adapter_model.bin", "scaler.pt", "training_args.bin"):
+        torch.save(Evil(tmp_path / "ran"), checkpoint / name)
     seal(checkpoint)
     with pytest.raises(ValueError, match=r"lacks \.safetensors"):
         make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
