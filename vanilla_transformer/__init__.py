@@ -62,19 +62,12 @@ if Path(*sys.argv[:1]).name not in ("vanilla-transformer", "vanilla-transformer.
         VanillaTransformerPreTrainedModel,
     )
     from .pipeline import VanillaTransformerTranslationPipeline
-    from .translation import (
-        AlignedTranslation,
-        Translation,
-        paper_beam_search,
-        translate,
-        translate_nbest,
-    )
+    from .translation import Translation, paper_beam_search, translate, translate_nbest
 
     register()
 
 __all__ = [
     "PRESETS",
-    "AlignedTranslation",
     "BeamSearchOutput",
     "Translation",
     "VanillaTransformerConfig",

@@ -131,16 +131,17 @@ def test_the_module_of_evaluate_gives_the_same(name, tmp_path):
         assert found == {key: scores[key] for key in (name, f"{name}_signature")}
 
 
-@pytest.mark.parametrize("name", ["exact_match", "wer", "cer"])
+@pytest.mark.parametrize("name", MEASURES)
 def test_p_values_are_those_of_a_bootstrap_over_sentences(name):
     draw = random.Random(0)
     np = pytest.importorskip("numpy")
-    rows = [[" ".join(draw.choices("abc", k=3)) for _ in range(60)] for _ in range(3)]
+    rows = [[" ".join(draw.choices("ab", k=5)) for _ in range(60)] for _ in range(3)]
     first, second, references = rows
     second = [r if draw.random() < 0.3 else s for s, r in zip(second, references, strict=True)]
-    found, _ = paired_bootstrap(
-        [first, second], references, target_language="", measures=[name], num_samples=40
+    found, signatures = paired_bootstrap(
+        [first, second], references, target_language="de", measures=[name], num_samples=40
     )
+    assert "seed:12345" in signatures[name]
     drawn = np.random.default_rng(12345).choice(60, size=(40, 60), replace=True)
 
     def of(texts, chosen):

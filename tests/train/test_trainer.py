@@ -228,13 +228,6 @@ def test_evaluation_frequency_does_not_change_the_weights(tmp_path, uninterrupte
     assert_equal(weights(trainer), uninterrupted[1])
 
 
-def test_defaults_are_the_papers(tmp_path):
-    args = VanillaTransformerTrainingArguments(output_dir=str(tmp_path))
-    assert (args.adam_beta1, args.adam_beta2, args.adam_epsilon) == (0.9, 0.98, 1e-9)
-    assert (args.warmup_steps, args.learning_rate_factor) == (4000, 1.0)
-    assert (args.max_grad_norm, args.weight_decay, args.label_smoothing_factor) == (0, 0, 0)
-
-
 @pytest.mark.parametrize("budget", [150, 11])  # some pairs are longer than the smaller one
 def test_eval_loss_is_the_token_mean_of_plain_cross_entropy(tmp_path, budget):
     trainer = make_trainer(tmp_path, train=copy_task(20), batch_tokens=budget)

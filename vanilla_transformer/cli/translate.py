@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from ..data.tables import Dialect, Row
-    from ..translation.many_texts import AlignedTranslation, Translation
-
-    _Translation = Translation | AlignedTranslation
+    from ..translation.many_texts import Translation
 
 _TRANSLATE_EXAMPLE = """example:
   echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
@@ -199,7 +197,7 @@ def _translated(
     *,
     waits: bool,
     progress: bool,
-) -> "Iterable[list[_Translation]]":
+) -> "Iterable[list[Translation]]":
     """Return the translations of each text, by the search that the options describe.
 
     Args:
@@ -227,7 +225,7 @@ def _translated(
 
 
 def _output_lines(
-    number: int, row: "_Row", translations: Sequence[tuple[Any, ...]], nbest: int | None
+    number: int, row: "_Row", translations: "Sequence[Translation]", nbest: int | None
 ) -> Iterator[str]:
     """Yield the lines of output for a row, counted from 0; a table's heading is left as it is."""
     if not row.texts:
@@ -241,11 +239,10 @@ def _output_lines(
         yield f"{line}\n"
 
 
-def _alignment_lines(translations: Sequence[object]) -> Iterator[str]:
+def _alignment_lines(translations: "Sequence[Translation]") -> Iterator[str]:
     """Yield the links of each translation of a row; a table's heading has none."""
-    for translation in translations or [None]:
-        links = getattr(translation, "alignment", [])
-        yield " ".join(f"{i}-{j}" for i, j in links) + "\n"
+    for links in [translation.alignment for translation in translations] or [None]:
+        yield " ".join(f"{i}-{j}" for i, j in links or ()) + "\n"
 
 
 def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] | None:
@@ -260,14 +257,16 @@ def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] 
 
 
 def _joined(
-    answers: Sequence[Sequence["_Translation"]], languages: tuple[str, str] | None
-) -> Sequence["_Translation | tuple[str, None]"]:
+    answers: "Sequence[Sequence[Translation]]", languages: tuple[str, str] | None
+) -> "Sequence[Translation]":
     """Return the translations of a row; those of its sentences are joined."""
     if languages is None or not answers:
         return answers[0] if answers else []
     from ..data.sentence_splitting import join_sentences
+    from ..translation.many_texts import Translation
 
-    return [(join_sentences((best.text for best, *_ in answers), languages[1]), None)]
+    text = join_sentences((best.text for best, *_ in answers), languages[1])
+    return [Translation(text, score=None)]
 
 
 def _translator(directory: Path, engine: str | None) -> Any:
@@ -410,8 +409,8 @@ def _texts(rows: Iterable[_Row], waiting: collections.deque[_Row]) -> Iterator[s
 
 
 def _answers(
-    found: "Iterable[list[_Translation]]", waiting: collections.deque[_Row]
-) -> "Iterator[tuple[_Row, list[list[_Translation]]]]":
+    found: "Iterable[list[Translation]]", waiting: collections.deque[_Row]
+) -> "Iterator[tuple[_Row, list[list[Translation]]]]":
     """Yield each waiting row with the translations of its texts."""
     found = iter(found)
     for first in found:

@@ -35,15 +35,8 @@ class Translation(NamedTuple):
     text: str
     # log P / ((5 + L) / 6)^alpha; if `generate` decodes, its own score or None
     score: float | None
-
-
-class AlignedTranslation(NamedTuple):
-    """One translation of a sentence, with its word alignment."""
-
-    text: str
-    score: float | None
     # (source word, target word), both counted from 0, words separated by white space
-    alignment: list[tuple[int, int]]
+    alignment: list[tuple[int, int]] | None = None
 
 
 def translate(
@@ -85,7 +78,7 @@ def translate_nbest(
     window: int = WINDOW,
     progress: bool = False,
     **generation_kwargs: Any,
-) -> Generator[list[Translation | AlignedTranslation]]:
+) -> Generator[list[Translation]]:
     """Translate many sentences as `translate` does, into several translations each.
 
     Reads a window of sentences, decodes it in batches of similar length, and yields the
@@ -105,7 +98,7 @@ def translate_nbest(
             source (Section 6.1), whatever limit the generation config has.
             `num_return_sequences` is n; a short limit on the length may leave fewer translations.
             The paper's search also has `prefix`, a text that each translation begins with, and
-            `return_alignments`, which makes each an `AlignedTranslation`.
+            `return_alignments`, for the `alignment` of each.
 
     Returns:
         An iterator over a list for each sentence, the best translation first. A blank sentence has
@@ -141,7 +134,7 @@ def translate_windows(
     total: int | None = None,
     progress: bool = False,
     **generation_kwargs: Any,
-) -> Generator[list[Translation | AlignedTranslation]]:
+) -> Generator[list[Translation]]:
     """Translate lists of sentences as `translate_nbest` does, one list at a time.
 
     The translations of a list are yielded before the next list is read. `windows` is closed at the
@@ -150,9 +143,7 @@ def translate_windows(
     budget = batch_tokens // generation_option(model, generation_kwargs, "num_beams")
     if (prefix := generation_kwargs.get("prefix")) is not None:
         generation_kwargs["prefix"] = prefix_ids(tokenizer, prefix)
-    blank: list[Translation | AlignedTranslation] = [Translation("", 0.0)]
-    if generation_kwargs.get("return_alignments"):
-        blank = [AlignedTranslation("", 0.0, [])]
+    blank = Translation("", 0.0, [] if generation_kwargs.get("return_alignments") else None)
     done, device, warned = 0, input_device(model), False
     with (
         tqdm(total=total, unit="sentence", disable=not progress) as bar,
@@ -164,7 +155,7 @@ def translate_windows(
             if not warned and (unknown := unknown_tokens(tokenizer, texts, sources)):
                 logger.warning("%s.", unknown)
                 warned = True
-            results = [[*blank] for _ in texts]
+            results = [[blank] for _ in texts]
             filled = [index for index, source in enumerate(sources) if source]
             bar.update(len(texts) - len(filled))
             lengths = [len(sources[index]) for index in filled]
@@ -194,21 +185,20 @@ def _windows(sentences: Iterable[str], window: int) -> Generator[list[str]]:
 
 def _translations(
     tokenizer: PreTrainedTokenizerBase, sources: Sequence[Sequence[int]], found: BeamSearchOutput
-) -> Iterator[list[Translation | AlignedTranslation]]:
+) -> Iterator[list[Translation]]:
     """Yield the translations of each source; `sources` holds their ids."""
     texts = iter(decode(tokenizer, found.sequences.flatten(0, 1)))
     for row, source in enumerate(sources):
-        translations: list[Translation | AlignedTranslation] = []
+        translations = []
         for place, ids in enumerate(found.sequences[row].tolist()):
             text = next(texts)
             score = None if found.scores is None else found.scores[row, place].item()
             if score == -math.inf and place > 0:  # a missing translation
                 continue
-            if found.alignments is None:
-                translations.append(Translation(text, score))
-            else:
+            links = None
+            if found.alignments is not None:
                 links = word_alignment(tokenizer, source, ids, found.alignments[row, place])
-                translations.append(AlignedTranslation(text, score, links))
+            translations.append(Translation(text, score, links))
         yield translations
 
 
