@@ -9,7 +9,6 @@ from tiny_runs import WORDS, tiny_recipe, write_pairs
 
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.recipes.recipe import load_recipe
-from vanilla_transformer.storage.reading import sha256
 from vanilla_transformer.train import back_translation
 from vanilla_transformer.train.back_translation import TAG
 from vanilla_transformer.train.run import run_recipe
@@ -22,13 +21,13 @@ def start(tmp_path, monkeypatch):
     """Return a function that writes text, trains, and returns the metrics."""
     monkeypatch.setattr(back_translation, "FEWEST_PAIRS", 100)
 
-    def started(lines, **overrides):
+    def started(lines, run=tmp_path / "run", **overrides):
         text = tmp_path / "mono.en"
         text.write_bytes("".join(f"{line}\n" for line in lines).encode())
         recipe = load_recipe(
             str(tiny_recipe(tmp_path / "recipe", monolingual_target=text, **overrides))
         )
-        return run_recipe(recipe, tmp_path / "run")
+        return run_recipe(recipe, run)
 
     return started
 
@@ -79,17 +78,61 @@ def test_a_killed_translation_goes_on_to_the_same_pairs(start, tmp_path):
     done = tmp_path / "run-back" / "translated.jsonl"
     start(TEXT)
     whole = done.read_bytes()
-    model = sha256(tmp_path / "run-back" / "model" / "metrics.json")[:8]
-    partial = done.with_name(f"{done.name}.{model}.partial")
-    other = done.with_name(f"{done.name}.{'0' * 8}.partial")
-    for cut in (0, 1, 30, -1):
+    partial = done.with_name(f"{done.name}.partial")
+    for cut in (0, 1, 30, -1, None):
         shutil.rmtree(tmp_path / "run")
         done.unlink()
         partial.write_bytes(whole[:cut])
-        other.write_text("of a model that was trained less\n")
         start(TEXT)
         assert done.read_bytes() == whole
         assert not partial.exists()
+
+
+@pytest.mark.parametrize("name", ["translated.jsonl", "translated.jsonl.partial"])
+def test_translations_of_a_model_that_goes_on_are_made_anew(start, tmp_path, name):
+    start(TEXT, max_steps=2)
+    back = tmp_path / "run-back"
+    earlier = (back / "translated.jsonl").read_bytes()
+    (back / "translated.jsonl").rename(back / name)
+    shutil.rmtree(tmp_path / "run")
+    start(TEXT, max_steps=40)
+    assert json.loads((back / "model" / "metrics.json").read_text())["updates"] == 40
+    assert (back / "translated.jsonl").read_bytes() != earlier
+    assert not (back / "translated.jsonl.partial").exists()
+
+
+@pytest.mark.parametrize("stage", ["translated", "trained", "begun"])
+def test_folders_that_moved_go_on(start, tmp_path, stage):
+    whole = start(TEXT)["scores"]
+    back = tmp_path / "run-back"
+    shutil.rmtree(tmp_path / "run")
+    if stage != "translated":
+        (back / "translated.jsonl").unlink()
+    if stage == "begun":
+        (back / "model" / "metrics.json").unlink()
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    back.rename(moved / "run-back")
+    assert start(TEXT, run=moved / "run")["scores"] == whole
+
+
+@pytest.mark.parametrize("name", ["translated.jsonl", "train.jsonl"])
+def test_pairs_that_others_wrote_are_not_taken(start, tmp_path, name):
+    start(TEXT)
+    back = tmp_path / "run-back"
+    shutil.rmtree(tmp_path / "run")
+    if name == "train.jsonl":
+        shutil.rmtree(back)
+        back.mkdir()
+        write_pairs(back / name, 200, 7)
+        message = "run-back is needed for the text translated back, and holds something else"
+    else:
+        (back / name).write_text("".join((back / name).read_text().splitlines(True)[:2]))
+        message = r"translated\.jsonl changed since it was made; put it back, or delete"
+    content = (back / name).read_bytes()
+    with pytest.raises(RequestError, match=message):
+        start(TEXT)
+    assert (back / name).read_bytes() == content
 
 
 def test_pairs_that_change_meanwhile_are_not_trained_on(start, tmp_path, monkeypatch):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SPLITS = ("train", "validation", "test")
+# The options that name files, by what `data_identity` calls them.
+FILES = {**{split: f"{split}_file" for split in _SPLITS}, "monolingual": "monolingual_target"}
 # Shipped recipes for pairs of one's own, by the most pairs that each is for.
 _BY_SIZE = {
     10_000: "fewest_pairs",
@@ -193,8 +195,7 @@ def data_identity(recipe: Recipe, *, revision: str | None = None) -> dict[str, A
         `files`, for each split, and for a `dataset` that is a folder, a list of `name` and
         `sha256`; and `revision`, as far as they exist.
     """
-    names = {split: listed(getattr(recipe, f"{split}_file")) for split in _SPLITS}
-    names["monolingual"] = listed(recipe.monolingual_target)
+    names = {split: listed(getattr(recipe, option)) for split, option in FILES.items()}
     places = {split: named_files(name) for split, name in names.items() if name}
     if recipe.dataset is not None:
         places["dataset"] = [Path(recipe.dataset)]

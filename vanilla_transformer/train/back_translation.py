@@ -4,7 +4,7 @@ The pairs of a run train a model of the opposite direction, which translates the
 of a sentence becomes the source of one more training pair, behind a tag that tells the model what
 kind of source it reads (Caswell et al., 2019). All of it stands beside the run and is resumed:
 
-    RUN-back/made_from.json      of which pairs and text all of it is made
+    RUN-back/made_from.json      of which pairs and text all of it is made, and by which model
     RUN-back/train.jsonl, validation.jsonl    the pairs of the run
     RUN-back/model/              the run of the model of the opposite direction
     RUN-back/translated.jsonl    the new pairs
@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,13 +32,13 @@ from ..data.dataset import sentences
 from ..data.pair_files import sentence_lines
 from ..errors import RequestError
 from ..recipes.recipe import Recipe
-from ..storage.atomic import write_aside, write_json
+from ..storage.atomic import PARTIAL, write_aside, write_json
+from ..storage.identity import digests
 from ..storage.reading import read_json, sha256
-from ..storage.run_files import METRICS
-from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+from ..storage.saved_model import MODEL, load_saved_model, load_saved_tokenizer
 from ..translation import translate
 from .checkpoints import checkpoints
-from .run_directory import CHECKPOINTS, check_ours, training_lock
+from .run_directory import CHECKPOINTS, training_lock
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -72,12 +73,13 @@ def back_translated(
 
     Raises:
         ValueError: There are too few pairs, the text is in the source language or largely damaged,
-            or RUN-back was made of other pairs or another text.
+            or RUN-back was made of other pairs or another text, or holds something else.
     """
     run = run.absolute()
     folder, text = run.with_name(f"{run.name}-back"), Path(recipe.monolingual_target or "")
-    done = folder / "translated.jsonl"
-    if not done.is_file() and checkpoints(run / CHECKPOINTS):
+    done, model = folder / "translated.jsonl", folder / "model"
+    begun = bool(checkpoints(run / CHECKPOINTS))
+    if begun and not done.is_file():
         raise RequestError(  # another translation would be other pairs
             f"{run} was trained with {done}, which is gone; put it back, or give another "
             "--output-dir."
@@ -86,32 +88,38 @@ def back_translated(
         if args.should_save:
             rows = [*zip(sentences(train, "source"), sentences(train, "target"), strict=True)]
             made_from = {"pairs": _digest(recipe, rows, validation), "text": sha256(text)}
-            _check(recipe, text, train, folder, made_from)
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / MADE_FROM, made_from)  # first: what follows may be killed
-            for name, pairs in (("train", rows), ("validation", validation)):
-                if not (path := folder / f"{name}.jsonl").is_file():
-                    write_aside(path, partial(_write, pairs=pairs))
-    if done.is_file():
-        if not checkpoints(run / CHECKPOINTS):  # else its own options were compared
-            check_ours(_reversed(recipe, folder), folder / "model")
-        logger.info("%s has the text, translated back by an earlier command.", done)
-    else:
-        logger.info("Training the model that translates %s back, in %s.", text, folder / "model")
-        train_run(_reversed(recipe, folder), folder / "model")
+            _check(recipe, text, train, done, made_from)
+            if not begun:
+                _prepare(folder, made_from, {"train": rows, "validation": validation})
+    if not begun:  # else these translations are trained on already
+        logger.info("Training the model that translates %s back, in %s.", text, model)
+        train_run(_reversed(recipe, folder), model)
         with args.main_process_first(local=False):
             if args.should_save:
-                with training_lock(folder / "model"):
-                    _translate(recipe, text, folder / "model", done)
+                with training_lock(model):
+                    _translate(text, model, done)
     return done
 
 
 def _check(
-    recipe: Recipe, text: Path, train: "Dataset", folder: Path, made_from: dict[str, str]
+    recipe: Recipe, text: Path, train: "Dataset", done: Path, made_from: dict[str, str]
 ) -> None:
-    """Refuse pairs and a text that give no useful pairs, before anything is written."""
-    path = folder / MADE_FROM
-    known = read_json(path) if path.is_file() else made_from
+    """Refuse pairs and a text that give no useful pairs, before anything is written.
+
+    What the folder holds is told by `made_from.json`, which is written before all else.
+    """
+    folder = done.parent
+    if (folder / MADE_FROM).is_file():
+        known = read_json(folder / MADE_FROM)
+    elif not all(path.name.startswith(PARTIAL) for path in folder.glob("*")):
+        raise RequestError(
+            f"{folder} is needed for the text translated back, and holds something else; give "
+            "another --output-dir."
+        )
+    else:
+        known = made_from
+    if done.is_file() and known.get("translations") != sha256(done):
+        raise RequestError(f"{done} changed since it was made; put it back, or delete {folder}.")
     if changed := [name for name, digest in made_from.items() if known.get(name) != digest]:
         raise RequestError(
             f"{folder} was made before the {' and the '.join(changed)} changed; delete it, or give "
@@ -145,6 +153,17 @@ def _check(
         logger.warning("%s is in another script than %s.", text, recipe.languages[1])
 
 
+def _prepare(
+    folder: Path, made_from: dict[str, str], pairs: dict[str, Sequence[tuple[str, str]]]
+) -> None:
+    """Write the pairs of the model of the opposite direction, and first of all what they are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / MADE_FROM).is_file():
+        write_json(folder / MADE_FROM, made_from)
+    for name, rows in pairs.items():
+        write_aside(folder / f"{name}.jsonl", partial(_write, pairs=rows))
+
+
 def _reversed(recipe: Recipe, folder: Path) -> Recipe:
     """Return the recipe of the opposite direction, on the same pairs and with the same sizes."""
     source, target = recipe.languages
@@ -170,17 +189,29 @@ def _reversed(recipe: Recipe, folder: Path) -> Recipe:
     )
 
 
-def _translate(recipe: Recipe, text: Path, model_dir: Path, done: Path) -> None:
-    """Translate the text back, line by line into a partial file that a next start continues."""
+def _translate(text: Path, model_dir: Path, done: Path) -> None:
+    """Translate the text back, line by line into a partial file that a next start continues.
+
+    Another model, or the same with another search, begins anew.
+    """
+    path, begun = done.with_name(MADE_FROM), done.with_name(f"{done.name}.partial")
+    made_from, translator = read_json(path), digests(model_dir, MODEL)
+    if made_from.get("model") != translator:
+        for file in (done, begun):
+            file.unlink(missing_ok=True)
+        made_from |= {"model": translator}
+        write_json(path, made_from)
+    elif done.is_file():
+        logger.info("%s has the text, translated back by an earlier command.", done)
+        return
     model = load_saved_model(model_dir, device="auto")
     tokenizer = load_saved_tokenizer(model_dir)
     total = sum(1 for _ in _lines(text))
     logger.info("Translating %d sentences back; after a stop the same command goes on.", total)
-    # Another model, or the same with another search, begins anew.
-    begun = done.with_name(f"{done.name}.{sha256(model_dir / METRICS)[:8]}.partial")
-    kept = begun.read_bytes() if begun.is_file() else b""
+    begun.touch()
+    kept = begun.read_bytes()
     whole = kept[: kept.rfind(b"\n") + 1]  # a killed process may have left a part of a line
-    begun.write_bytes(whole)
+    os.truncate(begun, len(whole))
     number = whole.count(b"\n")
     found = translate(model, tokenizer, islice(_lines(text), number, None))
     new = zip(found, islice(_lines(text), number, None), strict=True)
@@ -196,6 +227,7 @@ def _translate(recipe: Recipe, text: Path, model_dir: Path, done: Path) -> None:
             f"The model in {model_dir} translates every sentence into nothing; train it longer, "
             "with a higher --max-steps or --max-minutes."
         )
+    write_json(path, made_from | {"translations": sha256(begun)})  # first: see `_check`
     begun.replace(done)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..errors import RequestError
-from ..recipes.data import data_identity, recorded_data
+from ..recipes.data import FILES, data_identity, recorded_data
 from ..recipes.options import CHANGEABLE
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
@@ -41,8 +41,15 @@ def check_ours(recipe: Recipe, run: Path) -> None:
         if run.is_dir() and not (is_attempt or all(map(_is_left_of_a_start, run.iterdir()))):
             raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
         return
-    changed = load_recipe(str(run / RECIPE)).differences(recipe)
-    binding = [text for text in changed if text.partition(":")[0] not in CHANGEABLE]
+    before, known = load_recipe(str(run / RECIPE)), recorded_data(run).get("files", {})
+    # `identify` compares the content of files, which may have moved.
+    moved = {
+        name
+        for split, name in FILES.items()
+        if split in known and getattr(before, name) and getattr(recipe, name)
+    }
+    changed = before.differences(recipe)
+    binding = [text for text in changed if text.partition(":")[0] not in CHANGEABLE | moved]
     if binding:
         raise RequestError(
             f"{run} holds a run of another recipe ({'; '.join(binding)}); give another "
