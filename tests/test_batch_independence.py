@@ -47,7 +47,7 @@ def search(model, rows, beams=4):
 
 def assert_same(found, expected):
     """Check for the same best translation and score; another one must score the same."""
-    (best, score), (other, other_score) = found[0], expected[0]
+    (best, score, *_), (other, other_score) = found[0], expected[0]
     assert score == pytest.approx(other_score, abs=CLOSE)
     if best != other:
         assert dict(expected)[best] == pytest.approx(other_score, abs=CLOSE)

@@ -12,15 +12,26 @@ import numpy as np
 import pytest
 import torch
 from accelerate import cpu_offload
+from opus_models import save_opus
 from tiny_models import tiny_config, with_end, word_level
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast, pipeline
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    FSMTTokenizer,
+    PreTrainedTokenizerFast,
+    pipeline,
+)
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.pt_utils import KeyDataset
 from transformers.utils.logging import disable_progress_bar
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    pretrained,
+)
 from vanilla_transformer.batch_translation import (
     beyond_paper_search,
     decode,
@@ -35,13 +46,15 @@ from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import log_probabilities, perplexity
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline, register_pipeline
 from vanilla_transformer.publish.remote_code import embed_code
+from vanilla_transformer.target_tokenizer import source_tokenizer
 from vanilla_transformer.translation.many_texts import (
+    Translation,
     length_sorted_batches,
     translate,
     translate_nbest,
     translate_windows,
 )
-from vanilla_transformer.word_alignment import word_alignment, word_numbers
+from vanilla_transformer.word_alignment import special_ids, word_alignment, word_numbers
 
 TEXTS = ["a", "one two three", "", "x" * 40, "Grün, 你好!", "  ", "one two three", "the last"]
 
@@ -326,7 +339,7 @@ def test_options_the_papers_search_lacks_go_to_generate(model, tokenizer, option
     expected = tokenizer.decode(ids[0], skip_special_tokens=True)
     assert list(translate(model, tokenizer, ["one two"], **options)) == [expected]
     ((only,),) = translate_nbest(model, tokenizer, ["one two"], **options)
-    assert only == (expected, None)
+    assert only == Translation(expected, None)
 
 
 @pytest.mark.parametrize(("name", "value"), [("no_repeat_ngram_size", 2), ("min_new_tokens", 9)])
@@ -413,11 +426,11 @@ def test_n_best_lists_equal_those_of_the_search_in_order(model, tokenizer):
     assert [translations[0].text for translations in found] == firsts
     for text, translations in zip(TEXTS, found, strict=True):
         if not text.strip():
-            assert translations == [("", 0.0)]
+            assert translations == [Translation("", 0.0)]
             continue
         ids = tokenizer(text, return_tensors="pt")["input_ids"]
         alone = beam_search(model, ids, num_beams=3, num_return_sequences=3)
-        assert [score for _, score in translations] == pytest.approx(alone.scores[0].tolist())
+        assert [each.score for each in translations] == pytest.approx(alone.scores[0].tolist())
 
 
 @pytest.mark.parametrize(
@@ -425,7 +438,7 @@ def test_n_best_lists_equal_those_of_the_search_in_order(model, tokenizer):
 )
 def test_each_token_belongs_to_the_word_it_spells(tokenizer, text):
     ids = tokenizer(text)["input_ids"]
-    numbers = word_numbers(tokenizer, ids)
+    numbers = word_numbers(tokenizer, text, ids)
     assert numbers[-1] is None  # </s>
     spelled = [
         tokenizer.decode([i for i, word in zip(ids, numbers, strict=True) if word == number])
@@ -455,11 +468,13 @@ def test_pieces_unknown_and_added_words_belong_to_their_words(pieces, ids, numbe
     tokens.add_tokens(["BRANDX"])
     if any("\u2581" in token for token in pieces):
         tokens.backend_tokenizer.decoder = decoders.Metaspace()
-    assert word_numbers(tokens, ids) == numbers
+    text = tokens.decode([index for index in ids if index not in (0, 2)])
+    assert word_numbers(tokens, text, ids) == numbers
     known = [None if i == 3 else number for i, number in zip(ids, numbers, strict=True)]
     left = sorted({number for number in known if number is not None})
     expected = [None if number is None else left.index(number) for number in known]
-    assert word_numbers(tokens, ids, unknown_words=False) == expected
+    text = tokens.decode(ids, skip_special_tokens=True)
+    assert word_numbers(tokens, text, ids, unknown_words=False) == expected
 
 
 SPECIALS = {"special_tokens": ["<unk>"], "show_progress": False, "vocab_size": 60}
@@ -509,12 +524,59 @@ def test_words_are_those_of_the_text_that_ids_spell_however_they_are_marked(kind
     assert len(tokens(" ".join(SPELLED))["input_ids"]) > len(" ".join(SPELLED).split())
     for text in SPELLED:
         ids = tokens(text)["input_ids"]
-        numbers = word_numbers(tokens, ids)
-        words = tokens.decode(ids, clean_up_tokenization_spaces=False).split()
+        words = (spelled := tokens.decode(ids, clean_up_tokenization_spaces=False)).split()
+        numbers = word_numbers(tokens, spelled, ids)
         assert max(n for n in numbers if n is not None) == len(words) - 1
         for number, word in enumerate(words):
             own = [index for index, each in zip(ids, numbers, strict=True) if each == number]
             assert tokens.decode(own, clean_up_tokenization_spaces=False).strip() == word
+
+
+GIVEN = [  # with what normalizers leave out, split, join or replace
+    "Hello \u200b my friend .",
+    "He is \u00ad tired.",
+    "I\ufeffam tired\u202e.",
+    "it\u00b4s fine now",
+    "10 ½ km",
+    "Hello , world ! I am tired .",
+    "Preis: 5€/kg ist gut",
+    "a👍b c 👍 d",
+    "a </s> b <unk> c",
+    "DON'T  shout",
+    "你好\uff0c世界。 再见",
+]
+
+
+@pytest.mark.parametrize("name", ["opus", "fsmt", "everyday-en-de", "everyday-en-zh"])
+def test_words_are_those_of_the_text_as_given(name, tmp_path):
+    if name == "opus":
+        known = ["".join(filter(str.isascii, text)) for text in GIVEN]
+        save_opus(tmp_path / name, known * 20, known, vocab_size=80)
+        tokens = AutoTokenizer.from_pretrained(tmp_path / name)
+    elif name == "fsmt":
+        pytest.importorskip("sacremoses", reason="comes with the extra import")
+        tokens = of_letters(tmp_path)
+    else:
+        tokens = AutoTokenizer.from_pretrained(pretrained(name))
+    not_text = special_ids(tokens) - {tokens.unk_token_id}
+    for text in GIVEN:
+        ids, words = tokens(text)["input_ids"], text.split()
+        numbers = word_numbers(source_tokenizer(tokens), text, ids)
+        found = [number for number in numbers if number is not None]
+        assert found == sorted(found), text
+        has_text = {n for n, word in enumerate(words) if {*tokens(word)["input_ids"]} - not_text}
+        assert {*found} == has_text, text
+
+
+def of_letters(folder):
+    """Return a tokenizer of FSMT that knows letters, with or without the end of a word."""
+    letters = sorted({*"".join(GIVEN).replace(" ", "")} - {*"€👍你"})
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *letters, *(f"{letter}</w>" for letter in letters)]
+    for name in ("vocab-src.json", "vocab-tgt.json"):
+        (folder / name).write_text(json.dumps({piece: n for n, piece in enumerate(pieces)}))
+    (folder / "merges.txt").write_text("")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"langs": ["en", "de"]}))
+    return FSMTTokenizer.from_pretrained(folder)
 
 
 def test_bytes_of_a_character_belong_to_its_word():
@@ -526,25 +588,26 @@ def test_bytes_of_a_character_belong_to_its_word():
     tokens = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
     ids = [1, 4, 5, 6, 8, 8, 2, 1]  # aä, an ideographic space, b a
     assert tokens.decode(ids).split() == ["aä", "b", "a"]
-    assert word_numbers(tokens, ids) == [0, 0, 0, None, None, None, 1, 2]
+    assert word_numbers(tokens, tokens.decode(ids), ids) == [0, 0, 0, None, None, None, 1, 2]
 
 
 def test_ids_beyond_the_tokenizer_belong_to_no_word(tokenizer):
-    ids = tokenizer("a dog")["input_ids"]
+    text, ids = "a dog", tokenizer("a dog")["input_ids"]
     beyond = len(tokenizer) + 5  # a table padded to a multiple of 8 or 64 has such rows
-    assert word_numbers(tokenizer, [*ids[:-1], beyond]) == word_numbers(tokenizer, ids)
+    expected = word_numbers(tokenizer, text, ids)
+    assert word_numbers(tokenizer, text, [*ids[:-1], beyond]) == expected
 
 
 def test_alignment_links_to_the_strongest_token_that_is_a_word(tokenizer):
-    source, target = tokenizer("ab c")["input_ids"], tokenizer("x yz")["input_ids"]
-    weights = torch.zeros(len(target) + 2, len(source) + 1)  # with padding on both sides
+    source, target = ((text, tokenizer(text)["input_ids"]) for text in ("ab c", "x yz"))
+    weights = torch.zeros(len(target[1]) + 2, len(source[1]) + 1)  # with padding on both sides
     weights[:, 4] = weights[:, 5] = 9.0  # </s> and padding have the largest weights
     weights[0, 3] = 1.0  # x: c
     weights[1, 0] = 5.0  # the space is not a word
     weights[2, 0], weights[2, 1] = 0.4, 0.3  # y: a, of the first word
     weights[3, 1] = 1.0  # z: b, the same word
     assert word_alignment(tokenizer, source, target, weights) == [(0, 1), (1, 0)]
-    assert word_alignment(tokenizer, [2], target, weights) == []
+    assert word_alignment(tokenizer, ("", [2]), target, weights) == []
 
 
 PREFIX = "x y"
@@ -565,16 +628,18 @@ def searched(model, tokenizer):
         expected.append(
             [
                 (
-                    tokenizer.decode(found.sequences[0, n], skip_special_tokens=True),
+                    words,
                     pytest.approx(found.scores[0, n].item()),
                     word_alignment(
                         tokenizer,
-                        ids[0].tolist(),
-                        found.sequences[0, n].tolist(),
+                        (text, ids[0].tolist()),
+                        (words, found.sequences[0, n].tolist()),
                         found.alignments[0, n],
                     ),
                 )
-                for n in range(2)
+                for n, words in enumerate(
+                    tokenizer.batch_decode(found.sequences[0], skip_special_tokens=True)
+                )
             ]
         )
     return expected

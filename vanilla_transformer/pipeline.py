@@ -91,32 +91,30 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             generation_kwargs["prefix"] = prefix_ids(self.tokenizer, generation_kwargs["prefix"])
         return {}, {**asked, **generation_kwargs}, asked
 
-    def preprocess(self, text: str) -> dict[str, torch.Tensor]:  # type: ignore[override]
+    def preprocess(self, text: str) -> dict[str, Any]:  # type: ignore[override]
         """Tokenize one text: ids and mask, (1, S), and whether there is anything to translate."""
         (ids,) = encode(self.model, self.tokenizer, [text], first=None)
         row = torch.tensor([ids or [self.tokenizer.pad_token_id]])
         return {
+            "text": text,
             "input_ids": row,
             "attention_mask": torch.ones_like(row),
             "has_text": torch.tensor([bool(ids)]),
         }
 
     def _forward(  # type: ignore[override]  # named arguments
-        self,
-        inputs: dict[str, torch.Tensor],
-        *,
-        return_scores: bool = False,
-        **generation_kwargs: Any,
-    ) -> dict[str, torch.Tensor]:
+        self, inputs: dict[str, Any], *, return_scores: bool = False, **generation_kwargs: Any
+    ) -> dict[str, Any]:
         ids, mask, has_text = inputs["input_ids"], inputs["attention_mask"], inputs["has_text"]
         pad = self.tokenizer.pad_token_id
         if not has_text.any():
             count = generation_option(self.model, generation_kwargs, "num_return_sequences")
-            return {"input_ids": ids, "sequences": ids.new_empty((len(ids), count, 0))}
+            empty = ids.new_empty((len(ids), count, 0))
+            return {"text": inputs["text"], "input_ids": ids, "sequences": empty}
         found = generate_ids(self.model, ids[has_text], mask[has_text], **generation_kwargs)
         if return_scores and found.scores is None:
             raise only_paper_search_has("return_scores", self.model, generation_kwargs)
-        outputs = {"input_ids": ids}
+        outputs = {"text": inputs["text"], "input_ids": ids}
         for name, part in found.items():  # with rows for blank texts
             empty = pad if name == "sequences" else 0
             outputs[name] = part.new_full((len(ids), *part.shape[1:]), empty)
@@ -125,7 +123,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
 
     def postprocess(  # type: ignore[override]  # named arguments
         self,
-        outputs: dict[str, torch.Tensor],
+        outputs: dict[str, Any],
         *,
         return_scores: bool = False,
         return_alignments: bool = False,
@@ -134,7 +132,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
 
         A short limit on the length may leave fewer than n.
         """
-        source, sequences = outputs["input_ids"][0].tolist(), outputs["sequences"][0]
+        ids, sequences = outputs["input_ids"][0].tolist(), outputs["sequences"][0]
         results = []
         for place, text in enumerate(decode(self.tokenizer, sequences)):
             score = outputs["scores"][0, place].item() if "scores" in outputs else 0.0
@@ -144,8 +142,9 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             if return_scores:
                 result["score"] = score
             if return_alignments:
-                target = sequences[place].tolist()
-                weights = outputs["alignments"][0, place] if target else sequences.new_empty(0, 1)
+                source, target = (outputs["text"], ids), (text, sequences[place].tolist())
+                has_text = sequences.size(-1) > 0
+                weights = outputs["alignments"][0, place] if has_text else sequences.new_empty(0, 1)
                 result["alignment"] = word_alignment(self.tokenizer, source, target, weights)
             results.append(result)
         return results

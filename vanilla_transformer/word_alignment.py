@@ -7,17 +7,20 @@ S source length, T target length, in tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from .target_tokenizer import source_tokenizer, target_tokenizer
 
+_WINDOW = 200  # characters that are compared at once: the time grows with their square
+
 
 def word_alignment(
     tokenizer: PreTrainedTokenizerBase,
-    source_ids: Sequence[int],
-    target_ids: Sequence[int],
+    source: tuple[str, Sequence[int]],
+    target: tuple[str, Sequence[int]],
     weights: torch.Tensor,
 ) -> list[tuple[int, int]]:
     """Return links between words (split at white space), found by the attention between tokens.
@@ -27,41 +30,54 @@ def word_alignment(
 
     Args:
         tokenizer: The tokenizer of both sides.
-        source_ids: Ids of the source, S.
-        target_ids: Ids of the translation, T, without the start symbol.
+        source: The source, as given, and its ids, S.
+        target: The translation and its ids, T, without the start symbol.
         weights: Attention of each target token to the source tokens, (at least T, at least S).
 
     Returns:
         Sorted pairs (source word, target word), both counted from 0, without duplicates.
     """
-    source = word_numbers(source_tokenizer(tokenizer), source_ids)
+    source_words = word_numbers(source_tokenizer(tokenizer), *source)
     # The text of a translation has no `<unk>`.
-    target = word_numbers(target_tokenizer(tokenizer), target_ids, unknown_words=False)
-    words = [(place, word) for place, word in enumerate(source) if word is not None]
+    target_words = word_numbers(target_tokenizer(tokenizer), *target, unknown_words=False)
+    words = [(place, word) for place, word in enumerate(source_words) if word is not None]
     if not words:
         return []
     places, numbers = zip(*words, strict=True)
-    best = weights[: len(target), list(places)].argmax(dim=1).tolist()  # (T,)
-    links = zip(best, target, strict=True)
+    best = weights[: len(target_words), list(places)].argmax(dim=1).tolist()  # (T,)
+    links = zip(best, target_words, strict=True)
     return sorted({(numbers[place], word) for place, word in links if word is not None})
 
 
 def word_numbers(
-    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, unknown_words: bool = True
+    tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int], *, unknown_words: bool = True
 ) -> list[int | None]:
-    """Return the word that each id belongs to, counted from 0; None for an id outside of words.
+    """Return the word of a text that each of its ids belongs to; None for an id outside of words.
 
-    The words are those of the text that the ids spell, split at white space, however the tokenizer
-    marks them. Special tokens are no text, but `<unk>` is if `unknown_words`.
+    Words are split at white space and counted from 0, whatever the tokenizer leaves out, replaces
+    or splits. Special tokens are no text, but `<unk>` is if `unknown_words`.
+    """
+    begins, spelled = _spelled(tokenizer, ids, unknown_words=unknown_words)
+    places = _places(spelled, "".join(text.split()))
+    words = [number for number, word in enumerate(text.split()) for _ in word]
+    return [None if begin is None or not words else words[places[begin]] for begin in begins]
+
+
+def _spelled(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, unknown_words: bool
+) -> tuple[list[int | None], str]:
+    """Return what ids spell without its white space, and where in it the part of each id begins.
+
+    An id that spells nothing has no place.
     """
     not_text = special_ids(tokenizer) - ({tokenizer.unk_token_id} if unknown_words else set())
     # The model's table may have more rows than the tokenizer has tokens; the others spell nothing.
     tokens = tokenizer.convert_ids_to_tokens(list(ids))
-    numbers: list[int | None] = [None] * len(ids)
-    context: list[int] = []  # the ids before the new ones, which say whether these begin a word
+    begins: list[int | None] = [None] * len(ids)
+    whole = ""
+    context: list[int] = []  # the ids before the new ones: a decoder may look at the last few
     new: list[int] = []  # places of ids that may be parts of one character
-    # What the context spells, then with each new id; with the number of its last word.
-    spelled = [("", -1)]
+    spelled = [("", 0)]  # by the context, then with each new id; and the length of the whole then
     for place, index in enumerate(ids):
         if index in not_text or tokens[place] is None:
             continue
@@ -69,23 +85,44 @@ def word_numbers(
         text = _decoded(tokenizer, [*context, *(ids[each] for each in new)])
         # Ids whose text was another before are parts of the same character, or of its accents.
         kept = next((n for n in reversed(range(len(new))) if text.startswith(spelled[n][0])), 0)
-        before, last = spelled[kept][0].split(), spelled[kept][1]
-        found = text.split()
-        goes_on = found[: len(before)] != before
-        number = None if found == before else last if goes_on else last + 1
+        before, length = spelled[kept]
+        added = text[len(before) :]
+        whole = whole[:length] + added
         for each in new[kept:]:
-            numbers[each] = number
-        last += len(found) - len(before)
-        spelled[kept + 1 :] = [(text, last)] * (len(new) - kept)
+            begins[each] = length if added else None
+        spelled[kept + 1 :] = [(text, len(whole))] * (len(new) - kept)
         if not text.endswith("\ufffd"):  # else perhaps the beginning of a character
-            is_nothing = text == spelled[kept][0]
-            context = [*(context if is_nothing else ()), *(ids[each] for each in new[kept:])]
-            spelled, new = [(_decoded(tokenizer, context), last)], []
-    return numbers
+            context = [*(() if added else context), *(ids[each] for each in new[kept:])]
+            spelled, new = [(_decoded(tokenizer, context), len(whole))], []
+    return begins, whole
+
+
+def _places(spelled: str, text: str) -> list[int]:
+    """Return the place in a text, without white space, of each character that its ids spell."""
+    if spelled == text:
+        return [*range(len(text))]
+    places: list[int] = []
+    begin = 0  # in the text
+    while len(places) < len(spelled):
+        window = slice(len(places), len(places) + _WINDOW), slice(begin, begin + _WINDOW)
+        sides = [*map(str.lower, spelled[window[0]])], [*map(str.lower, text[window[1]])]
+        parts = SequenceMatcher(None, *sides, autojunk=False).get_opcodes()
+        equal = [number for number, part in enumerate(parts, start=1) if part[0] == "equal"]
+        if equal and window[0].stop < len(spelled):  # what follows may fit what is beyond
+            parts = parts[: equal[-1]]
+        for part, start, stop, first, last in parts:
+            # Of what was replaced each letter has its share; what was added belongs to the last.
+            share = 0 if part == "delete" else (last - first) / max(stop - start, 1)
+            first = max(begin + first - (part == "delete"), 0)
+            places += [first + int(n * share) for n in range(stop - start)]
+        begin += parts[-1][-1]
+    return places
 
 
 def _decoded(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
-    return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+    """Return what ids spell without white space, `<unk>` as one character."""
+    text = "".join(str(tokenizer.decode(ids, clean_up_tokenization_spaces=False)).split())
+    return text if tokenizer.unk_token is None else text.replace(tokenizer.unk_token, "\0")
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:

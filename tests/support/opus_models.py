@@ -29,7 +29,7 @@ def make_marian(seed=0, *, vocab_size=VOCAB_SIZE, **overrides):
     return perturb(MarianMTModel(config), factor=5)
 
 
-def save_opus(folder, sources, targets):
+def save_opus(folder, sources, targets, vocab_size=30):
     """Save a model with pieces of these sentences."""
     spm = pytest.importorskip("sentencepiece", reason="comes with the extra import")
     folder.mkdir()
@@ -38,7 +38,7 @@ def save_opus(folder, sources, targets):
         spm.SentencePieceTrainer.train(
             sentence_iterator=iter(sentences),
             model_prefix=str(folder / side),
-            vocab_size=30,
+            vocab_size=vocab_size,
             hard_vocab_limit=False,  # few sentences give fewer pieces
         )
         (folder / f"{side}.model").rename(folder / f"{side}.spm")

@@ -197,8 +197,8 @@ def _translate(text: Path, model_dir: Path, done: Path) -> None:
     path, begun = done.with_name(MADE_FROM), done.with_name(f"{done.name}.partial")
     made_from, translator = read_json(path), digests(model_dir, MODEL)
     if made_from.get("model") != translator:
-        for file in (done, begun):
-            file.unlink(missing_ok=True)
+        for stale in (done, begun):
+            stale.unlink(missing_ok=True)
         made_from |= {"model": translator}
         write_json(path, made_from)
     elif done.is_file():

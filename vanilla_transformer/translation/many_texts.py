@@ -166,7 +166,8 @@ def translate_windows(
                     threads.adapt()
                 ids, mask = pad_ids(rows, tokenizer.pad_token_id, device)
                 found = generate_ids(model, ids, mask, **generation_kwargs)
-                translated = _translations(tokenizer, rows, found)
+                given = zip((texts[index] for index in indices), rows, strict=True)
+                translated = _translations(tokenizer, given, found)
                 for index, translations in zip(indices, translated, strict=True):
                     results[index] = translations
                 bar.update(len(batch))
@@ -184,9 +185,11 @@ def _windows(sentences: Iterable[str], window: int) -> Generator[list[str]]:
 
 
 def _translations(
-    tokenizer: PreTrainedTokenizerBase, sources: Sequence[Sequence[int]], found: BeamSearchOutput
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Iterable[tuple[str, Sequence[int]]],
+    found: BeamSearchOutput,
 ) -> Iterator[list[Translation]]:
-    """Yield the translations of each source; `sources` holds their ids."""
+    """Yield the translations of each source; `sources` holds texts and ids."""
     texts = iter(decode(tokenizer, found.sequences.flatten(0, 1)))
     for row, source in enumerate(sources):
         translations = []
@@ -197,7 +200,8 @@ def _translations(
                 continue
             links = None
             if found.alignments is not None:
-                links = word_alignment(tokenizer, source, ids, found.alignments[row, place])
+                weights = found.alignments[row, place]
+                links = word_alignment(tokenizer, source, (text, ids), weights)
             translations.append(Translation(text, score, links))
         yield translations
 
