@@ -635,6 +635,19 @@ def test_learned_prompts_are_left_to_generate(model, batch):
     assert torch.equal(found, adapted.generate(max_new_tokens=6, **options)[:, 1:])
 
 
+def test_learned_prompts_and_gaps_in_labels_go_together(batch):
+    peft = pytest.importorskip("peft")
+    kind = peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)
+    adapted = peft.get_peft_model(make_model(), kind).eval()
+    inputs = {"input_ids": batch[0][:1], "attention_mask": batch[1][:1]}
+    for gaps in ([-100, -100, 9, 12, END], [9, -100, 12, -100, END]):
+        packed = [index for index in gaps if index != -100]
+        expected = adapted(**inputs, labels=torch.tensor([packed])).loss
+        for masks in ({}, {"decoder_attention_mask": torch.ones(1, len(gaps)).long()}):
+            found = adapted(**inputs, labels=torch.tensor([gaps]), **masks).loss
+            torch.testing.assert_close(found, expected)
+
+
 def test_special_ids_of_a_call_of_generate_reach_the_search(model, batch):
     ids, mask = batch
     call = {"eos_token_id": [END, 9], "decoder_start_token_id": 7, "pad_token_id": 5}

@@ -909,7 +909,7 @@ NOT_READ = ["position_ids", "token_type_ids", "cash", "memory", "layer", "kwargs
 @pytest.mark.parametrize("name", NOT_READ)
 def test_an_argument_that_nothing_reads_is_refused_by_name(name, attention):
     for module, inputs in every_forward(tiny_model(attention=attention)):
-        module(**inputs)
+        module(**inputs, **{name: None})  # has no effect, and is not given
         with pytest.raises(RequestError, match=rf"Got {name}, which neither .*; leave it out"):
             module(**inputs, **{name: torch.ones(3, 5)})
 
@@ -928,12 +928,14 @@ def test_a_cache_that_a_later_transformers_renames_fails_loudly(translator, monk
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])
-def test_generate_takes_the_tokenizer_of_stop_strings(translator, tokenizer, num_beams):
+def test_generate_takes_what_only_another_search_uses(translator, tokenizer, num_beams):
     """transformers hands it to every forward."""
     model, inputs = translator
     whole = model.generate(**inputs, num_beams=num_beams)
     stops = {"stop_strings": ["no such text"], "tokenizer": tokenizer}
-    assert torch.equal(model.generate(**inputs, num_beams=num_beams, **stops), whole)
+    helpers = {"assistant_tokenizer": tokenizer} if num_beams == 1 else {"assistant_model": model}
+    for handed in (stops, helpers):
+        assert torch.equal(model.generate(**inputs, num_beams=num_beams, **handed), whole)
 
 
 @pytest.mark.parametrize("kind", [Encoder, VanillaTransformerForConditionalGeneration])

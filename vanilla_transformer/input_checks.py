@@ -28,7 +28,9 @@ class Flags(TypedDict, total=False):
 
 _LOOKED_UP = re.compile(r"""\bkwargs(?:\.(?:get|pop)\(|\[)\s*["'](\w+)["']""")
 # Arguments that transformers itself, or the model as a whole, reads before the attention gets them.
-READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch", "tokenizer"}
+READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch"}
+# `generate` hands these on too, whether or not its search has a use for them.
+READ_ON_THE_WAY |= {"tokenizer", "assistant_tokenizer", "assistant_model"}
 
 
 def check_read(names: Iterable[str], reader: Callable[..., object]) -> None:

@@ -228,18 +228,20 @@ def smoothed_cross_entropy(
 
 
 def mask_gaps(
-    ids: torch.Tensor, mask: torch.Tensor | None, *, filler: int
+    ids: torch.Tensor, mask: torch.Tensor | None, *, filler: int, cached: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return target ids, (B, T), with the filler in gaps, -100, and a mask that hides these.
 
-    A mask of four dimensions stays: it says all of what each id attends to.
+    A mask, (B, cached + T), begins with what a cache holds. One of four dimensions stays: it says
+    all of what each id attends to.
     """
     is_gap = ids == IGNORED
     # Causal attention without a mask is faster, but a graph has no branch on data.
     if ids.is_meta or not (is_tracing(ids) or is_gap.any()):
         return ids, mask
+    text = nn.functional.pad(~is_gap, (cached, 0), value=True)
     if mask is None:
-        mask = ~is_gap
-    elif mask.shape == ids.shape:  # others are refused later
-        mask = mask.bool() & ~is_gap
+        mask = text
+    elif mask.shape == text.shape:  # others are refused later
+        mask = mask.bool() & text
     return ids.masked_fill(is_gap, filler), mask

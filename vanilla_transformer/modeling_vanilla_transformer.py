@@ -185,7 +185,8 @@ class MultiHeadAttention(nn.Module):
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        check_read(kwargs, attend)  # refuses arguments that nothing would read
+        # Refuses arguments that nothing would read.
+        check_read((name for name in kwargs if kwargs[name] is not None), attend)
         dropout = self.attention_dropout if self.training else 0.0
         options = {"scaling": self.scaling, "dropout": dropout, **kwargs}
         heads, weights = attend(self, query, key, value, attention_mask, **options)
@@ -598,9 +599,13 @@ class VanillaTransformerForConditionalGeneration(
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         cache = one_cache(cache, past_key_values)
-        if cache is None and decoder_input_ids is not None:
+        # Without labels a cache is to be read again, and later steps would not know of its gaps.
+        if decoder_input_ids is not None and (cache is None or labels is not None):
             decoder_input_ids, decoder_attention_mask = mask_gaps(
-                decoder_input_ids, decoder_attention_mask, filler=self.config.pad_token_id
+                decoder_input_ids,
+                decoder_attention_mask,
+                filler=self.config.pad_token_id,
+                cached=0 if cache is None else cache.get_seq_length(),
             )
         outputs = self.model(
             input_ids,
