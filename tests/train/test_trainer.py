@@ -62,6 +62,18 @@ def test_resuming_after_a_signal_gives_the_uninterrupted_weights(
     assert_equal(weights(second), uninterrupted[1])
 
 
+def test_losses_logged_after_a_resumption_are_means_over_as_many_updates(tmp_path):
+    intervals = {"max_steps": 10, "logging_steps": 4, "save_steps": 3}
+    whole = make_trainer(tmp_path / "whole", **intervals)
+    whole.train()
+    resumed = make_trainer(tmp_path / "resumed", **intervals)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-6"))
+    logged = (
+        [log.get("loss") for log in trainer.state.log_history] for trainer in (whole, resumed)
+    )
+    assert next(logged) == next(logged)
+
+
 def test_resuming_between_weighted_corpora_gives_the_uninterrupted_weights(tmp_path):
     train = copy_task(600).add_column("corpus", [0] * 100 + [1] * 500)
     settings = {"train": train, "train_weights": [4, 1], "batch_tokens": 60, "max_steps": 30}

@@ -386,6 +386,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         precision = self.progress.matmul_precision
         settings = cpu_training_settings(self.model, matmul_precision=precision)
         self._settings.enter_context(settings)
+        if self.state.global_step:  # else transformers would log a mean over fewer updates
+            losses, self._globalstep_last_logged = self.progress.unlogged
+            self._tr_loss += losses
         if self.state.global_step == 0 and self.args.world_size > 1:
             self._draw_apart(update=0)
 
@@ -583,6 +586,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if not all(weights.isfinite().all() for weights in trained):
             raise self._diverged("a weight became nan or infinite")  # earlier checkpoints stay
         checkpoint = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
+        losses = self.over_ranks(self._tr_loss.item()).mean().item()
+        self.progress.unlogged = [losses, self._globalstep_last_logged]
         with writing(checkpoint, only_saves=True):
             if self.args.should_save:  # first, so that a push of the checkpoint holds it
                 checkpoint.mkdir(parents=trial is not None, exist_ok=True)
