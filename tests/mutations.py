@@ -215,8 +215,8 @@ MUTATIONS = [
     ),
     Mutation(
         "loss.py",
-        "mask = ~is_gap",
-        "mask = torch.ones_like(is_gap)",
+        "mask = text",
+        "mask = torch.ones_like(text)",
         "test_modeling.py::test_labels_may_have_gaps_anywhere",
     ),
     Mutation(

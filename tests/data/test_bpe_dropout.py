@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from vanilla_transformer.data.batches import TokenBatchSampler
 from vanilla_transformer.data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from vanilla_transformer.data.dataset import PairCollator, load_pairs, pair_lengths, tokenize_pairs
-from vanilla_transformer.data.tokenizer import train_tokenizer
+from vanilla_transformer.data.tokenizer import make_tokenizer, train_tokenizer
 from vanilla_transformer.target_tokenizer import hold_target_tokenizer
 from vanilla_transformer.train.trainer import (
     TrainingInterrupted,
@@ -164,7 +164,9 @@ def test_tokenizers_other_than_bpe_are_refused():
     with pytest.raises(ValueError, match=r"of the kind Unigram;.*Set bpe_dropout to 0"):
         BpeDropout(unigram, 0.1)
     empty = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
-    assert BpeDropout(empty, 0.1)([{"input_ids": [4], "labels": [2]}])[0]["input_ids"] == [4]
+    for tokenizer in (empty, make_tokenizer("bytes", ["a"], vocab_size=999)):
+        with pytest.raises(ValueError, match="without merges, such as one of bytes"):
+            BpeDropout(tokenizer, 0.1)
 
 
 # --------------------------------------------------------------------------------- in training

@@ -864,6 +864,34 @@ def test_training_lock_leaves_no_files_behind(tmp_path):
         run_directory.check_ours(recipe, copy)
 
 
+@pytest.mark.parametrize("option", ["train_file", "dataset"])
+def test_a_run_is_not_made_where_its_pairs_are_read(tmp_path, option):
+    (tmp_path / "pairs").mkdir()
+    write_pairs(tmp_path / "pairs" / "train.jsonl", 20, 0)
+    values = dict.fromkeys(("train_file", "validation_file", "test_file"), "null")
+    recipe = load_recipe(str(tiny_recipe(tmp_path, **values | {option: tmp_path / "pairs"})))
+    for place in (tmp_path / "pairs", tmp_path / "pairs" / "run", tmp_path / "x" / ".." / "pairs"):
+        with pytest.raises(RequestError, match=r"is inside .*pairs, whose files are read as pairs"):
+            run_recipe(recipe, place)
+    assert [path.name for path in (tmp_path / "pairs").iterdir()] == ["train.jsonl"]
+
+
+def test_a_complete_run_may_be_continued_with_its_pairs_elsewhere(copied, tmp_path):
+    recipe, run, metrics = copied
+    names = {}
+    for name in ("train_file", "validation_file", "test_file"):
+        path = Path(getattr(recipe, name))
+        (tmp_path / "moved").mkdir(exist_ok=True)
+        names[name] = str(shutil.copy(path, tmp_path / "moved" / path.name))
+    moved = dataclasses.replace(recipe, **names)
+    found = run_recipe(moved, run)
+    assert found["scores"] == metrics["scores"]
+    assert found["recipe"]["train_file"] == names["train_file"]
+    Path(names["train_file"]).write_text(Path(recipe.test_file).read_text())
+    with pytest.raises(RequestError, match="are not those that it began with"):
+        run_recipe(moved, run)
+
+
 def test_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caplog):
     def refuse(lock, timeout=None):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

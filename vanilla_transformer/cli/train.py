@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -104,7 +105,7 @@ def _train(options: argparse.Namespace) -> int:
         if samples:
             print("\n\n".join(["", *map(sample_text, samples[:3]), ""]))
         print(f"The model and its metrics are in {output_dir}. Next:")
-        print(f"  {_program()} translate {output_dir} FILE")
+        print(f"  {_program()} translate {shlex.quote(str(output_dir))} FILE")
         if recipe.generated:
             print(_NEXT.format(program=_program()))
         push_trained(options, output_dir)

@@ -221,6 +221,6 @@ def _check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int) -
         example = int(fits.argmin())
         raise RequestError(
             f"example {example} has {source[example]} source and {target[example]} target tokens; "
-            f"allowed are 1 to max_tokens={max_tokens}. Raise max_tokens or lower the maximum "
-            "lengths."
+            f"allowed are 1 to max_tokens={max_tokens}. Raise max_tokens (batch_tokens of a "
+            "training) or lower the maximum lengths."
         )

@@ -50,6 +50,11 @@ class BpeDropout:
     ) -> None:
         Range(0, 1, whole=False).check(bpe_dropout=probability)
         self.parts = [_parts(tokenizer), _parts(target_tokenizer(tokenizer))]
+        if all((parts < 0).all() for parts in self.parts):
+            raise RequestError(
+                "bpe_dropout: got a tokenizer without merges, such as one of bytes, so that it has "
+                "no effect; set it to 0."
+            )
         self.probability = probability
         self.seed = seed
         self.max_length = max_length

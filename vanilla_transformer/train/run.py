@@ -123,6 +123,7 @@ def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     """
     run = Path(output_dir)
     recipe = inherit(recipe, run)
+    run_directory.check_outside_of_pairs(recipe, run)
     if recipe.report_to not in (None, *get_available_reporting_integrations()):
         raise RequestError(
             f"report_to: {recipe.report_to} is not installed; pip install {recipe.report_to}, or "

@@ -16,8 +16,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..errors import RequestError
-from ..recipes.data import FILES, data_identity, recorded_data
-from ..recipes.options import CHANGEABLE
+from ..recipes.data import FILES, data_identity, named_files, recorded_data
+from ..recipes.options import CHANGEABLE, listed
 from ..recipes.recipe import Recipe, load_recipe, make_recipe
 from ..storage.atomic import PARTIAL, write_json, write_text
 from ..storage.identity import changed_files, changed_since_scored, differences
@@ -61,6 +61,16 @@ def check_ours(recipe: Recipe, run: Path) -> None:
             f"{run} is complete, and without a whole checkpoint it cannot continue "
             f"({'; '.join(changed)}); give another --output-dir, or the original values."
         )
+
+
+def check_outside_of_pairs(recipe: Recipe, run: Path) -> None:
+    """Refuse a directory whose files would be read as pairs by the next start."""
+    names = [getattr(recipe, option) for option in (*FILES.values(), "dataset")]
+    for path in named_files([each for name in names for each in listed(name)]):
+        if path.is_dir() and run.resolve().is_relative_to(path.resolve()):
+            raise RequestError(
+                f"{run} is inside {path}, whose files are read as pairs; give another --output-dir."
+            )
 
 
 @contextmanager
