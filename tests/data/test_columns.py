@@ -63,6 +63,7 @@ def table(*columns, header=None, above=()):
 
 
 CAPTIONS = [[side[:-1] for side in sides] for sides in (ENGLISH, GERMAN)]
+CAPTION_PAIRS = list(zip(*CAPTIONS, strict=True))
 ALIKE = column("A man in clothes of colour {n} walks.")
 SCORES, IDS = column("1.0{n}"), column("{n}")
 LINKS = column("http://example.org/page/{n}")
@@ -346,6 +347,28 @@ def test_first_pairs_that_name_languages_are_pairs(pair):
     rows = table(ENGLISH, GERMAN, header=("source", "target"), above=[])
     rows.insert(1, pair)
     assert sides(rows, ("en", "de")) == [pair, *PAIRS]
+
+
+@pytest.mark.parametrize("place", [0, 1, 5])
+@pytest.mark.parametrize(
+    ("languages", "pair"),
+    [
+        (("no", "en"), ("en gang til", "no way")),
+        (("da", "de"), ("de er her", "sie sind da")),
+        (("es", "de"), ("de nuevo llueve", "es regnet wieder")),
+        (("en", "no"), ("oh, no", "en til!")),
+    ],
+)
+def test_words_that_are_also_codes_are_no_names_of_columns(languages, pair, place):
+    rows = [*CAPTION_PAIRS]
+    rows.insert(place, pair)
+    assert sides(rows, languages) == rows
+
+
+@pytest.mark.parametrize("form", ["{} text", "text: {}", "{} - text", "text/{}", "#{}", "src {}"])
+def test_codes_in_names_of_columns_stand_beside_a_sign_or_the_same_words(form):
+    rows = table(*CAPTIONS[::-1], header=(form.format("DE"), form.format("EN")))
+    assert sides(rows, ("en", "de")) == CAPTION_PAIRS
 
 
 @pytest.mark.parametrize("first", [("1", "Introduction", "Einleitung"), ("k.1", "Hi", "Hallo")])

@@ -45,6 +45,8 @@ _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 _REGION = re.compile(r"(?<![A-Za-z])([a-z]{2,3})([-_]([A-Z]{2}|[A-Z][a-z]{3}))+(?![A-Za-z])")
 _LABEL_WORDS = 2  # at most, in a name of a column that names no language
 _HEADER_WORDS = 4  # at most, in one that names it among words of its own: English (United States)
+# As short as a code, and with no sign beside it: among other words a word of a text, as in `no way`.
+_LOOSE = re.compile(r"(?<!\S)(?<![-:/|]\s)[a-z]{2,3}(?=[\s,.;!?]|$)(?!\s[-:/|(])", re.IGNORECASE)
 _FEWEST_SHARE = 0.4  # of the rows that must have several cells
 _MOST_SHARE = 0.8  # of the cells of a column that must be alike
 _FEW = 1 - _MOST_SHARE
@@ -144,7 +146,8 @@ def _named_among(names: Sequence[str], languages: Languages) -> tuple[int, int] 
     for place, name in enumerate(names):
         words = [folded(name)] if language_of(name) in codes else _words(name, codes)
         words = [word for word in words if word not in _SIDES]
-        named = {_code(word, languages) for word in words} & {*languages}
+        loose = {*map(folded, _LOOSE.findall(name))} if len(words) > 1 else set()
+        named = {_code(word, languages) for word in words if word not in loose} & {*languages}
         if len(named) == 1 and len(words) <= _HEADER_WORDS and not _is_ended(name):
             alone[place] = named.pop()
         for n, word in enumerate(words):
