@@ -301,8 +301,9 @@ def test_columns_that_the_user_names_are_taken():
     assert layout[:2] == ((1, 2), 1)
     rows, _ = REFUSED["another pair's header"]
     assert find_sides(rows, ("en", "de"), (1, 2), "")[:2] == ((0, 1), 1)
-    told = find_sides(READ["languages under names"], ("en", "de"), (2, 1), "").told
-    assert not told  # whatever the rows say
+    for languages in (("en", "de"), ("de", "en")):  # whatever all rows say
+        found = sides(READ["languages under names"], languages, (2, 1))
+        assert found == [pair[::-1] for pair in PAIRS]
     rows, _ = REFUSED["names of no one's"]
     with pytest.raises(RequestError, match="no single column is named 'Text' among"):
         find_sides(rows, ("en", "de"), ("Vorlage", "Text"), "")
@@ -601,8 +602,10 @@ def test_each_row_says_its_languages_in_every_format(tmp_path, kind, form):
         if kind == "parquet":
             found.to_parquet(path)
             found = path
-    assert read(found) == (twice, COUNT)
-    assert read(found, ("de", "en")) == ([pair[::-1] for pair in twice], COUNT)
+    given = {"source_column": "source", "target_column": "target"}
+    for options in ({}, given) if kind == "csv" else ({},):
+        assert read(found, **options) == (twice, COUNT)
+        assert read(found, ("de", "en"), **options) == ([pair[::-1] for pair in twice], COUNT)
 
 
 @pytest.mark.parametrize("form", ["{0}\t{1}", "{0}-{1}", "{0}2{1}", "{0}_XX > {1}_XX"])
@@ -616,6 +619,23 @@ def test_each_row_says_its_languages_without_names(tmp_path, form):
     rows = [row for pair in zip(rows[60:66], rows[66:], strict=True) for row in pair]
     (tmp_path / "a.tsv").write_text("\n".join(rows), encoding="utf-8")
     assert read(tmp_path / "a.tsv") == (PAIRS, COUNT)
+
+
+@pytest.mark.parametrize("names", [("de", "fr"), ("en-de", "en-fr"), ("it", "fr"), ("new", "old")])
+def test_rows_without_names_that_are_sorted_by_language_are_those_of_the_pair(tmp_path, names):
+    """A word that all first rows have may be a code, but not of a language of the pair."""
+    rows = ["\t".join((*pair, name)) for name in names for pair in PAIRS * 10]
+    (tmp_path / "a.tsv").write_text("\n".join(rows), encoding="utf-8")
+    left_out = 10 * COUNT if "de" in names[0] else 0
+    for options in ({}, {"source_column": 1, "target_column": 2}):
+        found = PAIRS * (10 if left_out else 20)
+        assert read(tmp_path / "a.tsv", **options) == (found, left_out)
+
+
+def test_short_words_are_no_languages_beside_columns_that_the_user_names(tmp_path):
+    rows = ["\t".join((*pair, word)) for word in ("sg", "pl") for pair in PAIRS]
+    (tmp_path / "a.tsv").write_text("\n".join(rows), encoding="utf-8")
+    assert read(tmp_path / "a.tsv", source_column=1, target_column=2) == (PAIRS * 2, 0)
 
 
 @pytest.mark.parametrize("values", [["de", "pt"], ["no", "yes"], ["fr"], ["0.9", "unknown"]])

@@ -45,7 +45,7 @@ _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 _REGION = re.compile(r"(?<![A-Za-z])([a-z]{2,3})([-_]([A-Z]{2}|[A-Z][a-z]{3}))+(?![A-Za-z])")
 _LABEL_WORDS = 2  # at most, in a name of a column that names no language
 _HEADER_WORDS = 4  # at most, in one that names it among words of its own: English (United States)
-# As short as a code, and with no sign beside it: among other words a word of a text, as in `no way`.
+# As short as a code, and with no sign beside it: among others a word of a text, as in `no way`.
 _LOOSE = re.compile(r"(?<!\S)(?<![-:/|]\s)[a-z]{2,3}(?=[\s,.;!?]|$)(?!\s[-:/|(])", re.IGNORECASE)
 _FEWEST_SHARE = 0.4  # of the rows that must have several cells
 _MOST_SHARE = 0.8  # of the cells of a column that must be alike
@@ -66,6 +66,7 @@ class Layout(NamedTuple):
         told: Columns that say the languages of a row, and their names.
         may_have_header: Whether the first row is a pair only because its columns are known by
             number: it looks like their names.
+        is_turned: Whether the user named the columns in the other order than all rows say.
     """
 
     places: tuple[int, int]
@@ -75,6 +76,7 @@ class Layout(NamedTuple):
     header: list[str]
     told: dict[int, str]
     may_have_header: bool = False
+    is_turned: bool = False
 
     def goes_on(self, row: Sequence[str]) -> bool:
         """Return whether the later side begins with a space that the earlier does not end with."""
@@ -85,7 +87,8 @@ class Layout(NamedTuple):
     def sides(self, row: Sequence[str], languages: Languages) -> tuple[str, str]:
         """Return source and target of a row; see `in_order`."""
         told = tuple((name, row[place]) for place, name in self.told.items())
-        return in_order((row[self.places[0]], row[self.places[1]]), told, languages)
+        sides = row[self.places[0]], row[self.places[1]]
+        return in_order(sides, told, languages[::-1] if self.is_turned else languages)
 
 
 def find_sides(
@@ -307,9 +310,16 @@ class _Table:
             )
         width = max(self.width, len(header), *(place + 1 for place in places))
         written = max(self.written, width)
-        told = self.told if given is None else {}
+        is_turned = False
+        if given is not None:
+            names = [name for place in places for name in header[place : place + 1]]
+            by_word = named_sides(names, self.languages) == named_by_word(names)
+            self.told = self._told(places, header) if by_word else {}
+            said = {steps[0] for steps in map(self._steps, self.body) if len(steps) == 1}
+            is_turned = said == {-1}
         may_have = not has_header and self._is_labels()
-        return Layout(places, self.first + has_header, width, written, header, told, may_have)
+        skipped = self.first + has_header
+        return Layout(places, skipped, width, written, header, self.told, may_have, is_turned)
 
     def _has_header(self) -> bool:
         try:
@@ -463,20 +473,32 @@ class _Table:
         cells = self._column(place)
         return len(cells) > 2 and len({cell[:8] for cell in cells}) == 1
 
+    def _told(self, places: tuple[int, int], header: Sequence[str]) -> dict[int, str]:
+        """Return the columns beside the sides that say the languages of a row, and their names."""
+        names = [*header, *[""] * self.width]
+        told = {
+            place: names[place]
+            for place in range(self.width)
+            if SAYS_LANGUAGES.search(names[place]) or self._kind(place) == "language"
+            if place not in places
+        }
+        cells = {cell for place in told for cell in self._column(place)}
+        named = {code for cell in cells for code in _languages_in(cell, self.languages)}
+        # Perhaps words that are also codes, such as `new` in all rows, or `sg` and `pl`.
+        may_be_words = self.given is not None or (not header and len(cells) == len(named) == 1)
+        says = named & {*self.languages} or any(map(SAYS_LANGUAGES.search, told.values()))
+        return told if says or not may_be_words else {}
+
+    def _steps(self, row: Sequence[str]) -> Sequence[int]:
+        """Return in which directions a row may be."""
+        told = tuple((name, row[place]) for place, name in self.told.items() if row[place:])
+        return _steps(told, self.languages) or ()
+
     def _ordered(self, places: tuple[int, int], header: Sequence[str]) -> tuple[int, int]:
         """Return source and target in the order of scripts, unless the rows say their languages."""
-        names = [*header, *[""] * self.width]
-        for place in range(self.width):
-            is_told = SAYS_LANGUAGES.search(names[place]) or self._kind(place) == "language"
-            if is_told and place not in places:
-                self.told[place] = names[place]
-        cells = {cell for place in self.told for cell in self._column(place)}
-        if not header and len(cells) == 1 == len(_languages_in("".join(cells), self.languages)):
-            self.told = {}  # of all rows alike: perhaps a word, such as `new`
-        for row in self.body:
-            told = tuple((name, row[place]) for place, name in self.told.items() if row[place:])
-            if len(_steps(told, self.languages) or ()) < 2:
-                return places
+        self.told = self._told(places, header)
+        if any(len(self._steps(row)) < 2 for row in self.body):
+            return places
         texts = [" ".join(self._column(place, with_top=True)) for place in places]
         if are_turned(texts, self.languages):
             return places[::-1]
