@@ -1120,6 +1120,22 @@ def test_archives_of_other_kinds_are_refused(tmp_path, names, way, reason):
         list(read_pairs(tmp_path / "a.zip", source_language="en", target_language="de"))
 
 
+@pytest.mark.parametrize("form", ['{{"text": "{}"}}', '"{}"', "7\t{}"])
+def test_members_of_an_archive_of_cells_or_records_are_refused(tmp_path, form):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for code, texts in (("en", ENGLISH), ("de", GERMAN)):
+            archive.writestr(f"a.{code}", "".join(f"{form.format(text)}\n" for text in texts))
+    with pytest.raises(RequestError, match=r"a\.zip/a\.en holds cells or records"):
+        read(tmp_path / "a.zip")
+
+
+def test_members_of_an_archive_may_be_sets_of_segments(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.en", sgm("srcset", "any", ENGLISH))
+        archive.writestr("a.de", sgm("refset", "de", GERMAN))
+    assert read(tmp_path / "a.zip") == (PAIRS, 0)
+
+
 def test_a_damaged_archive_and_one_of_several_files_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for code, texts in (("en", ENGLISH), ("de", GERMAN)):

@@ -317,24 +317,27 @@ def _require_file(path: Path) -> None:
 # ---------------------------------------------------------------------------------- files
 
 
-def _format_of(path: Path) -> tuple[str, bytes]:
-    """Return what a file holds, and its first bytes.
+def _head_of(path: Path) -> bytes:
+    with open_content(path) as file, errors_naming(path), damage_naming(path):
+        return file.read(_HEAD)
+
+
+def _format_of(path: Path, head: bytes) -> str:
+    """Return what a file holds, by its name and its first bytes.
 
     Returns:
         "parquet", "zip", a kind of markup, "records" in JSON, or "table", which may be a text too.
     """
-    with open_content(path) as file, errors_naming(path), damage_naming(path):
-        head = file.read(_HEAD)
     text = head.decode("utf-16", "ignore") if head.startswith(_UTF16) else ""
     if markup_of(text.encode()) == "tmx":  # which says its encoding
-        return "tmx", head
+        return "tmx"
     for kind, begin in (("parquet", b"PAR1"), ("zip", b"PK\x03\x04")):
         if head.startswith(begin):
-            return kind, head
+            return kind
     if not _may_be_text(head):
         raise RequestError(f"{path} {IS_NO_TEXT} Allowed are {_READ}.")
     is_record = _JSON.search(path.name) or re.match(rb'\{\s*["}]', head.lstrip(_BLANKS))
-    return markup_of(head) or ("records" if is_record else "table"), head
+    return markup_of(head) or ("records" if is_record else "table")
 
 
 def _may_be_text(head: bytes) -> bool:
@@ -355,7 +358,8 @@ def _may_be_text(head: bytes) -> bool:
 
 
 def _read_file(path: Path, reading: Reading) -> Iterator[tuple[str, str]]:
-    kind, head = _format_of(path)
+    head = _head_of(path)
+    kind = _format_of(path, head)
     records = _Records(reading)
     if kind == "parquet":
         rows = chain.from_iterable(in_bounded_memory(_parquet_batches(path, records)))
@@ -385,7 +389,8 @@ def first_rows(source: PairSource) -> str | None:
     if kind_of(source) != "file":
         return None
     path = Path(source)  # type: ignore[arg-type]  # of this kind
-    return draw_table(path, _lines(path)) if _format_of(path)[0] == "table" else None
+    is_table = _format_of(path, _head_of(path)) == "table"
+    return draw_table(path, _lines(path)) if is_table else None
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -408,9 +413,12 @@ def _read_zip(path: Path, reading: Reading) -> Iterator[tuple[str, str]]:
                         "files, SOURCE,TARGET."
                     )
                 with archive.open(sides[0]) as source, archive.open(sides[1]) as target:
-                    names = [f"{path}/{name}" for name in sides]
-                    lines = (read_lines(source, names[0]), read_lines(target, names[1]))
-                    yield from _paired(*lines, names, reading.skip)
+                    names, texts = [f"{path}/{name}" for name in sides], []
+                    for name, file in zip(names, (source, target), strict=True):
+                        head = file.read(_HEAD)
+                        file.seek(0)
+                        texts.append(_sentences(Path(name), head, read_lines(file, name)))
+                    yield from _paired(texts[0], texts[1], names, reading.skip)
         except (BadZipFile, NotImplementedError, EOFError, RuntimeError, ZlibError) as error:
             raise RequestError(
                 f"{path} is not a whole zip file: {error}. Fetch it again."
@@ -446,16 +454,21 @@ def sentence_lines(path: Path) -> Iterator[bytes]:
     Raises:
         ValueError: The file holds something else, or, while iterating, is damaged.
     """
-    kind, head = _format_of(path)
+    return _sentences(path, _head_of(path), _lines(path))
+
+
+def _sentences(path: Path, head: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Return the sentences among the lines of a file, or of a member of an archive."""
+    kind = _format_of(path, head)
     if kind not in ("table", "records", "sgm"):
         raise refuse(path, kind)
-    lines = [line.decode("utf-8", "replace") for line in map(bytes.strip, head.split(b"\n")[:-1])]
-    if are_cells([*filter(None, lines)]) or _JSON.search(path.name) or is_csv(path):
+    first = [line.decode("utf-8", "replace") for line in map(bytes.strip, head.split(b"\n")[:-1])]
+    if are_cells([*filter(None, first)]) or _JSON.search(path.name) or is_csv(path):
         raise RequestError(
             f"{path} holds cells or records, not one sentence a line; a table of pairs is given "
             "alone."
         )
-    return sgm_segments(path, _lines(path)) if kind == "sgm" else _lines(path)
+    return sgm_segments(path, lines) if kind == "sgm" else lines
 
 
 def _paired(
