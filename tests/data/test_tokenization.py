@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from vanilla_transformer.data.checked_pairs import is_empty
 from vanilla_transformer.data.tokenizer import (
     SPECIAL_TOKENS,
     make_tokenizer,
@@ -132,6 +133,13 @@ def test_what_nobody_sees_changes_nothing(request, tokenizer):
         assert tokenizer(f"{unseen}tw{unseen}o {unseen}words{unseen}").input_ids == plain
     for spelled in "\u200c\u200d":  # joiners of Persian, Hindi and emoji
         assert tokenizer(f"two{spelled} words").input_ids != plain
+
+
+@given(salted)
+@settings(deadline=None)
+def test_a_side_of_a_pair_is_empty_if_the_normalizer_leaves_nothing(trained, text):
+    normalizer = trained.backend_tokenizer.normalizer
+    assert is_empty(text) == (normalizer.normalize_str(text) == "")
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")

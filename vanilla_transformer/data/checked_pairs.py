@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -10,6 +11,22 @@ from ..errors import RequestError
 from ..storage.reading import LINE_BYTES
 
 TEXT_BYTES = 2**16  # most for one side of a pair: some ten thousand words
+
+# What Rust, Python or JavaScript calls white space, for they disagree: Unicode's White_Space, the
+# separators U+001C to U+001F, and the byte order mark; without the space itself. Written so that
+# the regular expressions of tokenizers and of JavaScript read it alike.
+WHITE_SPACE = (
+    r"[\u0009-\u000d\u001c-\u001f\u0085\u00a0\u1680\u2000-\u200a"
+    r"\u2028\u2029\u202f\u205f\u3000\ufeff]"
+)
+
+# What nobody sees and no spelling needs: controls, marks of direction, the soft hyphen, the
+# zero-width space and the word joiner. Joiners, which Persian and Hindi write, stay.
+UNSEEN = (
+    r"[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u061c\u200b\u200e\u200f"
+    r"\u202a-\u202e\u2060\u2066-\u2069]"
+)
+_NOTHING = re.compile(f"( |{WHITE_SPACE}|{UNSEEN})*")
 
 
 class MalformedError(RequestError):
@@ -75,6 +92,11 @@ def decoded(line: bytes) -> str:
     return text
 
 
+def is_empty(text: str) -> bool:
+    """Return whether the normalizer of tokenizers leaves nothing of a text."""
+    return _NOTHING.fullmatch(text) is not None
+
+
 def checked_pair(source: object, target: object) -> tuple[str, str]:
     """Return both sides, unchanged.
 
@@ -87,7 +109,7 @@ def checked_pair(source: object, target: object) -> tuple[str, str]:
 def _checked_side(name: str, side: object) -> str:
     if not isinstance(side, str):
         raise MalformedError(f"the {name} is {type(side).__name__}, not a string")
-    if not side.strip():
+    if is_empty(side):
         raise EmptyError(f"the {name} is empty")
     try:
         size = len(side.encode("utf-8"))

@@ -34,26 +34,12 @@ from ..errors import RequestError, quoted
 from ..storage.reading import JSON_BYTES, read_text
 from ..storage.saved_model import load_saved_tokenizer, named_errors
 from ..target_tokenizer import target_tokenizer
+from .checked_pairs import UNSEEN, WHITE_SPACE
 
 logger = logging.getLogger(__name__)
 
 # Their places are their ids; checkpoints depend on them.
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
-
-# What Rust, Python or JavaScript calls white space, for they disagree: Unicode's White_Space, the
-# separators U+001C to U+001F, and the byte order mark; without the space itself. Written so that
-# the regular expressions of tokenizers and of JavaScript read it alike.
-_WHITE_SPACE = (
-    r"[\u0009-\u000d\u001c-\u001f\u0085\u00a0\u1680\u2000-\u200a"
-    r"\u2028\u2029\u202f\u205f\u3000\ufeff]"
-)
-
-# What nobody sees and no spelling needs: controls, marks of direction, the soft hyphen, the
-# zero-width space and the word joiner. Joiners, which Persian and Hindi write, stay.
-_UNSEEN = (
-    r"[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u061c\u200b\u200e\u200f"
-    r"\u202a-\u202e\u2060\u2066-\u2069]"
-)
 
 KINDS = ("bpe", "bytes", "symbols")
 _INPUT_NAMES = ("input_ids", "attention_mask")
@@ -248,8 +234,8 @@ def _untrained_backend(*, split_digits: bool, normalize_text: bool) -> Tokenizer
     backend = Tokenizer(models.BPE(unk_token="<unk>"))
     if normalize_text:
         steps = [
-            normalizers.Replace(Regex(_UNSEEN), ""),
-            normalizers.Replace(Regex(_WHITE_SPACE), " "),
+            normalizers.Replace(Regex(UNSEEN), ""),
+            normalizers.Replace(Regex(WHITE_SPACE), " "),
             normalizers.Replace(Regex("  +"), " "),
             normalizers.Strip(),
             normalizers.NFC(),
