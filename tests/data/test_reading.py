@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vanilla_transformer.data.checked_pairs import TEXT_BYTES
+from vanilla_transformer.data.checked_pairs import TEXT_BYTES, is_empty
 from vanilla_transformer.data.dataset import read_pairs
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.reading import LINE_BYTES
@@ -216,6 +216,26 @@ def test_malformed_rows_and_pairs_are_skipped_too():
     assert reader.num_malformed == 5
 
 
+@pytest.mark.parametrize("side", ["\u200b", "\ufeff", "\u00ad\u2060 ", "\u3000\u200e"])
+def test_a_side_that_nobody_sees_is_empty(tmp_path, side):
+    assert read([("a", side), (side, "b"), (f"{side}a", "b")]) == [(f"{side}a", "b")]
+    rows = [("a", "b"), ("c", side), ("d", "e")]
+    reader = read_pairs(write(tmp_path / "a.jsonl", json_lines(rows)), **LANGUAGES)
+    assert (list(reader), reader.num_empty) == ([rows[0], rows[2]], 1)
+
+
+@pytest.mark.parametrize("end", ["\n", "\n\n", "\n \n\r\n"])
+def test_blank_lines_at_the_end_of_one_of_two_files_are_no_lines(tmp_path, end):
+    source, target = tmp_path / "a.en", tmp_path / "a.de"
+    write(source, b"one\ntwo" + end.encode())
+    write(target, b"eins\nzwei")
+    assert read((source, target)) == [("one", "eins"), ("two", "zwei")]
+    write(source, b"one\ntwo" + end.encode() + b"three\n")
+    count = 3 + end.count("\n") - 1
+    with pytest.raises(RequestError, match=rf"a\.en has {count} lines and .*a\.de has 2"):
+        read((source, target))
+
+
 @pytest.mark.parametrize(("more_source", "more_target"), [(0, 2), (3, 0)])
 def test_files_of_unequal_length_are_rejected_with_both_counts(tmp_path, more_source, more_target):
     write(tmp_path / "a.en", b"x\n" * (5 + more_source))
@@ -315,7 +335,7 @@ def test_invalid_combinations_of_files_are_rejected_by_name(tmp_path, names):
 @settings(deadline=None, max_examples=60)
 def test_any_nonblank_text_survives_json_lines(tmp_path_factory, pairs):
     path = write(tmp_path_factory.mktemp("any") / "a.jsonl", json_lines(pairs))
-    assert read(path) == [pair for pair in pairs if all(side.strip() for side in pair)]
+    assert read(path) == [pair for pair in pairs if not any(map(is_empty, pair))]
 
 
 # -------------------------------------------------------------------------------------- tables
@@ -652,4 +672,4 @@ def test_any_cells_written_as_csv_are_read_back(tmp_path_factory, rows, quoted):
     quoting = csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL
     content = comma_separated([("en", "de", "more"), *rows], quoting=quoting)
     path = write(tmp_path_factory.mktemp("any") / "a.csv", content)
-    assert read(path) == [row[:2] for row in rows if row[0].strip() and row[1].strip()]
+    assert read(path) == [row[:2] for row in rows if not any(map(is_empty, row[:2]))]

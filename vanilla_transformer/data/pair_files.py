@@ -477,9 +477,11 @@ def _paired(
     # Pairs are yielded before the lengths are known: `load_pairs` keeps nothing after an error.
     counts = [0, 0]
     for number, lines in enumerate(zip_longest(sources, targets), start=1):
-        counts = [n + (line is not None) for n, line in zip(counts, lines, strict=True)]
-        if None in lines:
+        if None in lines:  # blank lines at the end are none
+            filled = [bool(line and line.strip()) for line in lines]
+            counts = [number if more else n for n, more in zip(counts, filled, strict=True)]
             continue
+        counts = [number, number]
         try:
             yield checked_pair(*(decoded(line) for line in lines))
         except MalformedError as error:
