@@ -669,6 +669,30 @@ def test_two_files_in_the_other_order_than_the_pair_are_refused(tmp_path, form):
         read((sides["de"], sides["en"]))
 
 
+@pytest.mark.parametrize("form", ["{}", "train.{}", "train.{}.txt.gz"])
+@pytest.mark.parametrize(
+    ("ends", "pair"),
+    [
+        (("en", "fr"), ("en", "de")),
+        (("pt_BR", "en"), ("pt_PT", "en")),
+        (("fra", "eng"), ("en", "de")),
+        (("src", "mt"), None),
+        (("eng_Latn", "deu_Latn"), None),
+        (("en", "hyp"), None),
+        (("en", "fr"), ("question", "answer")),
+    ],
+)
+def test_two_files_named_after_another_pair_are_refused(tmp_path, form, ends, pair):
+    paths = [tmp_path / form.format(end) for end in ends]
+    for path, texts in zip(paths, (ENGLISH, GERMAN), strict=True):
+        path.write_text("\n".join(texts), encoding="utf-8")
+    if pair is None or pair[0] == "question":
+        assert read(paths, pair or ("en", "de"))[0] == PAIRS
+        return
+    with pytest.raises(RequestError, match="named after other languages than"):
+        read(paths, pair)
+
+
 @pytest.mark.parametrize("words", [("src", "tgt"), ("Source", "Target"), ("input", "reference")])
 @pytest.mark.parametrize(
     "form", ["{}", "train.{}", "{}-train.txt", "train.{}.txt", "src-ref_{}.en", "src/{}/text.gz"]

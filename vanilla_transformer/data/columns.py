@@ -173,6 +173,14 @@ def sides_in_names(names: Sequence[str]) -> tuple[int, int] | None:
     return _two_of([_sides_in(words[0] - words[1]), _sides_in(words[1] - words[0])], {0}, {1})
 
 
+def end_in_others(names: Iterable[str], languages: Languages) -> bool:
+    """Return whether names end in the codes of two languages, and one is not of the pair."""
+    ends = [name.rpartition(".")[2] for name in names]
+    codes = {None if folded(end) in _SIDES else _code(end, languages) for end in ends}
+    are_languages = len(codes) == 2 and all([*codes, *map(language_of, languages)])
+    return are_languages and codes != {*languages}
+
+
 def _sides_in(words: Iterable[str]) -> set[int]:
     """Return the sides that words begin to name."""
     return {side for key, side in _SIDES.items() for word in words if word.lower().startswith(key)}

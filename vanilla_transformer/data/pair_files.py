@@ -44,7 +44,14 @@ from .checked_pairs import (
     checked_pair,
     decoded,
 )
-from .columns import SAYS_LANGUAGES, in_order, named_by_word, named_sides, sides_in_names
+from .columns import (
+    SAYS_LANGUAGES,
+    end_in_others,
+    in_order,
+    named_by_word,
+    named_sides,
+    sides_in_names,
+)
 from .language_names import language_of, places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import are_cells, draw_table, is_csv, read_table
@@ -64,7 +71,8 @@ _HEAD = 4096  # bytes that tell what a file holds
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # Of names that mean a file, whether or not it is there.
 _SUFFIX = re.compile(
-    r"\.(jsonl?|ndjson|tsv|tab|csv|txt|parquet|tmx|xml|sgml?|zip|xlsx|ods|arrow|gz|bz2|xz)$", re.I
+    r"(\.(jsonl?|ndjson|tsv|tab|csv|txt|parquet|tmx|xml|sgml?|zip|xlsx|ods|arrow|gz|bz2|xz))+$",
+    re.I,
 )
 _READ = (
     "JSON Lines, a table with tabs, commas or semicolons, WMT's .xml, .tmx (each may be packed by "
@@ -444,6 +452,11 @@ def _read_parallel(source: Path, target: Path, reading: Reading) -> Iterator[tup
         raise RequestError(
             f"{source} is named after the target of {'-'.join(languages)}, and {target} after its "
             "source; give the other file first, or rename them."
+        )
+    if end_in_others([_SUFFIX.sub("", path.name) for path in (source, target)], languages):
+        raise RequestError(
+            f"{source} and {target} are named after other languages than {'-'.join(languages)}; "
+            "give the files or the pair of the same languages, or rename them."
         )
     return _paired(sentence_lines(source), sentence_lines(target), names, reading.skip)
 
