@@ -514,6 +514,50 @@ def test_records_whose_sides_are_their_languages_are_refused(tmp_path, names, ki
     assert read(path, **texts)[0] == PAIRS * 2
 
 
+def write_records(folder, kind, rows):
+    data = Dataset.from_list(rows)
+    if kind == "data set":
+        return data
+    (data.to_parquet if kind == "parquet" else data.to_json)(folder / f"a.{kind}")
+    return folder / f"a.{kind}"
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "data set"])
+@pytest.mark.parametrize("values", [LINKS, SCORES, column("doc_{n}"), ["opus"] * COUNT])
+def test_records_whose_side_holds_no_texts_beside_others_are_refused(tmp_path, kind, values):
+    rows = [
+        {"id": 7, "source": value, "text": s, "translation": t}
+        for value, (s, t) in zip(values, PAIRS, strict=True)
+    ]
+    path = write_records(tmp_path, kind, rows)
+    with pytest.raises(RequestError, match=r"not clear which columns are the sides; seen: 1 \w+, "):
+        read(path)
+    for name, expected in (("text", ENGLISH), ("source", values), (3, ENGLISH)):
+        target = "translation" if isinstance(name, str) else 4
+        found, _ = read(path, source_column=name, target_column=target)
+        assert found == list(zip(expected, GERMAN, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "data set"])
+def test_records_of_numbers_and_their_names_are_pairs(tmp_path, kind):
+    rows = [
+        {"source": f"1{n}", "target": text, "url": link, "note": None}
+        for n, (text, link) in enumerate(zip(GERMAN, LINKS, strict=True))
+    ]
+    found = [(f"1{n}", text) for n, text in enumerate(GERMAN)]
+    assert read(write_records(tmp_path, kind, rows)) == (found, 0)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "data set"])
+def test_keys_that_the_user_names_against_what_all_records_say_are_taken(tmp_path, kind):
+    rows = [{"lp": "en-de", "src": s, "mt": t} for s, t in PAIRS]
+    path = write_records(tmp_path, kind, rows)
+    turned = [pair[::-1] for pair in PAIRS]
+    assert read(path, ("de", "en"), source_column="mt", target_column="src") == (turned, 0)
+    assert read(path, ("en", "de"), source_column="src", target_column="mt") == (PAIRS, 0)
+    assert read(path, ("en", "fr"), source_column="src", target_column="mt") == ([], COUNT)
+
+
 def test_names_of_languages_may_be_translated(tmp_path):
     pairs = [("German", "Deutsch"), ("English", "Englisch"), ("no", "nein"), ("German", "en")]
     path = tmp_path / "a.jsonl"
@@ -603,7 +647,7 @@ def test_each_row_says_its_languages_in_every_format(tmp_path, kind, form):
             found.to_parquet(path)
             found = path
     given = {"source_column": "source", "target_column": "target"}
-    for options in ({}, given) if kind == "csv" else ({},):
+    for options in ({}, given):
         assert read(found, **options) == (twice, COUNT)
         assert read(found, ("de", "en"), **options) == ([pair[::-1] for pair in twice], COUNT)
 

@@ -97,6 +97,8 @@ def find_sides(
     given: Given,
     where: str,
     options: str = "the two columns (--source-column, --target-column)",
+    *,
+    are_keys: bool = False,
 ) -> Layout:
     """Find the columns of source and target, and the first row that holds a pair.
 
@@ -106,13 +108,18 @@ def find_sides(
         given: Columns that the user named, or their numbers from 1.
         where: Name of the table, for messages.
         options: What a message tells the user to name.
+        are_keys: Whether `given` is what names of keys tell, and no user.
 
     Raises:
         ValueError: There is no such column, or it is not clear which columns hold the sides. The
             error has the rows, drawn as a table, as its note.
     """
     try:
-        return _Table(rows, languages, given, where).layout()
+        table = _Table(rows, languages, given, where)
+        layout = table.layout()
+        if are_keys:
+            table.check_kinds(layout.places)
+        return layout
     except _Unclear as reason:
         error = RequestError(
             f"{where}: {reason}. Name {options}, by number from 1 or as the header does."
@@ -329,6 +336,14 @@ class _Table:
         skipped = self.first + has_header
         return Layout(places, skipped, width, written, header, self.told, may_have, is_turned)
 
+    def check_kinds(self, places: tuple[int, int]) -> None:
+        """Refuse sides of which one holds no texts, if another column does."""
+        kinds = [self._kind(place) for place in range(self.width)]
+        source, target = (kinds[place] for place in places)
+        others = [kind for place, kind in enumerate(kinds) if place not in places]
+        if source != target and {source, target} & {"constant", *_SHAPES} and "text" in others:
+            raise _unclear(kinds)
+
     def _has_header(self) -> bool:
         try:
             return self._named_sides() is not None or self._is_unlike_the_body()
@@ -466,9 +481,8 @@ class _Table:
             places = [place for place, kind in enumerate(kinds) if kind == "text"]
         # A licence or an attribution behind the sides begins alike in all rows.
         places[2:] = [place for place in places[2:] if not self._begins_alike(place)]
-        seen = ", ".join(f"{place} {kind}" for place, kind in enumerate(kinds, start=1))
         if len(places) != 2:
-            raise _Unclear(f"it is not clear which columns are the sides; seen: {seen}")
+            raise _unclear(kinds)
         if has_header:
             header = [self.top[place] for place in places if place < len(self.top)]
             if len(header) == 2 and (sides := sides_in_names(header)):
@@ -517,6 +531,11 @@ class _Table:
                 f"its name has {' before '.join(map(str, named))}, but no column says its language"
             )
         return places
+
+
+def _unclear(kinds: Sequence[str]) -> _Unclear:
+    seen = ", ".join(f"{place} {kind}" for place, kind in enumerate(kinds, start=1))
+    return _Unclear(f"it is not clear which columns are the sides; seen: {seen}")
 
 
 def _filled(row: Sequence[str]) -> int:

@@ -13,9 +13,10 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
@@ -45,8 +46,10 @@ from .checked_pairs import (
     decoded,
 )
 from .columns import (
+    ROWS,
     SAYS_LANGUAGES,
     end_in_others,
+    find_sides,
     in_order,
     named_by_word,
     named_sides,
@@ -66,6 +69,8 @@ PairSource: TypeAlias = "str | os.PathLike | Sequence | Dataset | IterableDatase
 logger = logging.getLogger(__name__)
 
 _ROWS = 1000
+_FEWEST = 3  # records that tell what a column holds,
+_CELL = 1000  # by the first characters of each cell
 _TWO_NAMES = 40  # characters that names of two languages may have
 _HEAD = 4096  # bytes that tell what a file holds
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -220,7 +225,7 @@ def read_pairs(
             options: dict[str, Any] = {"split": split, "revision": revision}
             dataset = load_dataset(os.fspath(known), config, streaming=streaming, **options)
         records = _Records(reading)
-        return reading.pairs(_dataset_rows(dataset, records), records.pair, "row ")
+        return records.pairs(_dataset_rows(dataset, records), "the data set", "row ")
 
     kind = kind_of(source)
     known: Any = source  # of that kind
@@ -371,7 +376,7 @@ def _read_file(path: Path, reading: Reading) -> Iterator[tuple[str, str]]:
     records = _Records(reading)
     if kind == "parquet":
         rows = chain.from_iterable(in_bounded_memory(_parquet_batches(path, records)))
-        yield from reading.pairs(rows, records.pair, f"{path}: row ")
+        yield from records.pairs(rows, str(path), f"{path}: row ")
     elif kind == "zip":
         yield from _read_zip(path, reading)
     elif kind in ("tmx", "wmt"):
@@ -388,8 +393,7 @@ def _read_file(path: Path, reading: Reading) -> Iterator[tuple[str, str]]:
                 f"{path} holds a JSON array; one object per line is needed: "
                 f"jq -c '.[]' {path} > pairs.jsonl."
             )
-        lines = _lines(path)
-        yield from reading.pairs(lines, lambda line: records.pair(_parsed(line)), f"{path}:")
+        yield from records.pairs(_lines(path), str(path), f"{path}:", _parsed)
 
 
 def first_rows(source: PairSource) -> str | None:
@@ -514,19 +518,21 @@ def _parquet_batches(path: Path, records: _Records) -> Iterator[list[dict]]:
         try:
             table = ParquetFile(file, buffer_size=2**20)  # otherwise a column is read whole
             wanted = records.select(table.schema_arrow.names, str(path))
-            names = [
+            texts = [
                 leaf.path
                 for leaf in table.schema
-                if (leaf.path in wanted or leaf.path.split(".")[0] in wanted)
-                and (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
+                if (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
             ]
+            names = [name for name in texts if {name, name.split(".")[0]} & {*wanted}]
             kinds = {name: str(table.schema_arrow.field(name).type) for name in wanted[:2]}
             read = {*names, *(name.split(".")[0] for name in names)}
             if others := [f"{name}, which is {kinds[name]}" for name in kinds if name not in read]:
                 raise RequestError(f"{path} holds no text in {' or '.join(others)}.")
+            for batch in islice(table.iter_batches(ROWS, columns=texts), 1):
+                every = dict.fromkeys(table.schema_arrow.names)  # for their numbers
+                records.look_at([every | row for row in _rows(batch)], str(path))
             for batch in table.iter_batches(_ROWS, columns=names):
-                cut = [_cut(column) for column in batch.columns]
-                yield pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist()
+                yield _rows(batch)
         except MemoryError as error:
             raise RequestError(
                 f"{path} needs more than 1 GB of memory; write its pairs as JSON Lines."
@@ -536,6 +542,13 @@ def _parquet_batches(path: Path, records: _Records) -> Iterator[list[dict]]:
                 f"{path} cannot be read as parquet ({reason_of(error)}); fetch it again, or write "
                 "its pairs as JSON Lines."
             ) from error
+
+
+def _rows(batch: pyarrow.RecordBatch) -> list[dict]:
+    import pyarrow as pa
+
+    cut = [_cut(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist()
 
 
 def _cut(column: pyarrow.Array) -> pyarrow.Array:
@@ -560,7 +573,11 @@ def _cut(column: pyarrow.Array) -> pyarrow.Array:
 
 def _dataset_rows(dataset: Dataset | IterableDataset, records: _Records) -> Iterator[dict]:
     if dataset.column_names is not None:  # a stream may not know them
-        dataset = dataset.select_columns(records.select(dataset.column_names, "the data set"))
+        selected = records.select(dataset.column_names, "the data set")
+        # In Arrow's form, in which nothing is decoded.
+        head = next(iter(dataset.with_format("arrow").iter(ROWS)), None)
+        records.look_at([] if head is None else head.to_pylist(), "the data set")
+        dataset = dataset.select_columns(selected)
     for batch in dataset.with_format(None).iter(_ROWS):
         for values in zip(*batch.values(), strict=True):
             yield dict(zip(batch, values, strict=True))
@@ -580,7 +597,8 @@ class _Records:
     """Records: rows with names, of which two are the sides, and which may hold a `translation`."""
 
     def __init__(self, reading: Reading) -> None:
-        self.languages, self.given = reading.languages, reading.given
+        self.reading, self.languages, self.given = reading, reading.languages, reading.given
+        self.is_turned = False  # see `Layout`
         self._keys_of = lru_cache(_ROWS)(self._keys)
         codes = {*map(language_of, self.languages)} - {None}
         self._codes = codes if len(codes) == 2 else set()  # to tell names from texts
@@ -597,21 +615,64 @@ class _Records:
             "languages, or name the columns (--source-column, --target-column)."
         )
 
-    def pair(self, row: object) -> tuple[str, str]:
-        """Return the sides of a record."""
+    def pairs(
+        self,
+        rows: Iterable[Any],
+        where: str,
+        place: str,
+        parsed: Callable[[Any], object] = lambda row: row,
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the pairs of records, after a look at the first of them."""
+        rows = iter(rows)
+        head = [*islice(rows, ROWS)]
+        self.look_at(head, where, parsed)
+
+        def pair_of(row: Any) -> tuple[str, str]:
+            return self.pair(parsed(row))
+
+        yield from self.reading.pairs(chain(head, rows), pair_of, place)
+
+    def look_at(
+        self, rows: Iterable[Any], where: str, parsed: Callable[[Any], object] = lambda row: row
+    ) -> None:
+        """Judge records by what they hold, as the first rows of a table.
+
+        Raises:
+            ValueError: A side that the user did not name holds no texts, but another column does.
+        """
+        # By names, which are those of the columns, and the two of the sides.
+        tables: dict[tuple[tuple[str, ...], tuple[str, str]], list[list[str]]] = {}
+        for row in rows:
+            with suppress(MalformedError):
+                sides, keys = self._found(parsed(row))
+                names, given = tuple(map(str.strip, sides)), (keys[0].strip(), keys[1].strip())
+                cells = [c[:_CELL] if isinstance(c, str) else "" for c in sides.values()]
+                tables.setdefault((names, given), []).append(cells)
+        if tables:
+            (names, given), below = max(tables.items(), key=lambda table: len(table[1]))
+            are_keys = self.given is None and len(below) >= _FEWEST
+            table = [names, *below]
+            layout = find_sides(table, self.languages, given, where, are_keys=are_keys)
+            self.is_turned = layout.is_turned and self.given is not None
+
+    def _found(self, row: object) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return a record, or its translation, and the names of its sides; see `_keys`."""
         if not isinstance(row, dict):
             raise MalformedError('no object of the form {"translation": {...}}')
         nested = row.get("translation")
         places = (nested, row) if isinstance(nested, dict) else (row,)
         for sides in places:
             if keys := self._keys_of(tuple(map(str, sides))):
-                break
-        else:
-            found = reprlib.repr(sorted(map(str, places[0])))
-            raise MalformedError(f"no {self} among {found}")
-        source, target, *more = keys
+                return sides, keys
+        found = reprlib.repr(sorted(map(str, places[0])))
+        raise MalformedError(f"no {self} among {found}")
+
+    def pair(self, row: object) -> tuple[str, str]:
+        """Return the sides of a record."""
+        sides, (source, target, *more) = self._found(row)
         told = tuple((name, sides[name]) for name in more if isinstance(sides[name], str))
-        pair = checked_pair(*in_order((sides[source], sides[target]), told, self.languages))
+        languages = self.languages[::-1] if self.is_turned else self.languages
+        pair = checked_pair(*in_order((sides[source], sides[target]), told, languages))
         may_be_names = len(pair[0]) + len(pair[1]) < _TWO_NAMES and not self._codes & {
             *map(language_of, (source, target))
         }
@@ -630,10 +691,12 @@ class _Records:
             more = [name for name in names if told and SAYS_LANGUAGES.search(name)]
             return places and (names[places[0]], names[places[1]], *more)
         chosen = [
-            names[column - 1] if isinstance(column, int) and column <= len(names) else column
+            names[column - 1] if isinstance(column, int) and column <= len(names) else str(column)
             for column in self.given
         ]
-        return (chosen[0], chosen[1]) if set(chosen) <= set(names) else None  # type: ignore[return-value]
+        told = named_sides(chosen, self.languages) == named_by_word(chosen)
+        more = [n for n in names if told and SAYS_LANGUAGES.search(n) and n not in chosen]
+        return (chosen[0], chosen[1], *more) if {*chosen} <= {*names} else None
 
     def __str__(self) -> str:
         """Return what is looked for, for messages."""
