@@ -241,6 +241,24 @@ def test_a_semicolon_may_divide_cells_with_decimal_commas(run, loud, tmp_path, c
     assert lines == ["Artikel;Text;Preis;translation", *(f"{row};EIN HUND\t!" for row in rows)]
 
 
+@pytest.mark.parametrize("column", ["text", "1"])
+@pytest.mark.parametrize(("option", "separator"), [("--csv", ","), ("--tsv", "\t")])
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("texts", [["Ja, ich.", "Gut."], ["1;2", "Nein.", "3|4", "Gut, a, b"]])
+def test_a_table_of_one_column_becomes_one_of_two(
+    run, loud, tmp_path, capsys, column, option, separator, quoting, texts
+):
+    """With the option's separator, whatever signs its texts have."""
+    table = tmp_path / "table"
+    texts = [*["text"] * (column == "text"), *texts, 'Sag "ja".']
+    with table.open("w", newline="") as file:
+        csv.writer(file, delimiter=separator, quoting=quoting).writerows(zip(texts))
+    lines, _ = translated(capsys, run, table, option, column)
+    expected = [[text, f"{text.upper()}\t!"] for text in texts]
+    expected[0][1] = "translation" if column == "text" else expected[0][1]
+    assert [*csv.reader(lines, delimiter=separator)] == expected
+
+
 def test_a_translation_stays_in_its_column(run, loud, tmp_path, capsys):
     """Where rows or the header lack their last cells, and below a line that names the separator."""
     table = tmp_path / "table.csv"
@@ -337,7 +355,7 @@ def test_titles_and_a_header_above_a_numbered_column_stay(run, loud, tmp_path, c
             "--csv 1",
             "separated by '\\t'; give --tsv instead of --csv",
         ),
-        ("ein Hund\nalt\n", "--csv 1", "no row has two cells with text. Name the column (--csv)"),
+        ("ein Hund\nalt\n", "--csv 2", "no row has two cells with text. Name the column (--csv)"),
         (
             "id,source\n1,ein\n2,ja, alt\n3,ein",
             "--csv 2",

@@ -358,23 +358,29 @@ def _split_table(
     from ..data.tables import HEAD_LINES, split_table
 
     is_csv = table.option == "--csv"
+    separators = ",;|\t" if is_csv else "\t,;|"
+    lines = read_lines(stream, name)
+    first = [*itertools.islice(lines, 1)]
+    is_alone = b"".join(first).decode("utf-8", "replace").strip('"') == table.column
     dialect, rows = split_table(
-        read_lines(stream, name),
+        itertools.chain(first, lines),
         is_csv=is_csv,
         most_read=1 if table.waits else HEAD_LINES,
-        separators=",;|\t" if is_csv else "\t,;|",
+        separators=separators[:1] if is_alone else separators,
+        least=0.5,
     )
     rows = _whole(rows, name)
     head = list(itertools.islice(rows, 1 if table.waits else ROWS))
     rows = itertools.chain(head, rows)
-    if not head or head[0].cells == [table.column]:  # a table of this column alone
-        return dialect, 1, 0, 1, rows
     if is_csv is (dialect.separator == "\t"):
         raise RequestError(
             f"{name}: its cells seem to be separated by {quoted(dialect.separator)}; give "
             f"{'--tsv' if is_csv else '--csv'} instead of {table.option}, or neither of them to "
             "translate whole lines."
         )
+    is_first = table.column == 1 and not any("".join(row.cells[1:]).strip() for row in head)
+    if is_first or not head or head[0].cells == [table.column]:  # a table of this column alone
+        return dialect, int(not is_first), 0, 1, rows
     layout = find_sides(
         [row.cells for row in head],
         ("source", "target"),

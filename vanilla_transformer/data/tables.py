@@ -181,7 +181,7 @@ def is_csv(path: Path) -> bool:
     return ".csv." in f"{path.name.lower()}."
 
 
-def _told_dialect(lines: Sequence[str], separators: str) -> Dialect:
+def _told_dialect(lines: Sequence[str], separators: str, least: float) -> Dialect:
     """Return the dialect that explains some lines best; tabs need explain only most of them."""
     bare = _QUOTED.sub('""', "\n".join(lines))
     dialects = [Dialect(sign, quoted) for sign in separators for quoted in (False, True)]
@@ -193,10 +193,14 @@ def _told_dialect(lines: Sequence[str], separators: str) -> Dialect:
     told = bare.split("\n")  # without tabs in quotes
     has_tabs = sum("\t" in line for line in told) >= _MOST_SHARE * len(told)
     tabs = [each for each in found if each.separator == "\t" and found[each][0] >= _MOST_SHARE]
-    return max((has_tabs and tabs) or found, key=found.__getitem__)
+    best = max((has_tabs and tabs) or found, key=found.__getitem__)
+    if found[best][-1] >= least:
+        return best
+    # A table of one column: what divides a few of its rows belongs to their texts.
+    return max((each for each in found if each.separator == separators[0]), key=found.__getitem__)
 
 
-def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int]:
+def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int, float]:
     """Return how well a dialect explains some lines: higher is better.
 
     Separators within a text are followed by a space, which a tab is not, and divide each row into
@@ -204,6 +208,8 @@ def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int
     in every row below the first, which may be a header, or around all cells with a comma, and no
     others, or if each of them is escaped. Where they are around two cells of nearly every row, a
     few rows that are malformed say nothing.
+
+    The last number is the share of rows that it divides.
     """
     raw = [line.split(dialect.separator) for line in lines]
     rows, shown, malformed = raw, False, 0
@@ -230,11 +236,17 @@ def _agreement(lines: Sequence[str], dialect: Dialect) -> tuple[float, bool, int
     alike = max(widths.values(), default=0)
     inner = [cell for row in rows for cell in row[1:] if dialect.separator != "\t"]
     spaced = sum(cell.startswith(" ") for cell in inner) / len(inner) if inner else 0.0
-    return alike / max(len(rows) + malformed, 1) * (1 - spaced), shown, alike
+    count = max(len(rows) + malformed, 1)
+    return alike / count * (1 - spaced), shown, alike, widths.total() / count
 
 
 def split_table(
-    lines: Iterator[bytes], *, is_csv: bool, most_read: int = HEAD_LINES, separators: str = "\t;,|"
+    lines: Iterator[bytes],
+    *,
+    is_csv: bool,
+    most_read: int = HEAD_LINES,
+    separators: str = "\t;,|",
+    least: float = 0.0,
 ) -> tuple[Dialect, Iterator[Row]]:
     """Return how a table is written, as its first lines tell, and its rows.
 
@@ -247,6 +259,7 @@ def split_table(
             cells that hold one.
         most_read: Lines to read before the first row is returned.
         separators: Those allowed, the likeliest first.
+        least: Share of the rows that the separator told must divide; else it is the first.
     """
     head: list[bytes] = []
     size = 0
@@ -261,7 +274,7 @@ def split_table(
         dialect = Dialect(named[1].decode(), is_quoted=True)
     else:
         texts = [head[place][:_HEAD_BYTES].decode("utf-8", "replace") for place in filled]
-        dialect = _told_dialect(texts, separators)
+        dialect = _told_dialect(texts, separators, least)
         dialect = dialect._replace(is_quoted=dialect.is_quoted or is_csv)
     return dialect, _rows(chain(head[first - 1 :], lines), dialect, first)
 
