@@ -260,7 +260,10 @@ def test_a_table_of_one_column_becomes_one_of_two(
 
 
 def test_a_translation_stays_in_its_column(run, loud, tmp_path, capsys):
-    """Where rows or the header lack their last cells, and below a line that names the separator."""
+    """Where rows or the header lack their last cells, or have more empty ones than the others.
+
+    And below a line that names the separator.
+    """
     table = tmp_path / "table.csv"
     table.write_text("sep=;\nid;text;n\n1;ein Hund;x\n2;alt\n")
     lines, _ = translated(capsys, run, table, "--csv", "text")
@@ -268,6 +271,9 @@ def test_a_translation_stays_in_its_column(run, loud, tmp_path, capsys):
     table.write_text("id;text\n1;ein Hund;x\n2;alt;y\n")
     lines, _ = translated(capsys, run, table, "--csv", "2")
     assert lines == ["id;text;;translation", "1;ein Hund;x;EIN HUND\t!", "2;alt;y;ALT\t!"]
+    table.write_text('id;text\n1;ein;\n"2";"a;b"; ;""\n3;alt\n')
+    lines, _ = translated(capsys, run, table, "--csv", "text")
+    assert lines == ["id;text;translation", "1;ein;EIN\t!", '"2";"a;b";"A;B\t!"', "3;alt;ALT\t!"]
 
 
 @pytest.mark.parametrize("packer", [bz2, gzip, lzma])

@@ -330,8 +330,9 @@ def _rows(
         for number, row in enumerate(rows, start=1):
             if number == 1 and row.number > 1:  # below a line that names the separator
                 yield _Row(f"sep={dialect.separator}", [])
-            # Cells at the end of a row may be left out; the translation stays in its column.
-            line = row.text + dialect.separator * (width - len(row.cells))
+            # The translation stays in its column, if empty cells at the end are left out, or added.
+            line = row.text.rsplit(dialect.separator, max(len(row.cells) - width, 0))[0]
+            line += dialect.separator * (width - len(row.cells))
             # Titles, and at last the header; an empty line, such as the last of a file.
             if number <= skipped or not row.text.strip():
                 is_header = number == skipped
@@ -387,7 +388,7 @@ def _split_table(
         (table.column, table.column),
         *(name, f"the column ({table.option})"),
     )
-    width = max(layout.width, len(head[layout.skipped - 1].cells) if layout.skipped else 0)
+    width = max(layout.written, len(head[layout.skipped - 1].cells) if layout.skipped else 0)
     return dialect, layout.skipped, layout.places[0], width, rows
 
 
