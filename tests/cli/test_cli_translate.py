@@ -395,8 +395,11 @@ def test_text_longer_than_any_in_training_warns_once(run, tmp_path, capsys):
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
     recipe = (copy / "recipe.yaml").read_text()
     limit = re.search("max_source_length: [0-9]+", recipe).group()
-    (copy / "recipe.yaml").write_text(recipe.replace(limit, "max_source_length: 4"))
     path.write_text("aa\n" + "alt und Haus und Hund\n" * 2)
+    for damaged in (0, -5):
+        (copy / "recipe.yaml").write_text(recipe.replace(limit, f"max_source_length: {damaged}"))
+        assert translated(capsys, copy, path)[1] == ""
+    (copy / "recipe.yaml").write_text(recipe.replace(limit, "max_source_length: 4"))
     lines, said = translated(capsys, copy, path)
     assert len(lines) == 3
     assert said.count("\n") == 1

@@ -169,7 +169,7 @@ def _translate(options: argparse.Namespace) -> int:
         sources = _texts(_rows(source, name, table, languages), waiting)
         progress = sys.stderr.isatty() and not target.isatty()
         found = _translated(options, model, tokenizer, sources, waits=waits, progress=progress)
-        longest = recipe_values(directory).get("max_source_length")
+        longest = recipe_values(directory).get("max_source_length") or 0
         warnings = _Warnings(name, tokenizer, longest, tabs=table is None)
         awaited = options.attention  # the picture that is not drawn yet
         for number, (row, answers) in enumerate(_answers(found, waiting)):
@@ -433,14 +433,14 @@ class _Warnings:
     Attributes:
         name: The name of the input.
         tokenizer: The model's.
-        longest: Tokens of the longest source in training; None if unknown, or once a longer text
-            was found.
+        longest: Tokens of the longest source in training; less than 1 if unknown, or once a longer
+            text was found.
         tabs: Whether to warn of tabs.
     """
 
     name: str
     tokenizer: "PreTrainedTokenizerBase"
-    longest: int | None
+    longest: int
     tabs: bool
 
     def look_at(self, number: int, text: str) -> None:
@@ -448,13 +448,13 @@ class _Warnings:
         if self.tabs and "\t" in text:
             self.tabs = False
             self._say(number, "has tabs, but is translated as one text; --tsv picks one column")
-        if self.longest is None or not _may_have(text, self.longest):
+        if self.longest < 1 or not _may_have(text, self.longest):
             return
         tokens = len(self.tokenizer(text, verbose=False)["input_ids"])
         if tokens > self.longest:
             than = f"{tokens} tokens, more than any source in training ({self.longest})"
             self._say(number, f"has {than}: its translation may break off or repeat itself")
-            self.longest = None
+            self.longest = 0
 
     def _say(self, number: int, text: str) -> None:
         print(f"{self.name}, line {number}, {text}. (Warned once.)", file=sys.stderr)
