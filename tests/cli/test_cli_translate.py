@@ -227,10 +227,16 @@ def test_a_column_is_translated_and_the_others_stay(run, loud, tmp_path, capsys)
     expected = [f"{row}\t{row.split(chr(9))[1].upper()} !" for row in rows]
     table = tmp_path / "table.tsv"
     table.write_bytes("\r\n".join(rows).encode())
-    assert translated(capsys, run, table, "--tsv", "2") == (expected, "")
+    lines, said = translated(capsys, run, table, "--tsv", "2")
+    assert lines == expected
+    assert said.count("\n") == 1
+    assert f"{table}, line 1, is translated as a text; if it is a header, name the column" in said
     table.write_text("\n".join(["number\tsource\trest", *rows]))
-    lines, _ = translated(capsys, run, table, "--tsv", "source")
-    assert lines == ["number\tsource\trest\ttranslation", *expected]
+    for column in ("source", "2"):
+        found = translated(capsys, run, table, "--tsv", column)
+        assert found == (["number\tsource\trest\ttranslation", *expected], "")
+    table.write_text("0\tEin Hund.\n1\tein Hund\n")
+    assert translated(capsys, run, table, "--tsv", "2")[1] == ""
 
 
 def test_a_semicolon_may_divide_cells_with_decimal_commas(run, loud, tmp_path, capsys):

@@ -170,7 +170,8 @@ def _translate(options: argparse.Namespace) -> int:
         progress = sys.stderr.isatty() and not target.isatty()
         found = _translated(options, model, tokenizer, sources, waits=waits, progress=progress)
         longest = recipe_values(directory).get("max_source_length") or 0
-        warnings = _Warnings(name, tokenizer, longest, tabs=table is None)
+        numbered = table is not None and isinstance(table.column, int)
+        warnings = _Warnings(name, tokenizer, longest, tabs=table is None, numbered=numbered)
         awaited = options.attention  # the picture that is not drawn yet
         for number, (row, answers) in enumerate(_answers(found, waiting)):
             for text, best in zip(row.texts, answers, strict=True):
@@ -428,7 +429,7 @@ def _answers(
 
 @dataclasses.dataclass
 class _Warnings:
-    """Warnings, once each, of what may be a mistake: tabs in a line, and a very long text.
+    """Warnings, once each, of what may be a mistake: tabs, a translated header, a very long text.
 
     Attributes:
         name: The name of the input.
@@ -436,18 +437,24 @@ class _Warnings:
         longest: Tokens of the longest source in training; less than 1 if unknown, or once a longer
             text was found.
         tabs: Whether to warn of tabs.
+        numbered: Whether the texts are a column that is given by number.
     """
 
     name: str
     tokenizer: "PreTrainedTokenizerBase"
     longest: int
     tabs: bool
+    numbered: bool
 
     def look_at(self, number: int, text: str) -> None:
         """Check one line, counted from 1."""
         if self.tabs and "\t" in text:
             self.tabs = False
             self._say(number, "has tabs, but is translated as one text; --tsv picks one column")
+        if self.numbered and number == 1 and text.strip()[-1:].isalnum():  # as names end
+            self.numbered = False
+            header = "if it is a header, name the column as it does, instead of by number"
+            self._say(number, f"is translated as a text; {header}")
         if self.longest < 1 or not _may_have(text, self.longest):
             return
         tokens = len(self.tokenizer(text, verbose=False)["input_ids"])
