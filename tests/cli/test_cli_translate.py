@@ -387,6 +387,32 @@ def test_column_that_is_not_there_is_refused_before_translation(
     assert not target.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("a.jsonl", '{"de": "ein"}\n', "JSON"),
+        ("a.txt", '\ufeff{"de": "ein"}\n', "JSON"),
+        ("a.txt", '[\n  {"de": "ein"}\n]\n', "JSON"),
+        ("a.json", '["ein"]\n', "JSON"),
+        ("a.sgm", '<srcset>\n<seg id="1">ein</seg>\n</srcset>\n', "sgm"),
+        ("a.txt", "1\n00:00:01,000 --> 00:00:02,000\nein\n", "subtitles"),
+        ("a.txt", "<html>\nein\n", "markup"),
+        ("a.txt", "PK\3\4", "zip"),
+        ("a.txt", '{} alt\n["ein"]\n<b>Hund</b>\n', None),
+        ("a.csv", "ein,alt\n", None),
+    ],
+)
+def test_other_formats_than_text_are_refused(run, loud, tmp_path, capsys, name, content, kind):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    if kind is None:
+        lines = [f"{line.upper()}\t!" for line in content.splitlines()]
+        assert translated(capsys, run, path) == (lines, "")
+    else:
+        expected = f"{name} holds {kind}, not one sentence a line; save its texts one a line, or as"
+        assert expected in error_of(capsys, "translate", run, path)
+
+
 def test_tabs_without_the_tsv_option_warn_once(run, tmp_path, capsys):
     path = tmp_path / "source.txt"
     path.write_text("ein Hund\nein\tHund\nalt\tHaus\n")

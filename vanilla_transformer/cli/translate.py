@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import os
 import queue
+import re
 import stat
 import sys
 import threading
@@ -50,10 +51,11 @@ With --nbest each translation is a line: sentence (from 0) ||| translation ||| s
 With --alignments, FILE gets one line for each line of output, or row of a table, with links such as
 0-0 1-2: source word, translated word. Words are separated by white space and counted from 0.
 With --split-sentences each line may hold several sentences; their translations stay on one line.
-With --csv or --tsv each row is printed as it is, with its translation as an additional last cell.
+With --csv or --tsv each row is printed as it is, with LF at the end of its lines, and with its
+translation as an additional last cell.
 The table is read as `train` reads it: quoted cells may hold separators and line ends, and a header
 is kept. Its first 50 rows together tell what they are, in a pipe the first row alone: there, give
-a column that has a header by name.
+a column that has a header by name, and a table for --tsv with quoted cells as a file.
 A line that is not UTF-8, or longer than 4096 tokens or 65536 characters, is an error: in a file
 before any line is translated, in a pipe when the line arrives.
 """
@@ -67,6 +69,7 @@ _BELONGING = (
     *((f"--attention-{name}", "--attention") for name in ("kind", "layer", "heads")),
     ("--pair", "--split-sentences"),
 )
+_JSON = re.compile(rb'[\xef\xbb\xbf\s\[]*\{\s*"')  # first bytes of objects
 _PAUSE = 0.2  # seconds without a new line, after which the lines so far are translated
 
 
@@ -155,6 +158,8 @@ def _translate(options: argparse.Namespace) -> int:
             table = _Table("--csv" if options.csv else "--tsv", options.csv or options.tsv, waits)
         if not waits:
             if options.file:  # opened twice: what is unpacked cannot go back
+                if table is None:
+                    _check_format(Path(options.file))
                 with open_content(Path(options.file)) as first:
                     _check_texts(_rows(first, name, table, languages), model, tokenizer)
             else:
@@ -523,6 +528,23 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
                 raise RequestError(
                     f"{name}, line {number}, is not UTF-8 ({error.reason}); repair it."
                 ) from error
+
+
+def _check_format(path: Path) -> None:
+    """Refuse a file of another format than text, whose markup would be translated."""
+    from ..data.pair_files import _format_of
+
+    kind, head = "table", b""
+    with contextlib.suppress(RequestError):  # binary: told with its line
+        kind, head = _format_of(path)
+    if kind in ("table", "records"):  # or a text, such as one that begins with {}
+        if ".json" not in path.name.lower() and not _JSON.match(head):
+            return
+        kind = "JSON"
+    raise RequestError(
+        f"{path} holds {'markup' if kind == 'other' else kind}, not one sentence a line; save its "
+        "texts one a line, or as a table for --csv or --tsv."
+    )
 
 
 def _check_texts(
