@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import os
 import queue
-import re
 import stat
 import sys
 import threading
@@ -69,7 +68,6 @@ _BELONGING = (
     *((f"--attention-{name}", "--attention") for name in ("kind", "layer", "heads")),
     ("--pair", "--split-sentences"),
 )
-_JSON = re.compile(rb'[\xef\xbb\xbf\s\[]*\{\s*"')  # first bytes of objects
 _PAUSE = 0.2  # seconds without a new line, after which the lines so far are translated
 
 
@@ -134,6 +132,7 @@ def heads(text: str) -> list[int] | str:
 
 
 def _translate(options: argparse.Namespace) -> int:
+    from ..data.pair_files import check_is_text
     from ..storage.hub_model import model_folder
     from ..storage.saved_model import load_saved_tokenizer
 
@@ -159,7 +158,7 @@ def _translate(options: argparse.Namespace) -> int:
         if not waits:
             if options.file:  # opened twice: what is unpacked cannot go back
                 if table is None:
-                    _check_format(Path(options.file))
+                    check_is_text(Path(options.file))
                 with open_content(Path(options.file)) as first:
                     _check_texts(_rows(first, name, table, languages), model, tokenizer)
             else:
@@ -528,23 +527,6 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
                 raise RequestError(
                     f"{name}, line {number}, is not UTF-8 ({error.reason}); repair it."
                 ) from error
-
-
-def _check_format(path: Path) -> None:
-    """Refuse a file of another format than text, whose markup would be translated."""
-    from ..data.pair_files import _format_of
-
-    kind, head = "table", b""
-    with contextlib.suppress(RequestError):  # binary: told with its line
-        kind, head = _format_of(path)
-    if kind in ("table", "records"):  # or a text, such as one that begins with {}
-        if ".json" not in path.name.lower() and not _JSON.match(head):
-            return
-        kind = "JSON"
-    raise RequestError(
-        f"{path} holds {'markup' if kind == 'other' else kind}, not one sentence a line; save its "
-        "texts one a line, or as a table for --csv or --tsv."
-    )
 
 
 def _check_texts(

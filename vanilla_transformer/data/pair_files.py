@@ -84,6 +84,7 @@ _READ = (
     "gzip, bzip2 or xz), parquet, OPUS' .zip in Moses format, or two text files, SOURCE,TARGET"
 )
 _JSON = re.compile(r"\.jsonl?(\.|$)", re.IGNORECASE)
+_OBJECT = re.compile(rb'[\[\s]*\{\s*"')  # the first bytes of one, or of an array of them
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
@@ -351,6 +352,25 @@ def _format_of(path: Path, head: bytes) -> str:
         raise RequestError(f"{path} {IS_NO_TEXT} Allowed are {_READ}.")
     is_record = _JSON.search(path.name) or re.match(rb'\{\s*["}]', head.lstrip(_BLANKS))
     return markup_of(head) or ("records" if is_record else "table")
+
+
+def check_is_text(path: Path) -> None:
+    """Refuse markup, JSON and archives in place of sentences, one a line.
+
+    What is no text at all may be anything: whoever reads it names the line.
+    """
+    kind, head = "table", b""
+    with suppress(RequestError):
+        head = _head_of(path)
+        kind = _format_of(path, head)
+    if kind in ("table", "records"):  # or a text, such as one that begins with {}
+        if not _JSON.search(path.name) and not _OBJECT.match(head.lstrip(_BLANKS)):
+            return
+        kind = "JSON"
+    raise RequestError(
+        f"{path} holds {'markup' if kind == 'other' else kind}, not one sentence a line; save its "
+        "texts one a line, or as a table for --csv or --tsv."
+    )
 
 
 def _may_be_text(head: bytes) -> bool:
