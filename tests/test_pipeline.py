@@ -32,6 +32,7 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     pretrained,
 )
+from vanilla_transformer import word_alignment as word_alignment_module
 from vanilla_transformer.batch_translation import (
     beyond_paper_search,
     decode,
@@ -566,6 +567,19 @@ def test_words_are_those_of_the_text_as_given(name, tmp_path):
         assert found == sorted(found), text
         has_text = {n for n, word in enumerate(words) if {*tokens(word)["input_ids"]} - not_text}
         assert {*found} == has_text, text
+
+
+def test_much_white_space_costs_no_more_than_text(monkeypatch, tokenizer):
+    decoded = []
+    decode = word_alignment_module._decoded
+    monkeypatch.setattr(
+        word_alignment_module,
+        "_decoded",
+        lambda tokenizer, ids: decoded.append(len(ids)) or decode(tokenizer, ids),
+    )
+    space = tokenizer.convert_tokens_to_ids("\u0120")
+    word_numbers(tokenizer, "a", [*tokenizer("a")["input_ids"][:1], *[space] * 300])
+    assert max(decoded) < 12
 
 
 def of_letters(folder):

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .target_tokenizer import source_tokenizer, target_tokenizer
 
+_CONTEXT = 8  # ids that a decoder may look at to spell the next one
 _WINDOW = 200  # characters that are compared at once: the time grows with their square
 
 
@@ -92,7 +93,7 @@ def _spelled(
             begins[each] = length if added else None
         spelled[kept + 1 :] = [(text, len(whole))] * (len(new) - kept)
         if not text.endswith("\ufffd"):  # else perhaps the beginning of a character
-            context = [*(() if added else context), *(ids[each] for each in new[kept:])]
+            context = [*(() if added else context), *(ids[each] for each in new[kept:])][-_CONTEXT:]
             spelled, new = [(_decoded(tokenizer, context), len(whole))], []
     return begins, whole
 

@@ -25,7 +25,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
-from vanilla_transformer.recipes.data import TextPairs, training_pairs
+from vanilla_transformer.recipes.data import TextPairs, data_identity, training_pairs
 from vanilla_transformer.recipes.recipe import load_recipe, train_command
 from vanilla_transformer.storage import environment
 from vanilla_transformer.storage.run_files import HOLDER
@@ -890,6 +890,22 @@ def test_a_complete_run_may_be_continued_with_its_pairs_elsewhere(copied, tmp_pa
     Path(names["train_file"]).write_text(Path(recipe.test_file).read_text())
     with pytest.raises(RequestError, match="are not those that it began with"):
         run_recipe(moved, run)
+
+
+@pytest.mark.parametrize("option", ["train_file", "validation_file", "test_file"])
+def test_files_in_another_order_are_others(copied, tmp_path, option):
+    recipe, run, _ = copied
+    sides = {}
+    for side, language in (("a", "de"), ("b", "en")):
+        rows = [json.loads(line) for line in Path(getattr(recipe, option)).read_text().splitlines()]
+        sides[side] = tmp_path / f"{side}.txt"
+        sides[side].write_text("".join(row["translation"][language] + "\n" for row in rows))
+    recipe = dataclasses.replace(recipe, **{option: f"{sides['a']},{sides['b']}"})
+    turned = dataclasses.replace(recipe, **{option: f"{sides['b']},{sides['a']}"})
+    shutil.copytree(run / "checkpoints", tmp_path / "new" / "checkpoints")
+    run_directory.claim(recipe, tmp_path / "new", data_identity(recipe))
+    with pytest.raises(RequestError, match=rf"of another recipe \({option}: "):
+        run_directory.check_ours(turned, tmp_path / "new")
 
 
 def test_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caplog):

@@ -72,6 +72,8 @@ def test_losses_logged_after_a_resumption_are_means_over_as_many_updates(tmp_pat
         [log.get("loss") for log in trainer.state.log_history] for trainer in (whole, resumed)
     )
     assert next(logged) == next(logged)
+    means = [trainer.state.log_history[-1]["train_loss"] for trainer in (whole, resumed)]
+    assert means[1] < means[0]  # of the later updates alone
 
 
 def test_resuming_between_weighted_corpora_gives_the_uninterrupted_weights(tmp_path):

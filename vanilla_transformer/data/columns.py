@@ -46,7 +46,7 @@ _REGION = re.compile(r"(?<![A-Za-z])([a-z]{2,3})([-_]([A-Z]{2}|[A-Z][a-z]{3}))+(
 _LABEL_WORDS = 2  # at most, in a name of a column that names no language
 _HEADER_WORDS = 4  # at most, in one that names it among words of its own: English (United States)
 # As short as a code, and with no sign beside it: among others a word of a text, as in `no way`.
-_LOOSE = re.compile(r"(?<!\S)(?<![-:/|]\s)[a-z]{2,3}(?=[\s,.;!?]|$)(?!\s[-:/|(])", re.IGNORECASE)
+_LOOSE = re.compile(r"(?<!\S)(?<![-:/|]\s)[A-Za-z][a-z]{1,2}(?=[\s,.;!?]|$)(?!\s[-:/|(])")
 _FEWEST_SHARE = 0.4  # of the rows that must have several cells
 _MOST_SHARE = 0.8  # of the cells of a column that must be alike
 _FEW = 1 - _MOST_SHARE
@@ -504,12 +504,16 @@ class _Table:
             if SAYS_LANGUAGES.search(names[place]) or self._kind(place) == "language"
             if place not in places
         }
+        by_side = any(_sides_in(_NAME_WORD.findall(name)) for name in told.values())
+        if self.given is not None and not by_side:  # one language may be that of an original
+            rows = [" ".join(row[place] for place in told if row[place:]) for row in self.body]
+            named = [{*_languages_in(row, self.languages)} for row in rows]
+            return told if all(len(codes) > 1 for codes in named) else {}
         cells = {cell for place in told for cell in self._column(place)}
-        named = {code for cell in cells for code in _languages_in(cell, self.languages)}
-        # Perhaps words that are also codes, such as `new` in all rows, or `sg` and `pl`.
-        may_be_words = self.given is not None or (not header and len(cells) == len(named) == 1)
-        says = named & {*self.languages} or any(map(SAYS_LANGUAGES.search, told.values()))
-        return told if says or not may_be_words else {}
+        codes = {code for cell in cells for code in _languages_in(cell, self.languages)}
+        # Perhaps a word that is also a code, such as `new` in all rows.
+        is_word = not header and len(cells) == len(codes) == 1 and not codes & {*self.languages}
+        return {} if is_word else told
 
     def _steps(self, row: Sequence[str]) -> Sequence[int]:
         """Return in which directions a row may be."""

@@ -478,9 +478,9 @@ def _read_parallel(source: Path, target: Path, reading: Reading) -> Iterator[tup
             "source; give the other file first, or rename them."
         )
     if end_in_others([_SUFFIX.sub("", path.name) for path in (source, target)], languages):
-        raise RequestError(
-            f"{source} and {target} are named after other languages than {'-'.join(languages)}; "
-            "give the files or the pair of the same languages, or rename them."
+        reading.note(
+            f"{source} and {target} seem to be named after other languages than "
+            f"{'-'.join(languages)}; make sure that they are the right files."
         )
     return _paired(sentence_lines(source), sentence_lines(target), names, reading.skip)
 
@@ -619,6 +619,7 @@ class _Records:
     def __init__(self, reading: Reading) -> None:
         self.reading, self.languages, self.given = reading, reading.languages, reading.given
         self.is_turned = False  # see `Layout`
+        self.is_told = self.given is None  # whether other columns say the languages of a row
         self._keys_of = lru_cache(_ROWS)(self._keys)
         codes = {*map(language_of, self.languages)} - {None}
         self._codes = codes if len(codes) == 2 else set()  # to tell names from texts
@@ -674,6 +675,7 @@ class _Records:
             table = [names, *below]
             layout = find_sides(table, self.languages, given, where, are_keys=are_keys)
             self.is_turned = layout.is_turned and self.given is not None
+            self.is_told = self.given is None or bool(layout.told)
 
     def _found(self, row: object) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return a record, or its translation, and the names of its sides; see `_keys`."""
@@ -690,6 +692,7 @@ class _Records:
     def pair(self, row: object) -> tuple[str, str]:
         """Return the sides of a record."""
         sides, (source, target, *more) = self._found(row)
+        more = more if self.is_told else []
         told = tuple((name, sides[name]) for name in more if isinstance(sides[name], str))
         languages = self.languages[::-1] if self.is_turned else self.languages
         pair = checked_pair(*in_order((sides[source], sides[target]), told, languages))

@@ -194,7 +194,8 @@ def _told_dialect(lines: Sequence[str], separators: str, least: float) -> Dialec
     has_tabs = sum("\t" in line for line in told) >= _MOST_SHARE * len(told)
     tabs = [each for each in found if each.separator == "\t" and found[each][0] >= _MOST_SHARE]
     best = max((has_tabs and tabs) or found, key=found.__getitem__)
-    if found[best][-1] >= least:
+    # Spreadsheets may leave out empty cells at the end of a row, but not in the first few.
+    if found[best][-1] >= least or all(best.separator in line for line in lines[:3]):
         return best
     # A table of one column: what divides a few of its rows belongs to their texts.
     return max((each for each in found if each.separator == separators[0]), key=found.__getitem__)

@@ -46,8 +46,7 @@ class Progress:
     hardware: dict = dataclasses.field(default_factory=dict)  # that trained last
     versions: dict = dataclasses.field(default_factory=dict)  # of the packages then
     git_commit: str | None = None  # of the clone then
-    # Sum of the losses since the last log, and the update of that.
-    unlogged: list = dataclasses.field(default_factory=lambda: [0.0, 0])
+    unlogged: list | None = None  # sum of the losses since the last log, and the update of that
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
     _started: float | None = None
     _logged: tuple[float, int] = (0.0, 0)

@@ -42,11 +42,11 @@ def check_ours(recipe: Recipe, run: Path) -> None:
             raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
         return
     before, known = load_recipe(str(run / RECIPE)), recorded_data(run).get("files", {})
-    # `identify` compares the content of files, which may have moved.
+    # `identify` compares the content of files, which may have moved together.
     moved = {
         name
         for split, name in FILES.items()
-        if split in known and getattr(before, name) and getattr(recipe, name)
+        if split in known and _file_names(before, name) == _file_names(recipe, name)
     }
     changed = before.differences(recipe)
     binding = [text for text in changed if text.partition(":")[0] not in CHANGEABLE | moved]
@@ -71,6 +71,12 @@ def check_outside_of_pairs(recipe: Recipe, run: Path) -> None:
             raise RequestError(
                 f"{run} is inside {path}, whose files are read as pairs; give another --output-dir."
             )
+
+
+def _file_names(recipe: Recipe, option: str) -> list[list[str]]:
+    """Return the names of the files of each corpus, without their folders."""
+    corpora = listed(getattr(recipe, option))
+    return [[path.name for path in named_files(corpus)] for corpus in corpora]
 
 
 @contextmanager

@@ -386,9 +386,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         precision = self.progress.matmul_precision
         settings = cpu_training_settings(self.model, matmul_precision=precision)
         self._settings.enter_context(settings)
-        if self.state.global_step:  # else transformers would log a mean over fewer updates
+        if self.progress.unlogged is not None:  # else the next log is a mean over fewer updates
             losses, self._globalstep_last_logged = self.progress.unlogged
             self._tr_loss += losses
+            self._total_loss_scalar -= losses  # the mean of this start is of its own updates
         if self.state.global_step == 0 and self.args.world_size > 1:
             self._draw_apart(update=0)
 
