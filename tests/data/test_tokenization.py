@@ -1,5 +1,6 @@
 """The tokenizer: like texts are one, no special ids come from text, AutoTokenizer loads it."""
 
+import functools
 import json
 import re
 import shutil
@@ -46,6 +47,10 @@ HARD_TEXTS = [
     *SPECIAL_TOKENS,
     "<pad>" * 5,
     "a </s> b<s>c<unk>d <pad> ",
+    "I don\u2019t. \u2018No!\u2019 5\u2019 \u201cIt\u2019s \u2026\u201d Well\u2026 T\u2011s",
+    "\u201eNein\u201c, \u201ahm\u2018. \u201eTak\u201d \u201dHej\u201d",  # other pairs than English
+    "\u201c\u4f60\u597d\u201d\u2026\u2026\u2018\u55e8\u2019 \u201cx",
+    "\uff21\u0301\uff11\uff0c\uff4f\uff07\uff43\uff01",  # full-width letters, digit, marks
 ]
 
 
@@ -74,10 +79,47 @@ DIRECTIONS = map(chr, (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2
 UNSEEN = [*CONTROLS, *DIRECTIONS, *"\u00ad\u200b\u2060"]
 
 
-def normalized(text):
+APOSTROPHES = "\u2019\u02bc\u00b4`\uff07\u201b\u02b9\u2032\ua78c"  # what people type for '
+
+
+def normalized(text, *, keeps_typography=False):
     text = re.sub(f"[{re.escape(''.join(UNSEEN))}]", "", text)
     words = re.split(f"[{re.escape(''.join(WHITE))}]+", text)
-    return unicodedata.normalize("NFC", " ".join(words).strip(" "))
+    text = " ".join(words).strip(" ")
+    if keeps_typography:
+        return unicodedata.normalize("NFC", text)
+    for start, end in ("09", "AZ", "az"):
+        for code in range(ord(start), ord(end) + 1):
+            text = text.replace(chr(code + 0xFEE0), chr(code))
+    return with_ascii_quotes(unicodedata.normalize("NFC", text))
+
+
+def is_letter(character):
+    return unicodedata.category(character or " ") in ("Lu", "Ll", "Mn", "Mc", "Me")
+
+
+def with_ascii_quotes(text):
+    """Read typographic marks as ASCII, one character after the other."""
+    ascii_text = ""
+    for place, mark in enumerate(text):
+        before, after = text[:place][-1:], text[place + 1 : place + 2]
+        opens = is_letter(after) or unicodedata.category(after or " ") == "Nd"
+        if (mark in APOSTROPHES and (is_letter(before) or before in [*".,!?"])) or (
+            mark in APOSTROPHES + "\u2018\u02bb" and opens
+        ):
+            mark = "'"
+        elif mark == "\u2026" and not any(
+            each == mark or unicodedata.category(each or " ") == "Lo" for each in (before, after)
+        ):
+            mark = "..."
+        elif mark in "\u2010\u2011":
+            mark = "-"
+        ascii_text += mark
+    # Pairs of English, around at most 200 letters of scripts with capitals.
+    for match in re.finditer("\u201c([^\u201c-\u201e]{1,200})\u201d", ascii_text):
+        if not any(unicodedata.category(letter) == "Lo" for letter in match[1]):
+            ascii_text = ascii_text.replace(match[0], f'"{match[1]}"')
+    return ascii_text
 
 
 def check_round_trip(tokenizer, text, expected=None):
@@ -165,9 +207,52 @@ def test_normalizer_is_the_same_in_javascript(trained, tmp_path):
 
 
 def test_without_normalizer_every_character_counts():
-    tokenizer = train_tokenizer(CORPUS, vocab_size=300, normalize_text=False, show_progress=False)
+    make = functools.partial(train_tokenizer, CORPUS, vocab_size=300, show_progress=False)
+    plain, typographic = make(normalize_text=False), make(keep_typography=True)
     for text in HARD_TEXTS:
-        check_round_trip(tokenizer, text, expected=text)
+        check_round_trip(plain, text, expected=text)
+        check_round_trip(typographic, text, expected=normalized(text, keeps_typography=True))
+
+
+@pytest.mark.parametrize("tokenizer", ["loaded", "everyday-en-de", "everyday-en-zh"])
+def test_what_a_phone_types_has_the_tokens_of_ascii(request, tokenizer):
+    known = pretrained_models().get(tokenizer)
+    tokenizer = load_saved_tokenizer(known) if known else request.getfixturevalue(tokenizer)
+
+    def tokens(text):
+        return tokenizer(text).input_ids
+
+    for text in (
+        "I don't",
+        "It's o'clock, boys'",
+        "l'\u00e9t\u00e9 \u043f'\u044f\u0442\u044c",
+        "'90s",
+    ):
+        for apostrophe in APOSTROPHES:
+            assert tokens(text.replace("'", apostrophe)) == tokens(text)
+    for typed, text in (
+        ("\u2018Help!\u2019 she said.", "'Help!' she said."),
+        ("He said, \u201cI can\u2019t.\u201d", 'He said, "I can\'t."'),
+        ("\u201cYes\u201d or \u201cNo\u201d?", '"Yes" or "No"?'),
+        ("Well\u2026 no \u2026 \u2026yes", "Well... no ... ...yes"),
+        ("a well\u2011known T\u2010shirt", "a well-known T-shirt"),
+        ("\uff28\uff45\uff4c\uff4c\uff4f \uff17", "Hello 7"),
+    ):
+        assert tokens(typed) == tokens(text)
+    for text in (  # other languages' own, and what is no letter's
+        *(
+            "\u4ed6\u8bf4\uff1a\u201c\u4f60\u597d\u2026\u2026\u201d\uff0c\u2018\u55e8\u2019\uff01",
+            "\u201eJa\u201c \u201aNein\u2018",
+        ),
+        *(
+            "\u201eTak\u201d",
+            "\u201dHej\u201d",
+            "\u00abOui\u00bb",
+            "6\u2032 \u2019 ` \u00b4",
+            "\uac00\u2019\uac00",
+        ),
+    ):
+        assert tokenizer.decode(tokens(text), skip_special_tokens=True) == text
 
 
 def test_texts_survive_encoding_with_split_digits():

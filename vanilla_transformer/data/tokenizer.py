@@ -13,6 +13,7 @@ and `tokenizer_config.json`, and the stock `AutoTokenizer` loads it without any 
 from __future__ import annotations
 
 import logging
+import string
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -43,6 +44,26 @@ SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 
 KINDS = ("bpe", "bytes", "symbols")
 _INPUT_NAMES = ("input_ids", "attention_mask")
+
+# Typographic characters, and the ASCII that training texts mostly have for them. Letters are those
+# of scripts with capitals, because Chinese, Japanese and Korean need some of these characters.
+# JavaScript reads these regular expressions alike.
+_LETTER = r"\p{Lu}\p{Ll}\p{M}"
+_TYPOGRAPHY = (
+    # An apostrophe or a single quotation mark. The left one, which closes quotations in German, is
+    # one only before a letter.
+    (
+        rf"[\u2019\u201b\u02bc\u02b9\u2032\ua78c\uff07\u00b4`](?:(?=[{_LETTER}\p{{Nd}}])|(?<=[{_LETTER}.,!?].))"
+        rf"|[\u2018\u02bb](?=[{_LETTER}\p{{Nd}}])",
+        "'",
+    ),
+    # The two quotation marks of English; German, Polish or Swedish have other pairs.
+    (r"\u201c(?=[^\p{Lo}\u201c-\u201e]{1,200}\u201d)", '"'),
+    (r'(?<="[^\p{Lo}"\u201c-\u201e]{1,200})\u201d', '"'),
+    (r"(?<![\p{Lo}\u2026])\u2026(?![\p{Lo}\u2026])", "..."),
+    (r"[\u2010\u2011]", "-"),
+)
+_FULL_WIDTH = [(chr(ord(c) + 0xFEE0), c) for c in string.ascii_letters + string.digits]
 
 
 def make_tokenizer(
@@ -160,6 +181,7 @@ def train_tokenizer(
     vocab_size: int,
     split_digits: bool = False,
     normalize_text: bool = True,
+    keep_typography: bool = False,
     show_progress: bool = True,
 ) -> PreTrainedTokenizerFast:
     """Learn one byte-level BPE vocabulary from the sentences of both languages.
@@ -178,6 +200,9 @@ def train_tokenizer(
         normalize_text: Read a text without white space at its ends, each run of white space in it
             as one space, and letters with their accents as one character (NFC), so that texts that
             look alike are translated alike. Off, each character counts.
+        keep_typography: Read typographic apostrophes (as phones type them), English quotation
+            marks, ellipses, hyphens, and full-width letters and digits as they are. By default
+            they are read as their ASCII forms, in targets too. Needs `normalize_text`.
         show_progress: Draw the trainer's progress bars.
 
     Raises:
@@ -190,7 +215,9 @@ def train_tokenizer(
         )
     if isinstance(texts, (str, bytes)):
         raise RequestError("got one string; train_tokenizer takes an iterable of them: [text].")
-    backend = _untrained_backend(split_digits=split_digits, normalize_text=normalize_text)
+    backend = _untrained_backend(split_digits=split_digits)
+    if normalize_text:
+        backend.normalizer = text_normalizer(keep_typography=keep_typography)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL_TOKENS),
@@ -230,17 +257,24 @@ def vocabulary_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     return fields
 
 
-def _untrained_backend(*, split_digits: bool, normalize_text: bool) -> Tokenizer:
+def text_normalizer(*, keep_typography: bool = False) -> normalizers.Normalizer:
+    """Return the normalizer of texts; see `train_tokenizer`. Twice is the same as once."""
+    folded = ([], []) if keep_typography else (_FULL_WIDTH, _TYPOGRAPHY)
+    before, after = ([normalizers.Replace(Regex(p), to) for p, to in pairs] for pairs in folded)
+    steps = [
+        normalizers.Replace(Regex(UNSEEN), ""),
+        normalizers.Replace(Regex(WHITE_SPACE), " "),
+        normalizers.Replace(Regex("  +"), " "),
+        normalizers.Strip(),
+        *before,  # so that accents on them are composed
+        normalizers.NFC(),
+        *after,
+    ]
+    return normalizers.Sequence(steps)
+
+
+def _untrained_backend(*, split_digits: bool) -> Tokenizer:
     backend = Tokenizer(models.BPE(unk_token="<unk>"))
-    if normalize_text:
-        steps = [
-            normalizers.Replace(Regex(UNSEEN), ""),
-            normalizers.Replace(Regex(WHITE_SPACE), " "),
-            normalizers.Replace(Regex("  +"), " "),
-            normalizers.Strip(),
-            normalizers.NFC(),
-        ]
-        backend.normalizer = normalizers.Sequence(steps)
     # No space is put before a text, because decoding would return it. ByteLevel's pattern
     # separates letters from punctuation, so that no merge can spell a special token.
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)

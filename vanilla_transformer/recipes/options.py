@@ -200,6 +200,9 @@ class Tokenizer:
     normalize_text: bool | None = _option(
         None, "fold white space and compose accents (default: if both are languages)"
     )
+    keep_typography: bool = _option(
+        False, "do not read typographic quotes and full-width letters as ASCII"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -369,6 +369,7 @@ def _new_tokenizer(recipe: Recipe, pairs: "Dataset") -> PreTrainedTokenizerBase:
         vocab_size=recipe.vocab_size,
         split_digits=recipe.split_digits,
         normalize_text=normalize,
+        keep_typography=recipe.keep_typography,
         show_progress=sys.stderr.isatty(),
     )
     kinds = recipe.tokenizer.split(",")
