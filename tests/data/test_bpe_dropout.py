@@ -222,9 +222,9 @@ def test_collator_is_unchanged_without_bpe_dropout(tokenizer, tmp_path):
     assert VanillaTransformerTrainingArguments(output_dir=str(tmp_path)).bpe_dropout == 0.0
 
 
-def test_trainer_that_cannot_apply_bpe_dropout_is_refused_at_creation(tokenizer, tmp_path):
+def test_training_that_cannot_apply_bpe_dropout_is_refused(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="got a tokenizer of the kind NoneType"):
-        trainer_of(tokenizer, tmp_path, processing_class=None)
+        trainer_of(tokenizer, tmp_path, processing_class=None).train()
 
 
 def test_workers_draw_the_same_as_the_main_process(tokenizer, tmp_path):

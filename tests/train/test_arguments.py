@@ -170,7 +170,7 @@ def test_a_given_optimizer_must_fit_its_schedule(tmp_path):
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     settings = {"model": model, "learning_rate_factor": 1.0}
     with pytest.raises(ValueError, match="a schedule without its optimizer"):
-        make_trainer(tmp_path, given={"optimizers": (None, schedule)}, **settings)
+        make_trainer(tmp_path, given={"optimizers": (None, schedule)}, **settings).train()
     with pytest.raises(ValueError, match=r"lr=0\.5, which would multiply Eq\. 3; create it with"):
         make_trainer(tmp_path, given={"optimizers": (optimizer, None)}, **settings).train()
 

@@ -337,3 +337,215 @@ def test_model_init_and_save_total_limit(tmp_path):
 def test_evaluation_in_bfloat16_is_the_stock_one(tmp_path):
     expected, found = (trainer.evaluate() for trainer in both(tmp_path, bf16_full_eval=True))
     assert found["eval_loss"] == expected["eval_loss"]
+
+
+# ---------------------------------------------------- what a user, a data set or a search replaces
+
+
+class Loss:
+    """A loss that is 1000 above the model's."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        return (loss + 1000, outputs) if return_outputs else loss + 1000
+
+
+class Step:
+    def prediction_step(self, *args, **kwargs):
+        loss, *rest = super().prediction_step(*args, **kwargs)
+        return (loss + 1000, *rest)
+
+
+class Inputs:
+    def _prepare_inputs(self, inputs):
+        inputs = super()._prepare_inputs(inputs)
+        return {**inputs, "labels": inputs["labels"].clamp(max=2)}
+
+
+class Loader:
+    def get_eval_dataloader(self, eval_dataset=None):
+        return super().get_eval_dataloader(self.eval_dataset.select(range(4)))
+
+
+class Collator(PairCollator):
+    def __call__(self, rows):
+        batch = super().__call__(rows)
+        return {**batch, "labels": batch["labels"].clamp(max=2)}
+
+
+def replace_as_attribute(trainer):
+    compute = trainer.compute_loss
+
+    def shifted(model, inputs, return_outputs=False, **kwargs):
+        loss, outputs = compute(model, inputs, return_outputs=True, **kwargs)
+        return (loss + 1000, outputs) if return_outputs else loss + 1000
+
+    trainer.compute_loss = shifted
+
+
+@pytest.mark.parametrize("replaced", [Loss, Step, Inputs, Loader, Collator, "attribute"])
+def test_the_evaluation_loss_is_that_of_what_was_replaced(tmp_path, replaced, caplog):
+    """Else early stopping and the best model follow a loss that nobody trains."""
+    given = {}
+    if replaced is Collator:
+        given["data_collator"] = Collator(pad_token_id=0, vocab_size=VOCAB)
+    trainers = both(tmp_path, given=given, per_device_eval_batch_size=13)
+    plain = trainers[1].evaluate()["eval_loss"]
+    for trainer in trainers:
+        if replaced == "attribute":
+            replace_as_attribute(trainer)
+        elif replaced is not Collator:
+            trainer.__class__ = type("Replaced", (replaced, type(trainer)), {})
+    stock, ours = (trainer.evaluate() for trainer in trainers)
+    assert ours["eval_loss"] == pytest.approx(stock["eval_loss"], rel=1e-5)
+    if replaced is not Collator:
+        assert ours["eval_loss"] != pytest.approx(plain, rel=0.01)
+    assert "eval_perplexity" not in ours
+    assert "eval_loss is a mean over batches" in caplog.text
+
+
+def test_metrics_have_the_epoch_and_a_log_that_is_off_is_empty(tmp_path):
+    for trainer in both(tmp_path, logging_strategy="no", max_steps=5):
+        assert trainer.train().metrics["epoch"] == 0.5
+        assert trainer.evaluate()["epoch"] == 0.5
+        assert not [log for log in trainer.state.log_history if "loss" in log]
+
+
+def test_ids_of_the_decoder_reach_the_model_and_other_columns_are_refused(tmp_path):
+    data = copy_task(13, seed=5)
+
+    def forced(row):
+        length = len(row["labels"])
+        ids = {"decoder_input_ids": [1, *[5] * (length - 1)]}
+        return ids | {"decoder_attention_mask": [1, *[0] * (length - 1)]}
+
+    losses = []
+    for rows in (data, data.map(forced)):
+        trainer = make_trainer(tmp_path, given={"eval_dataset": rows})
+        losses.append(trainer.evaluate()["eval_loss"])
+    ids = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(ids) for ids in data["input_ids"]], batch_first=True
+    )
+    start = torch.where(ids == 0, 0, 5)
+    start[:, 0] = 1
+    mask = torch.zeros_like(ids)
+    mask[:, 0] = 1
+    with torch.no_grad():
+        expected = trainer.model.eval()(
+            *(ids, (ids != 0).long()), start, mask, labels=ids.where(ids != 0, -100)
+        ).loss
+    assert losses[1] == pytest.approx(expected.item(), rel=1e-5) != losses[0]
+
+    given = {"train": data.map(lambda row: {"inputs_embeds": [[0.0] * 16] * len(row["input_ids"])})}
+    with pytest.raises(ValueError, match="columns inputs_embeds, which PairCollator cannot batch"):
+        make_trainer(tmp_path, **given).train()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("side", ["input_ids", "labels"])
+def test_a_pair_with_an_empty_side_is_named(tmp_path, side, streams):
+    data = copy_task(9).map(
+        lambda row, index: {side: row[side][: 4 * (index != 7)]}, with_indices=True
+    )
+    rows = data.to_iterable_dataset() if streams else data
+    said = f"without any {side}; both sides need" if streams else "example 7 has .* both sides need"
+    with pytest.raises(ValueError, match=said):
+        make_trainer(tmp_path, train=rows, batch_tokens=None).train()
+
+
+def test_a_budget_holds_for_rows_that_a_transform_lengthens(tmp_path):
+    def twice(batch):
+        return {name: [ids[:-1] + ids for ids in batch[name]] for name in ("input_ids", "labels")}
+
+    trainer = make_trainer(tmp_path, train=copy_task(60).with_transform(twice), batch_tokens=60)
+    sizes = [batch["labels"].numel() for batch in trainer.get_train_dataloader()]
+    assert 45 < max(sizes) <= 60
+
+
+def test_weights_of_half_precision_are_told_once(tmp_path, caplog):
+    trainer = make_trainer(tmp_path, model=tiny_model().bfloat16(), max_steps=2)
+    for resumes in (False, True):
+        trainer.train(resumes)
+        trainer.args.max_steps = 3
+    assert caplog.text.count("The weights are bfloat16, in which most small updates round") == 1
+
+
+def test_arguments_that_a_budget_makes_void_are_named_once(tmp_path, caplog):
+    void = {"per_device_eval_batch_size": 3, "dataloader_in_order": False}
+    void |= {"accelerator_config": {"even_batches": False}, "dataloader_persistent_workers": True}
+    given = {**void, "dataloader_num_workers": 1, "max_steps": 2}
+    trainer = make_trainer(tmp_path / "one", **given, eval_strategy="steps", eval_steps=1)
+    trainer.train()
+    named = [text for text in caplog.messages if "without effect" in text]
+    assert named == [
+        "per_device_eval_batch_size=3, dataloader_in_order=False, even_batches=False: without "
+        "effect, because batches are filled up to batch_tokens=150."
+    ]
+    assert (
+        len([text for text in caplog.messages if "persistent_workers is switched off" in text]) == 1
+    )
+    caplog.clear()
+    make_trainer(tmp_path / "two", **void, batch_tokens=None, max_steps=1).train()
+    assert "without effect" not in caplog.text
+
+
+SPACES = {
+    "tokens": lambda trial: {"batch_tokens": trial.suggest_int("batch_tokens", 60, 200)},
+    "pairs": lambda trial: {
+        "per_device_train_batch_size": trial.suggest_int("per_device_train_batch_size", 2, 7)
+    },
+}
+
+
+@pytest.mark.parametrize("batches", SPACES)
+def test_a_search_over_rate_and_batches_trains_with_what_it_tries(tmp_path, batches):
+    tried, models = [], []
+
+    def space(trial):
+        rate = {"learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True)}
+        return rate | SPACES[batches](trial)
+
+    def note():
+        sampler = trainer.callback_handler.train_dataloader.batch_sampler
+        size = sampler.max_tokens if batches == "tokens" else sampler.batch_size
+        tried.append((trainer.optimizer.param_groups[0]["initial_lr"], size))
+        models.append(trainer.model)
+
+    settings = {"batch_tokens": 150 if batches == "tokens" else None, "max_steps": 2}
+    settings |= {"lr_scheduler_type": "constant", "learning_rate_factor": 1.0, "save_steps": 1}
+    trainer = make_trainer(
+        tmp_path, given={"model_init": lambda: tiny_model()}, callbacks=[At(1, note)], **settings
+    )
+    seen = []
+    best = trainer.hyperparameter_search(
+        space,
+        n_trials=3,
+        backend="optuna",
+        compute_objective=lambda metrics: seen.append(metrics) or metrics["eval_loss"],
+    )
+    assert len({*tried}) == len(seen) == 3
+    assert best.objective == min(metrics["eval_loss"] for metrics in seen)
+    assert tuple(best.hyperparameters.values()) in [pytest.approx(values) for values in tried]
+    for trial, (rate, _) in enumerate(tried):
+        args = torch.load(
+            tmp_path / f"run-{trial}" / "checkpoint-2" / "training_args.bin", weights_only=False
+        )
+        assert args.learning_rate == pytest.approx(rate)
+
+
+def test_a_search_over_what_a_budget_makes_void_is_refused(tmp_path):
+    trainer = make_trainer(tmp_path, given={"model_init": lambda: tiny_model()}, max_steps=1)
+    with pytest.raises(ValueError, match=r"got per_device_train_batch_size=\d; batches are filled"):
+        trainer.hyperparameter_search(SPACES["pairs"], n_trials=1, backend="optuna")
+
+
+def test_arguments_count_as_they_are_when_a_training_starts(tmp_path):
+    trainer = make_trainer(tmp_path / "one", max_steps=3)
+    trainer.args.batch_tokens, trainer.args.learning_rate_factor = 80, 0.05
+    trainer.train()
+    other = make_trainer(tmp_path / "two", max_steps=3, batch_tokens=80, learning_rate_factor=0.05)
+    other.train()
+    assert_equal(weights(trainer), weights(other))
+    trainer.args.output_dir, trainer.args.dataloader_drop_last = str(tmp_path / "three"), True
+    with pytest.raises(ValueError, match="dataloader_drop_last=True; batches are filled"):
+        trainer.train()

@@ -71,7 +71,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         COUNT.check(max_tokens=max_tokens)
         Range(0).check(seed=seed)
         source, target = np.asarray(source_lengths), np.asarray(target_lengths)
-        _check_lengths(source, target, max_tokens=max_tokens)
+        check_lengths(source, target, max_tokens=max_tokens)
         self.source_lengths = source.astype(np.int32, copy=False)
         self.target_lengths = target.astype(np.int32, copy=False)
         self.max_tokens = max_tokens
@@ -209,18 +209,31 @@ def _split_batches(bounds: np.ndarray, *, count: int) -> np.ndarray:
     return bounds
 
 
-def _check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int) -> None:
+def check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int | None = None) -> None:
+    """Refuse numbers of tokens that are no lengths of pairs, or are zero or above a limit.
+
+    Args:
+        source: Tokens of each source.
+        target: Tokens of each target.
+        max_tokens: The limit of either side, if there is one.
+    """
     integers = source.dtype.kind in "iu" and target.dtype.kind in "iu"
     if source.ndim != 1 or source.shape != target.shape or not len(source) or not integers:
         raise RequestError(
             f"got lengths of shapes {source.shape} and {target.shape}, of {source.dtype} and "
             f"{target.dtype}; needed are whole numbers, two for each of one or more pairs."
         )
-    fits = (np.minimum(source, target) >= 1) & (np.maximum(source, target) <= max_tokens)
+    limit = np.inf if max_tokens is None else max_tokens
+    fits = (np.minimum(source, target) >= 1) & (np.maximum(source, target) <= limit)
     if not fits.all():
         example = int(fits.argmin())
+        allowed = (
+            "both sides need at least one; leave such pairs out."
+            if max_tokens is None
+            else f"allowed are 1 to max_tokens={max_tokens}. Raise max_tokens (batch_tokens of a "
+            "training) or lower the maximum lengths."
+        )
         raise RequestError(
             f"example {example} has {source[example]} source and {target[example]} target tokens; "
-            f"allowed are 1 to max_tokens={max_tokens}. Raise max_tokens (batch_tokens of a "
-            "training) or lower the maximum lengths."
+            + allowed
         )

@@ -247,10 +247,16 @@ def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Return source and target lengths in tokens, without reading the tokens.
 
     Args:
-        dataset: Data set with the columns `input_ids` and `labels`, as from `tokenize_pairs`.
+        dataset: Data set with the columns `input_ids` and `labels`, as from `tokenize_pairs`. If it
+            has a transform (`with_transform`), every row is read once: its lengths are those after
+            it, which must be the same whenever the row is read.
     """
     import pyarrow.compute as pc
 
+    if dataset.format["type"] == "custom":
+        rows = ((len(row["input_ids"]), len(row["labels"])) for row in dataset)
+        sides = np.fromiter(rows, np.dtype((np.int64, 2)), len(dataset))
+        return sides[:, 0], sides[:, 1]
     columns = dataset.select_columns(["input_ids", "labels"]).with_format("arrow")[:]
     source, target = (
         pc.list_value_length(columns[name]).to_numpy() for name in ("input_ids", "labels")
@@ -420,23 +426,40 @@ class PairCollator:
         target_vocab_size: The same for `labels`, if targets have their own vocabulary.
         shift: The model's function from labels to `decoder_input_ids`, which losses other than the
             model's need. None for none.
+        read: Names of what the model's `forward` reads, to refuse those that have no place in a
+            batch here.
     """
 
     pad_token_id: int = 0
     vocab_size: int | None = None
     target_vocab_size: int | None = None
     shift: Callable[[torch.Tensor], torch.Tensor] | None = None
+    read: frozenset[str] = frozenset()
 
     def __call__(self, features: Features) -> dict[str, torch.Tensor]:
         """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), if any, all int64.
 
+        So are `decoder_input_ids` and `decoder_attention_mask` (B, T), if there are any.
+
         Raises:
-            ValueError: A token id that is not in the vocabulary.
-            TypeError: A side that is empty or has no integers.
+            ValueError: A token id that is not in the vocabulary, a side without any, or a column
+                that the model reads but this cannot batch.
+            TypeError: A side that has no integers.
         """
         batch = {}
         fillers = {"input_ids": self.pad_token_id, "labels": IGNORED}
-        for name in fillers if "labels" in features[0] else ["input_ids"]:  # to predict
+        fillers |= {"decoder_input_ids": self.pad_token_id, "decoder_attention_mask": 0}
+        if unread := features[0].keys() & self.read - {*fillers, "attention_mask"}:
+            raise RequestError(
+                f"got the columns {', '.join(sorted(unread))}, which PairCollator cannot batch; "
+                "give a data_collator that does, or remove them."
+            )
+        for name in (name for name in fillers if name in features[0]):
+            if not all(len(feature[name]) for feature in features):
+                raise RequestError(
+                    f"got a pair without any {name}; both sides need at least one token. Leave "
+                    "such pairs out."
+                )
             rows = [
                 np.asarray(feature[name]).astype(np.int64, casting="same_kind", copy=False)
                 for feature in features
@@ -453,16 +476,16 @@ class PairCollator:
                 if "attention_mask" in features[0]:  # which may leave out padding
                     mask[real] = np.concatenate([row["attention_mask"] for row in features])
                 batch["attention_mask"] = torch.from_numpy(mask)
-        if self.shift is not None and "labels" in batch:
+        if self.shift is not None and "labels" in batch and "decoder_input_ids" not in batch:
             batch["decoder_input_ids"] = self.shift(batch["labels"])
         return batch
 
     def _check(self, name: str, ids: np.ndarray) -> None:
-        size = (name == "labels" and self.target_vocab_size) or self.vocab_size
+        size = (name != "input_ids" and self.target_vocab_size) or self.vocab_size
         if size is None:
             return
         known = (ids >= 0) & (ids < size)
-        if name == "labels":
+        if name != "input_ids":  # a gap among ids of the decoder is one of its labels
             known |= ids == IGNORED
         if not known.all():
             raise RequestError(

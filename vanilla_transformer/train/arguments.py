@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import Seq2SeqTrainingArguments
+from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import SchedulerType
 from transformers.training_args import OptimizerNames
 
@@ -12,11 +13,14 @@ from ..errors import RequestError
 from ..recipes.recipe import Recipe
 from ..storage.metrics import MEASURES
 
-# Arguments that would have no effect beside a token budget.
+# Arguments that have no effect beside a token budget: those that would change the training, and
+# others, with what holds instead.
 _BATCHES = (
     *("per_device_train_batch_size", "train_sampling_strategy", "dataloader_drop_last"),
     "auto_find_batch_size",
 )
+_VOID = ("per_device_eval_batch_size", "dataloader_in_order", "length_column_name")
+_VOID_OF_ACCELERATE = ("even_batches", "split_batches", "dispatch_batches", "use_seedable_sampler")
 # With these a process holds a part of the model; we evaluate and save the whole one.
 _SHARDED = ("fsdp", "deepspeed", "parallelism_config")
 
@@ -50,9 +54,9 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         early_stopping_on: What is better: a lower "loss", or one of the trainer's `measures`.
         save_every_minutes: Write a checkpoint when the newest is this old. 0: never.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted,
-            at least two, and not more than `save_total_limit`.
+            at least two. None: `save_total_limit`, or all without one.
         save_total_limit: Checkpoints that are not deleted, at least two, or three with
-            `load_best_model_at_end`: the last one is needed until the next is whole.
+            `load_best_model_at_end`: the last one is needed until the next is whole. None: all.
         logging_nan_inf_filter: Leave losses that are not finite out of the log. False: such a loss
             ends the training.
     """
@@ -73,7 +77,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     early_stopping_patience: int | None = field(default=Recipe.early_stopping_patience)
     early_stopping_on: str = field(default=Recipe.early_stopping_on)
     save_every_minutes: float = field(default=0.0)
-    checkpoints_to_keep: int = field(default=Recipe.checkpoints_to_average)
+    checkpoints_to_keep: int | None = field(default=None)
     logging_nan_inf_filter: bool = field(default=False)
 
     def __post_init__(self) -> None:
@@ -136,22 +140,27 @@ def share_of_update(batches: int, processes: int) -> int:
 
 
 def check_arguments(
-    args: VanillaTransformerTrainingArguments, optimizers: tuple[Any, Any], figures: Sequence[str]
+    args: VanillaTransformerTrainingArguments,
+    optimizers: tuple[Any, Any],
+    figures: Sequence[str],
+    *,
+    by_tokens: bool,
 ) -> None:
-    """Refuse arguments that would be ignored in silence.
+    """Refuse arguments that a training would ignore in silence.
 
     Args:
         args: The training arguments.
+        by_tokens: Whether batches are filled up to `batch_tokens`.
         optimizers: The optimizer and the learning rate schedule passed to the trainer, or None.
         figures: What an evaluation finds, such as "loss"; nothing if it has several sets.
 
     Raises:
-        ValueError: Names the first such argument.
+        ValueError: Names such arguments.
     """
     optimizer, schedule = optimizers
-    if args.batch_tokens is not None:
+    if by_tokens:
         _refuse(args, _BATCHES, "batches are filled up to batch_tokens; set that to None, or leave")
-    _refuse(args, _SHARDED, "here each process holds the whole model; use Seq2SeqTrainer, or leave")
+    refuse_sharding(args)
     if (args.learning_rate, args.lr_scheduler_type, schedule) != (None, None, None):
         _refuse(args, ["learning_rate_factor"], "it scales Eq. 3 without a learning_rate; leave")
     if args.lr_scheduler_type is None:
@@ -170,10 +179,29 @@ def check_arguments(
         )
 
 
+def refuse_sharding(args: VanillaTransformerTrainingArguments) -> None:
+    """Refuse arguments that would give a process a part of the model."""
+    _refuse(args, _SHARDED, "here each process holds the whole model; use Seq2SeqTrainer, or leave")
+
+
+def void_arguments(args: VanillaTransformerTrainingArguments) -> list[str]:
+    """Return the arguments, as typed, that `batch_tokens` makes void without harm."""
+    found = _changed(args, VanillaTransformerTrainingArguments, _VOID)
+    return found + _changed(args.accelerator_config, AcceleratorConfig(), _VOID_OF_ACCELERATE)
+
+
 def _refuse(args: VanillaTransformerTrainingArguments, names: Iterable[str], advice: str) -> None:
-    """Refuse the first of the arguments that differs from its default."""
-    for name in names:
-        value = getattr(args, name, None)  # not all versions of transformers have all
-        if value != getattr(VanillaTransformerTrainingArguments, name, None):
-            # For an enum, show what the user typed.
-            raise RequestError(f"got {name}={getattr(value, 'value', value)!r}; {advice} it out.")
+    """Refuse the arguments that differ from their defaults."""
+    if found := _changed(args, VanillaTransformerTrainingArguments, names):
+        raise RequestError(f"got {', '.join(found)}; {advice} it out.")
+
+
+def _changed(given: object, defaults: object, names: Iterable[str]) -> list[str]:
+    """Return "name=value" for each attribute that is not as in the defaults."""
+    # Not all versions of transformers have all attributes.
+    values = {name: getattr(given, name, None) for name in names}
+    return [
+        f"{name}={getattr(value, 'value', value)!r}"  # of an enum, what the user typed
+        for name, value in values.items()
+        if value != getattr(defaults, name, None)
+    ]

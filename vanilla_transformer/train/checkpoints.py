@@ -47,6 +47,8 @@ class Progress:
     versions: dict = dataclasses.field(default_factory=dict)  # of the packages then
     git_commit: str | None = None  # of the clone then
     unlogged: list | None = None  # sum of the losses since the last log, and the update of that
+    stream_epoch: int = 0  # passes over a stream that are done
+    stream_batches: int = 0  # batches of this process since then
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
     _started: float | None = None
     _logged: tuple[float, int] = (0.0, 0)
@@ -213,8 +215,8 @@ def stopped_early(
     return patience is not None and since >= patience
 
 
-def prune(newest: Path, *, every: int, keep: int, spare: str | None = None) -> None:
-    """Delete all but the newest checkpoint and the last `keep` of the schedule.
+def prune(newest: Path, *, every: int, keep: int | None, spare: str | None = None) -> None:
+    """Delete all but the newest checkpoint and the last `keep` of the schedule; None keeps all.
 
     At least two of the schedule stay, so that there is one to fall back on; so does `spare`, the
     best one. Checkpoints of later updates than `newest` are remnants of a killed start: this
@@ -223,7 +225,8 @@ def prune(newest: Path, *, every: int, keep: int, spare: str | None = None) -> N
     found = checkpoints(newest.parent)
     step_of_newest = next(step for step, path in found.items() if path.name == newest.name)
     past = [step for step in found if step <= step_of_newest]
-    kept = {step_of_newest, *[step for step in past if step % every == 0][-max(keep, 2) :]}
+    scheduled = [step for step in past if step % every == 0]
+    kept = {step_of_newest, *(past if keep is None else scheduled[-max(keep, 2) :])}
     for step, path in found.items():
         if step not in kept and path.name != Path(spare or "").name:
             # These go first: an interrupted deletion leaves no whole checkpoint, and none that

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from transformers import TrainerCallback
-from transformers.trainer_utils import SaveStrategy, has_length
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy, has_length
 
 from ..storage.metrics import MEASURES
 from .checkpoints import stopped_early
@@ -82,11 +82,14 @@ class RunControl(TrainerCallback):
         signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
         saves = args.save_strategy != SaveStrategy.NO
         control.should_save |= bool(signum or save_due or (out_of_time and saves))
-        if state.global_step >= state.max_steps:
-            control.should_log = True  # also log the last few updates
+        if (stream := self.trainer.stream) is not None:  # the host counts from this start
+            batches = state.max_steps * args.gradient_accumulation_steps
+            state.epoch = stream.epoch + stream.batches / batches
+        if args.logging_strategy != IntervalStrategy.NO:  # log the last few updates too
+            control.should_log |= out_of_time or state.global_step >= state.max_steps
         if out_of_time and not control.should_training_stop:
             logger.info("Stopping after %.1f minutes of training.", minutes)
-            control.should_training_stop = control.should_log = True
+            control.should_training_stop = True
             control.should_evaluate = args.eval_strategy != "no"
         self.stopped = bool(signum or out_of_time)
         if signum:

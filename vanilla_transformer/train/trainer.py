@@ -1,6 +1,8 @@
 """Training (Section 5) with transformers' Seq2SeqTrainer; there is no loop of our own."""
 
 import copy
+import functools
+import inspect
 import itertools
 import logging
 import math
@@ -17,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import (
+    DataCollatorForSeq2Seq,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PrinterCallback,
@@ -27,11 +30,11 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
-from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput
+from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 
 from ..beam_search import attention_of_any_shape
-from ..data.batches import TokenBatchSampler
+from ..data.batches import TokenBatchSampler, check_lengths
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, has_tokens, pair_corpora, pair_lengths
 from ..errors import NotFiniteError, RequestError
@@ -47,7 +50,12 @@ from ..storage.environment import git_commit, hardware, versions
 from ..storage.signals import handled_by
 from ..translation.many_texts import translate
 from . import resumption
-from .arguments import VanillaTransformerTrainingArguments, check_arguments
+from .arguments import (
+    VanillaTransformerTrainingArguments,
+    check_arguments,
+    refuse_sharding,
+    void_arguments,
+)
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
 from .log_lines import LogLines
@@ -62,6 +70,12 @@ logger = logging.getLogger(__name__)
 _TRAINING_PAIRS = 200  # at most; their plain loss is compared with the validation loss
 # Figures of the host that assume batches of equal size, by the ends of their names.
 _OF_THE_HOST = ("samples_per_second", "steps_per_second", "_flos", "_runtime", "_preparation_time")
+_FORWARD = inspect.signature(VanillaTransformerForConditionalGeneration.forward).parameters
+# Methods of the host through which the evaluation loss comes.
+_EVALUATION_STEPS = (
+    *("get_eval_dataloader", "prediction_step", "compute_loss", "compute_loss_context_manager"),
+    *("_prepare_inputs", "_prepare_input"),
+)
 _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
@@ -121,8 +135,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             columns: Any = validation_pairs
             validation_pairs = list(zip(columns["source"], columns["target"], strict=True))
         found = list(measures) if validation_pairs else []
-        figures = [] if isinstance(kwargs.get("eval_dataset"), dict) else ["loss", *found]
-        check_arguments(args, kwargs.get("optimizers", (None, None)), figures)
+        refuse_sharding(args)
+        self._given_optimizers = kwargs.get("optimizers", (None, None))
         for name in found:  # fail now, not after an hour
             measure_metric(name, target_language or "")
         if validation_pairs and None in (target_language, kwargs.get("processing_class")):
@@ -147,20 +161,20 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 vocab_size=config.vocab_size,
                 target_vocab_size=config.target_vocab_size,
                 shift=self.model.prepare_decoder_input_ids_from_labels,
+                read=frozenset(_FORWARD),
             )
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
         self.measures = list(measures)
         self.train_sampler: TokenBatchSampler | None = None  # made with the batches
         self.updates_per_epoch = 0  # known when the first epoch begins, if the data has a length
-        self._evaluates_own_set = self._has_told_of_means = False
+        self._evaluates_own_set = False
+        self._told: set[str] = set()  # warnings, each given once
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
-        self._bpe_dropout = None
-        if args.bpe_dropout:
-            longest = longest_sequence(self.model)
-            self._bpe_dropout = BpeDropout(
-                self.processing_class, args.bpe_dropout, seed=args.seed, max_length=longest
-            )
+        self.stream: resumption.Stream | None = None  # the batches of a data set without a length
+        # What a training resumes from, and whether the user lets the data begin anew.
+        self._checkpoint: Path | None = None
+        self._begins_anew = False
         self._warn_of_ends()
         self.progress = Progress()
         self.threads: FreeThreads | None = None  # while it trains
@@ -168,6 +182,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.run_control, self.log_lines = RunControl(self), LogLines(self)
         self.add_callback(self.run_control)  # first: it starts the clock
         self.add_callback(self.log_lines)
+
+    def _tell_once(self, warning: str) -> None:
+        if warning not in self._told:
+            self._told.add(warning)
+            logger.warning(warning)
 
     def _print_once(self) -> None:
         """Let transformers print the figures and its bar only if nobody sees our log lines."""
@@ -190,20 +209,30 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 *(int(labels[-1]), end),
             )
 
+    @property
+    def _batches_by_tokens(self) -> bool:
+        return self.args.batch_tokens is not None and has_tokens(self.train_dataset)
+
     def get_train_dataloader(self) -> DataLoader:
         """Return batches by token budget (Section 5.1), dealt to the ranks in turn."""
-        if self.args.batch_tokens is None or not has_tokens(self.train_dataset):
+        budget = self.args.batch_tokens
+        if budget is None or not self._batches_by_tokens:
             return self._stock_train_dataloader()
         self.train_sampler = TokenBatchSampler(
             *pair_lengths(self.train_dataset),
-            max_tokens=self.args.batch_tokens,
+            max_tokens=budget,
             seed=self.args.order_seed,
             corpora=pair_corpora(self.train_dataset),
             weights=self.args.train_weights,
         )
+        self._tell_of_void_arguments()
         collate: Callable = self.data_collator
-        if self._bpe_dropout is not None:
-            collate = BpeDropoutCollator(collate, self._bpe_dropout, self.train_sampler)
+        if self.args.bpe_dropout:
+            longest, seed = longest_sequence(self.model), self.args.seed
+            dropout = BpeDropout(
+                self.processing_class, self.args.bpe_dropout, seed=seed, max_length=longest
+            )
+            collate = BpeDropoutCollator(collate, dropout, self.train_sampler)
         loader = DataLoader(
             self._remove_unused_columns(self.train_dataset, description="training"),
             batch_sampler=self.train_sampler,
@@ -211,13 +240,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             num_workers=self.args.dataloader_num_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
             multiprocessing_context=self.args.dataloader_multiprocessing_context,
-            # Workers that persist would never learn the epoch that BPE-dropout draws for.
-            persistent_workers=self.args.dataloader_persistent_workers and not self._bpe_dropout,
             pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
         )
         # All ranks take part in every update, so a rank without a batch at the end of an epoch
         # repeats one of the first batches, and `get_batch_samples` masks its labels.
-        self.accelerator.dataloader_config.even_batches = True
+        settings = self.accelerator.dataloader_config
+        settings.even_batches, settings.split_batches, settings.dispatch_batches = True, False, None
         left = len(self.train_sampler) % self.args.world_size
         self._repeats_last = 0 < left <= self.args.process_index
         return self.accelerator.prepare(loader)
@@ -236,9 +264,29 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 self.args.per_device_train_batch_size,
             )
         self.train_sampler, self._repeats_last = None, False
+        if has_tokens(self.train_dataset):
+            check_lengths(*pair_lengths(self.train_dataset))
         # Else torch's seed of the moment orders the pairs, and a resumed training sees others.
         self.accelerator.dataloader_config.data_seed = self.args.order_seed
-        return super().get_train_dataloader()
+        resumes = self._checkpoint is not None and not self._begins_anew
+        if resumes and isinstance(self.train_dataset, IterableDataset):
+            resumption.check_repeatable(self.train_dataset)
+        loader = super().get_train_dataloader()
+        if has_length(loader):
+            return loader
+        self.stream = resumption.Stream(loader, per_update=self.args.gradient_accumulation_steps)
+        if resumes:
+            epoch, batches = self.progress.stream_epoch, self.progress.stream_batches
+            restore = functools.partial(self._load_rng_state, str(self._checkpoint))
+            self.stream.resume(epoch, batches, restore)
+        return self.stream  # type: ignore[return-value]  # the part of a DataLoader that is used
+
+    def _tell_of_void_arguments(self) -> None:
+        if void := void_arguments(self.args):
+            self._tell_once(
+                f"{', '.join(void)}: without effect, because batches are filled up to "
+                f"batch_tokens={self.args.batch_tokens}."
+            )
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
         """Compute it as Seq2SeqTrainer does; use the cores that are free for the backward pass."""
@@ -254,7 +302,19 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     @property
     def has_other_loss(self) -> bool:
         """Whether `eval_loss` is not the model's own loss."""
-        return self.label_smoother is not None or self.compute_loss_func is not None
+        given = self.label_smoother is not None or self.compute_loss_func is not None
+        return given or self._has_other_evaluation
+
+    @property
+    def _has_other_evaluation(self) -> bool:
+        """Whether a subclass or a user has replaced a step from the data to the evaluation loss."""
+        replaced = [
+            getattr(getattr(self, name), "__func__", None)
+            is not getattr(VanillaTransformerTrainer, name)
+            for name in _EVALUATION_STEPS
+        ]
+        collators = (PairCollator, DataCollatorForSeq2Seq)
+        return any(replaced) or type(self.data_collator) not in collators
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
         """Create the paper's Adam (Section 5.3), or the optimizer that the arguments ask for."""
@@ -317,23 +377,30 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def train(
         self,
         resume_from_checkpoint: str | os.PathLike[str] | bool | None = None,
+        trial: Any = None,
         *args: Any,
         **kwargs: Any,
     ) -> TrainOutput:
         """Train, from the start or from a checkpoint; True means the last whole one.
 
+        A data set without a length, such as a stream, goes on in the pass over it in which the
+        training stopped. An update takes batches of one pass only: what is left of it is not used.
+
         Raises:
             TrainingInterrupted: On SIGTERM or Ctrl-C, after a checkpoint was written.
-            ValueError: If the checkpoint is of other pairs, batches, updates or precision, or
-                broken; or `output_dir` has checkpoints that a new training would replace, or none
-                to resume.
+            ValueError: If arguments contradict each other, or one would have no effect; if the
+                checkpoint is of other pairs, batches, updates or precision, or broken, or its
+                stream cannot be repeated; or if `output_dir` has checkpoints that a new training
+                would replace, or none to resume.
         """
         self._print_once()
-        checkpoint = self._checkpoint_and_progress(resume_from_checkpoint)
+        folder = Path(self._get_output_dir(trial))
+        checkpoint = resumption.checkpoint_to_resume(folder, resume_from_checkpoint)
+        self._checkpoint, self.stream = checkpoint, None
         self.run_control.signum = 0
-        # Chosen once per run, so that a resumed run rounds the same.
-        precision = self.progress.matmul_precision or self._matmul_precision()
-        self.progress.matmul_precision = precision
+        self._begins_anew = self.args.ignore_data_skip
+        if not has_length(self.train_dataset):  # the host would skip all batches in the first pass
+            self.args.ignore_data_skip = True
         with (
             free_threads() as self.threads,
             ExitStack() as self._settings,  # entered by `begin`
@@ -341,7 +408,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             handled_by(self.run_control.note_signal, signal.SIGTERM, signal.SIGINT),
         ):
             try:
-                output = super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+                asked = str(checkpoint) if checkpoint else None
+                output = super().train(asked, trial, *args, **kwargs)
             except UnpicklingError as error:  # torch reads with weights_only=True
                 raise RequestError(
                     f"{checkpoint} holds a file that torch refuses to unpickle, as it would run "
@@ -349,15 +417,47 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 ) from error
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
-                self.threads = None
+                self.threads = self._checkpoint = None
+                self.args.ignore_data_skip = self._begins_anew
         if signum := self.run_control.signum:
-            raise TrainingInterrupted(signum, last_whole_checkpoint(self.args.output_dir))
+            raise TrainingInterrupted(signum, last_whole_checkpoint(folder))
         return output
 
-    def _checkpoint_and_progress(self, asked: str | os.PathLike[str] | bool | None) -> Path | None:
-        """Return the checkpoint to resume from, if any; set `progress` to go on from there."""
-        folder = Path(self.args.output_dir)
-        checkpoint = resumption.checkpoint_to_resume(folder, asked)
+    def _hp_search_setup(self, trial: Any) -> None:
+        """Check arguments and checkpoint once the trial of a search, if any, has set its values.
+
+        The host calls this in every training, before it loads a checkpoint.
+        """
+        super()._hp_search_setup(trial)
+        figures = ["loss", *(self.measures if self.validation_pairs else [])]
+        several = isinstance(self.eval_dataset, dict)
+        check_arguments(
+            self.args,
+            self._given_optimizers,
+            [] if several else figures,
+            by_tokens=self._batches_by_tokens,
+        )
+        if self.args.dataloader_persistent_workers:
+            self.args.dataloader_persistent_workers = False
+            self._tell_once(
+                "dataloader_persistent_workers is switched off: workers that persist would not "
+                "learn the epoch, and a resumed training would draw other numbers for dropout."
+            )
+        narrow = {p.dtype for p in self.model.parameters() if p.requires_grad and p.itemsize < 4}
+        for dtype in narrow:
+            self._tell_once(
+                f"The weights are {str(dtype).removeprefix('torch.')}, in which most small updates "
+                "round to nothing; load the model with dtype=torch.float32, and train with "
+                "bf16=True for the speed."
+            )
+        self._set_progress(Path(self._get_output_dir(trial)))
+        # Chosen once per run, so that a resumed run rounds the same.
+        precision = self.progress.matmul_precision or self._matmul_precision()
+        self.progress.matmul_precision = precision
+
+    def _set_progress(self, folder: Path) -> None:
+        """Set `progress` to that of the checkpoint to resume from, or to a new one."""
+        checkpoint = self._checkpoint
         identity = resumption.identity_of_updates(
             self.args,
             config=self.model.config,
@@ -375,7 +475,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 before = self.progress.versions
                 resumption.tell_of_resumption(checkpoint, folder, before, now["versions"])
         vars(self.progress).update(identity=identity, **now)
-        return checkpoint
 
     def begin(self) -> None:
         """Set the model up for a CPU and seed the ranks, before the first update.
@@ -383,6 +482,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         Not earlier: transformers makes the model of `model_init` in `train`, and seeds all alike.
         """
         resumption.check_rate(self.lr_scheduler, self.state.global_step)
+        self.args.ignore_data_skip = self._begins_anew  # before a checkpoint saves it
         precision = self.progress.matmul_precision
         settings = cpu_training_settings(self.model, matmul_precision=precision)
         self._settings.enter_context(settings)
@@ -500,15 +600,16 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """
         measured = {}
         has_full_eval = self.args.bf16_full_eval or self.args.fp16_full_eval
-        if has_tokens(dataset) and not has_full_eval:
+        if has_tokens(dataset) and not has_full_eval and not self._has_other_evaluation:
+            if self._batches_by_tokens:
+                self._tell_of_void_arguments()
             loss = self._plain_loss(dataset, shows_progress=True)
             measured = {} if self.has_other_loss else {"loss": loss}
             measured["perplexity"] = math.exp(min(loss, 700.0))
-        elif not self._has_told_of_means and not _lacks_labels(dataset):
-            self._has_told_of_means = True
-            logger.warning(
-                "No Dataset with columns input_ids and labels, or not in full precision: eval_loss "
-                "is a mean over batches, without perplexity."
+        elif not _lacks_labels(dataset):
+            self._tell_once(
+                "No Dataset with columns input_ids and labels, not in full precision, or with "
+                "another loss or collator: eval_loss is a mean over batches, without perplexity."
             )
         if measured and own_set and has_tokens(self.train_dataset) and self.train_dataset:
             # The same for some training pairs: the gap between the two shows overfitting.
@@ -567,12 +668,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log without figures that assume batches of equal size; add tokens, speed and time."""
+        given = logs
         logs = {name: value for name, value in logs.items() if not name.endswith(_OF_THE_HOST)}
         if "loss" in logs:
             logs |= {"target_tokens": self.progress.target_tokens, **self.progress.since_last_log()}
             if not math.isfinite(logs["loss"]):
                 raise self._diverged(f"the loss became {logs['loss']}")
         super().log(logs, start_time)
+        given.update(logs)  # the host adds the epoch, which belongs to the metrics that it returns
 
     def _diverged(self, what: str) -> NotFiniteError:
         paper = self.args.learning_rate is None
@@ -589,6 +692,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         checkpoint = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
         losses = self.over_ranks(self._tr_loss.item()).mean().item()
         self.progress.unlogged = [losses, self._globalstep_last_logged]
+        if self.stream is not None:
+            self.progress.stream_epoch = self.stream.epoch
+            self.progress.stream_batches = self.stream.batches
         with writing(checkpoint, only_saves=True):
             if self.args.should_save:  # first, so that a push of the checkpoint holds it
                 checkpoint.mkdir(parents=trial is not None, exist_ok=True)
@@ -600,6 +706,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             if not self.args.should_save:
                 return
             seal(checkpoint)
+        kept = [self.args.checkpoints_to_keep, self.args.save_total_limit]
         scheduled = {
             SaveStrategy.STEPS: int(self.state.save_steps),
             SaveStrategy.EPOCH: self.updates_per_epoch or 1,
@@ -607,7 +714,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         prune(
             checkpoint,
             every=scheduled.get(SaveStrategy(self.args.save_strategy), 1),
-            keep=max(self.args.checkpoints_to_keep, self.args.save_total_limit or 0),
+            keep=max((number for number in kept if number is not None), default=None),
             spare=self.state.best_model_checkpoint,
         )
 
