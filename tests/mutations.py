@@ -593,8 +593,8 @@ MUTATIONS = [
     ),
     Mutation(
         "data/augmentation.py",
-        'yield with_sides(tagged, table["source"])',
-        'yield with_sides(table["target"], table["source"])',
+        'yield made(table, tagged, table["source"], OPPOSITE)',
+        'yield made(table, table["target"], table["source"], OPPOSITE)',
         "data/test_augmentation.py::test_the_opposite_direction_is_tagged_and_the_given_one_is_not",
     ),
     # The same updates by any number of processes.

@@ -521,6 +521,9 @@ def test_several_files_are_one_data_set_and_weights_share_the_updates(tmp_path):
     assert (recipe.train_file, recipe.train_weights) == (tuple(given["train_file"]), (4.0, 1.0))
     assert load_recipe(str(run / "recipe.yaml")) == recipe
     assert weighted["recipe"]["train_weights"] == [4, 1]
+    shares = weighted["data"]["shares"]
+    assert [*shares] == ["corpus 1", "corpus 2"]
+    assert shares["corpus 1"]["target_tokens"] == pytest.approx(4 / 5, rel=0.01)
     command = train_command(weighted["recipe"], "out")
     assert f"--train-file {files[0]} {files[1]} --train-weights 4.0 1.0 " in command
     with pytest.raises(RequestError, match=r"another recipe \(train_weights: 4.0, 1.0 -> 4.0, 2.0"):

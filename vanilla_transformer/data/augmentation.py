@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .cache import Tables, cached
-from .dataset import pair_corpora, text_blocks
+from .dataset import MADE, pair_corpora, text_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Numbers in the column `made`; 0 is a pair as it was given, and their sum is both.
+JOINED, OPPOSITE = 1, 2
 _TURNS = 4  # that each pair is joined with as many others
 
 
@@ -31,12 +33,13 @@ def augmented_pairs(
             each, as half of the tokens (Nguyen et al., 2021, "Data augmentation by concatenation
             for low-resource translation").
         opposite: Language of the sources. Then pairs with their sides exchanged are added, as a
-            third of the tokens, whose source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
+            third of the pairs, whose source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
             "Google's multilingual neural machine translation system"). A source without it asks
             for the direction of the pairs, also if both sides have one language.
 
     Returns:
-        Each pair several times, and those made of it, so that these shares come about.
+        Each pair several times, and those made of it, so that these shares come about. The column
+        `made` tells them apart.
     """
     if not join and opposite is None:
         return dataset
@@ -50,27 +53,33 @@ def _tables(dataset: Dataset, join: bool, opposite: str | None) -> Tables:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    pairs = pa.concat_tables(text_blocks(dataset, with_corpus=True))
+    pairs = pa.concat_tables(text_blocks(dataset, with_marks=True))
+    pairs = pairs.append_column(MADE, pa.repeat(pa.scalar(0, pa.int32()), len(pairs)))
     corpora = pair_corpora(dataset)
     if corpora is None:
         corpora = np.zeros(len(pairs), int)
     random = np.random.default_rng(0)  # for every seed of a training: runs differ in one thing only
 
-    def with_sides(source: pa.Array, target: pa.Array) -> pa.Table:
-        return pairs.set_column(0, "source", source).set_column(1, "target", target)
+    def made(table: pa.Table, source: pa.Array, target: pa.Array, how: int) -> pa.Table:
+        kind = pc.add(table[MADE], pa.scalar(how, pa.int32()))
+        columns = {"source": source, "target": target, MADE: kind}
+        return pa.table({name: columns.get(name, table[name]) for name in table.column_names})
 
     for turn in range(_TURNS if join else 2):
         forward = [pairs]
         if join:  # as many tokens as two copies of the pairs
             others = pairs.take(_others(corpora, random.permutation(len(pairs))))
-            sides = ((pairs[side], others[side]) for side in ("source", "target"))
-            joined = with_sides(*(pc.binary_join_element_wise(*two, " ") for two in sides))
+            source, target = (
+                pc.binary_join_element_wise(pairs[side], others[side], " ")
+                for side in ("source", "target")
+            )
+            joined = made(pairs, source, target, JOINED)
             forward = [pairs, pairs, joined]
         yield from forward
         if opposite is not None and turn % 2:
             for table in forward:
                 tagged = pc.binary_join_element_wise(f"<2{opposite}>", table["target"], " ")
-                yield with_sides(tagged, table["source"])
+                yield made(table, tagged, table["source"], OPPOSITE)
     return {}
 
 

@@ -21,6 +21,8 @@ from ..ranges import COUNT, Range
 
 # In an epoch of weighted corpora; beside fewer, the one for moving bounds would weigh too much.
 _FEWEST_BATCHES = 20
+# Of each of them, so that rounding moves no share by more than some twentieth.
+_FEWEST_DRAWS = 10
 
 
 class TokenBatchSampler(Sampler[list[int]]):
@@ -31,11 +33,11 @@ class TokenBatchSampler(Sampler[list[int]]):
     shuffled, and the boundaries between batches move) in a new order; their number never changes.
 
     Every example occurs exactly once in an epoch. With weights of corpora an epoch is shorter: it
-    draws one corpus once, or more often if that makes only a few batches, and from each of the
-    others examples of all lengths. The next epoch draws those that follow them in order of length,
-    so that none comes back before all of its corpus have had their turn. With several processes,
-    accelerate deals out the batches in turn: all have about as many tokens, so that no process
-    waits long.
+    draws one corpus once, or more often if that makes only a few batches or draws only a few
+    examples of another corpus, and from each of the others examples of all lengths. The next epoch
+    draws those that follow them in order of length, so that none comes back before all of its
+    corpus have had their turn. With several processes, accelerate deals out the batches in turn:
+    all have about as many tokens, so that no process waits long.
 
     There is no attribute `batch_size` on purpose: if a batch sampler has one, accelerate drops
     every batch of another size.
@@ -101,6 +103,18 @@ class TokenBatchSampler(Sampler[list[int]]):
         """The sampler itself: a wrapper of accelerate looks for `set_epoch` under this name."""
         return self
 
+    def share(self, chosen: np.ndarray) -> tuple[float, float]:
+        """Return the share of some examples in the target tokens, and that in the pairs, drawn.
+
+        Args:
+            chosen: Whether each example is one of them, (N,).
+        """
+        pairs = np.ones(len(self.target_lengths))
+        for examples, count in self._corpora:
+            pairs[examples] = count / len(examples)
+        tokens = pairs * self.target_lengths
+        return tokens[chosen].sum() / tokens.sum(), pairs[chosen].sum() / pairs.sum()
+
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose batches the next iteration yields."""
         self.epoch = epoch
@@ -133,9 +147,10 @@ class TokenBatchSampler(Sampler[list[int]]):
                 "has a pair."
             )
         tokens = np.bincount(numbers, weights=self.target_lengths)
+        draws = shares * sizes / tokens  # for each target token of an epoch
         fewest = min(tokens.sum(), _FEWEST_BATCHES * self.max_tokens)
-        epoch = max((tokens / shares).min(), fewest)  # target tokens
-        draws = np.maximum(np.rint(epoch * shares * sizes / tokens), 1).astype(int).tolist()
+        epoch = max((tokens / shares).min(), fewest, (_FEWEST_DRAWS / draws).max())
+        draws = np.rint(epoch * draws).astype(int).tolist()
         order = np.argsort(np.maximum(self.source_lengths, self.target_lengths), kind="stable")
         return [(order[numbers[order] == corpus], count) for corpus, count in enumerate(draws)]
 

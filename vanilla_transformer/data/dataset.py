@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 Features = Sequence[Mapping[str, Sequence[int] | np.ndarray]]
 
 CORPUS = "corpus"  # column that tells of which of several joined data sets a pair is, from 0
+MADE = "made"  # column that tells how a pair was made of others: `augmentation.JOINED`, `OPPOSITE`
+_MARKS = (CORPUS, MADE)
 BLOCK = 8000  # pairs taken at a time; each block has an overhead of about 15 ms
 _BLOCK_BYTES = 2**22  # of text in a block; a tokenizer takes 100 bytes for each token
 _READ = 1000  # pairs read at a time, which have 128 KiB at most
@@ -130,23 +132,27 @@ def sentences(dataset: Dataset, *sides: str) -> Iterator[str]:
             yield from column.to_pylist()
 
 
-def text_blocks(dataset: Dataset, *, with_corpus: bool = False) -> Iterator[pyarrow.Table]:
+def text_blocks(dataset: Dataset, *, with_marks: bool = False) -> Iterator[pyarrow.Table]:
     """Yield the columns `source` and `target` of a data set, as text, in blocks of rows.
 
     A block has 8,000 rows, or 4 MiB if they are long.
-    With a third column, `corpus`, if it is asked for and there. Iterating over a column, one row at
-    a time, takes 100 times longer.
+    With the columns `corpus` and `made`, if they are asked for and there. Iterating over a column,
+    one row at a time, takes 100 times longer.
     """
     import pyarrow as pa
 
     types = {"source": pa.string(), "target": pa.string()}
-    if with_corpus and CORPUS in dataset.column_names:
-        types[CORPUS] = pa.int32()
+    if with_marks:
+        types |= dict.fromkeys(_marks(dataset), pa.int32())
     columns = dataset.select_columns([*types]).with_format("arrow")
     for table in columns.iter(BLOCK):
         rows = max(1, len(table) * _BLOCK_BYTES // max(1, table.nbytes))
         for start in range(0, len(table), rows):
             yield table.slice(start, rows).cast(pa.schema(types))
+
+
+def _marks(dataset: Dataset) -> list[str]:
+    return [name for name in _MARKS if name in dataset.column_names]
 
 
 def _identity(source: Any, cache_key: str | None) -> list | None:
@@ -220,7 +226,7 @@ def tokenize_pairs(
 
     Returns:
         Data set with `input_ids` and `labels` (lists of int32), `source_length` and
-        `target_length` (int32), and `corpus` if the pairs have one.
+        `target_length` (int32), and `corpus` and `made` if the pairs have them.
 
     Raises:
         ValueError: No pair within the limits.
@@ -364,13 +370,13 @@ def _token_tables(
     with tqdm(
         total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress
     ) as bar:
-        for size, encoded, corpora in _encoded_blocks(dataset, encoders):
+        for size, encoded, marks in _encoded_blocks(dataset, encoders):
             columns = [pa.array(side, pa.list_(pa.int32())) for side in encoded]
             lengths = [pc.list_value_length(column) for column in columns]
             fits = bounds >= np.array(lengths).T
             table = pa.table([*columns, *lengths], names)
-            for numbers in corpora:
-                table = table.append_column(CORPUS, pa.array(numbers, pa.int32()))
+            for name, numbers in zip(_marks(dataset), marks, strict=True):
+                table = table.append_column(name, pa.array(numbers, pa.int32()))
             table = table.filter(pa.array(fits.all(axis=1)))
             yield table
             rows += len(table)
@@ -386,25 +392,25 @@ def _token_tables(
 def _encoded_blocks(
     dataset: Dataset, encoders: Sequence[_Encoder]
 ) -> Iterator[tuple[int, list[list[list[int]]], list[list[int]]]]:
-    """Yield for each block the number of pairs, and of those that are not empty the ids and corpus.
+    """Yield for each block the number of pairs, and of those that are not empty the ids and marks.
 
-    The ids are those of both sides; the corpora are one list, or none if the pairs have none.
+    The ids are those of both sides; the marks have one list for each column.
     """
 
     def encode_block(table: pyarrow.Table) -> tuple[int, list[list[list[int]]], list[list[int]]]:
         rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
         pairs = [row for row in rows if all((text or "").strip() for text in row[:2])]
         columns = [[row[place] for row in pairs] for place in range(table.num_columns)]
-        sides, corpora = columns[:2], columns[2:]
+        sides, marks = columns[:2], columns[2:]
         encoded = [encode(side) for encode, side in zip(encoders, sides, strict=True)]
-        return len(table), encoded, corpora
+        return len(table), encoded, marks
 
     # The tokenizer releases the GIL: blocks are encoded while others are written, and a second one
     # keeps all cores busy while the first one ends.
     workers = 2 if all(encoder.is_fast for encoder in encoders) else 1
     with ThreadPoolExecutor(workers) as pool:
         ahead: deque[Future] = deque()
-        for table in text_blocks(dataset, with_corpus=True):
+        for table in text_blocks(dataset, with_marks=True):
             ahead.append(pool.submit(encode_block, table))
             if len(ahead) > workers:
                 yield ahead.popleft().result()

@@ -197,7 +197,7 @@ def _split_tables(dataset: Dataset, wanted: int) -> Tables:
     held_out = np.concatenate([rows[count : 2 * count], rows[:count]])
     trained = np.ones(len(dataset), bool)
     trained[held_out] = False
-    yield from text_blocks(dataset.select(held_out), with_corpus=True)
+    yield from text_blocks(dataset.select(held_out), with_marks=True)
     yield from _chosen(dataset, trained)
     return {"held_out": count}
 
@@ -206,7 +206,7 @@ def _chosen(dataset: Dataset, chosen: np.ndarray) -> Iterator[pyarrow.Table]:
     """Yield the pairs where `chosen` (N,) is true, in their order."""
     import pyarrow as pa
 
-    for table in text_blocks(dataset, with_corpus=True):
+    for table in text_blocks(dataset, with_marks=True):
         yield table.filter(pa.array(chosen[: len(table)])).combine_chunks()
         chosen = chosen[len(table) :]
 

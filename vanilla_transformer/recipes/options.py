@@ -218,7 +218,7 @@ class Training:
         paper=_SAME,
     )
     both_directions: bool = _option(
-        False, "a third is of the opposite direction, with a tag before its sources", paper=_SAME
+        False, "a third of the pairs is turned around, with a tag before the sources", paper=_SAME
     )
     batch_tokens: int = _training(
         3_125,

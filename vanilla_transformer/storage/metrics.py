@@ -141,6 +141,13 @@ class InitialModel(TypedDict):
     files: list[DataFile]
 
 
+class Share(TypedDict):
+    """What some pairs have in the target tokens and in the pairs drawn, from 0 to 1."""
+
+    target_tokens: float  # before BPE-dropout
+    pairs: float
+
+
 class Data(TypedDict, total=False):
     """The pairs of a run, as far as a card shows them."""
 
@@ -148,6 +155,7 @@ class Data(TypedDict, total=False):
     train_pairs_kept: int
     train_made: int  # of those, and trained on too
     train_back_translated: int  # among all of them
+    shares: dict[str, Share]  # of weighted corpora, joined pairs and the opposite direction
     train_malformed: int
     train_too_long: int
     train_duplicates: int

@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerBase, TrainerState, set_seed
 from transformers.integrations import get_available_reporting_integrations
@@ -30,8 +31,18 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from ..batch_translation import encode
-from ..data.augmentation import augmented_pairs
-from ..data.dataset import load_pairs, mark_corpus, reading_report, sentences, tokenize_pairs
+from ..data.augmentation import JOINED, OPPOSITE, augmented_pairs
+from ..data.batches import TokenBatchSampler
+from ..data.dataset import (
+    MADE,
+    load_pairs,
+    mark_corpus,
+    pair_corpora,
+    pair_lengths,
+    reading_report,
+    sentences,
+    tokenize_pairs,
+)
 from ..data.examination import doubts, few_sources
 from ..data.language_names import language_of
 from ..data.selection import compared, describe_report, pair_report
@@ -55,7 +66,7 @@ from ..search_settings import SearchSettings
 from ..storage.atomic import files_written_aside, keep_text, write_aside, write_json
 from ..storage.environment import resolve_precision
 from ..storage.identity import digests
-from ..storage.metrics import Chosen, Metrics, TestTexts, read_metrics
+from ..storage.metrics import Chosen, Metrics, Share, TestTexts, read_metrics
 from ..storage.reading import read_json
 from ..storage.run_files import ATTENTION, CHECKPOINTS, CHOSEN, CURVES, METRICS, MODEL_FILES, RECIPE
 from ..storage.saved_model import (
@@ -309,7 +320,48 @@ def _encoded(
         data.counts["train_made"] = made
     data.counts["validation_pairs"] = len(data.validation)
     logger.info("%d training pairs (%d left out).", len(train), len(data.train) - len(train))
+    if shares := _shares(recipe, train):
+        data.counts["shares"] = shares
     return train, validation
+
+
+def _shares(recipe: Recipe, train: "Dataset") -> dict[str, Share]:
+    """Return the shares in the training that a recipe asks for, as they are reached; log them."""
+    weights, corpora = listed(recipe.train_weights), pair_corpora(train)
+    units = ("target tokens", "pairs")
+    asked: list[tuple[str, np.ndarray, str, float]] = []  # name, pairs, unit, share
+    if corpora is not None:
+        for number, weight in enumerate(weights):
+            chosen = corpora == number
+            asked.append((f"corpus {number + 1}", chosen, units[0], weight / sum(weights)))
+    if MADE in train.column_names:
+        made = train.with_format("numpy")[MADE][:]
+        if recipe.join_pairs:
+            asked.append(("joined pairs", made & JOINED > 0, units[0], 1 / 2))
+        if recipe.both_directions:
+            asked.append(("opposite direction", made & OPPOSITE > 0, units[1], 1 / 3))
+    if not asked:
+        return {}
+    sampler = TokenBatchSampler(
+        *pair_lengths(train),
+        max_tokens=recipe.batch_tokens,
+        corpora=corpora,
+        weights=weights or None,
+    )
+    shares = {}
+    for name, chosen, unit, share in asked:
+        reached = dict(zip(units, map(float, sampler.share(chosen)), strict=True))
+        told = " and ".join(f"{value:.1%} of the {unit}" for unit, value in reached.items())
+        logger.info("In training, %s: %s.", name, told)
+        if abs(reached[unit] - share) > share / 10:
+            logger.warning(
+                "%s: %.1f%% of the %s trained on, and not %.1f%%. Pairs beyond "
+                "max_source_length=%s or max_target_length=%s are left out.",
+                *(name, 100 * reached[unit], unit, 100 * share),
+                *(recipe.max_source_length, recipe.max_target_length),
+            )
+        shares[name] = Share(target_tokens=reached[units[0]], pairs=reached[units[1]])
+    return shares
 
 
 def _check_texts(
