@@ -16,17 +16,21 @@ from vanilla_transformer.storage.shipped import pretrained_models
 from vanilla_transformer.translation import translate
 
 MODELS = pretrained_models()
-PAGES = Path(__file__).parents[1] / "training" / "pretrained"
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "training" / "pretrained"
 SIZE = 5_000_000  # bytes, of a model with its tokenizer
 
 
-def newcomers(name):
-    """Return the hundred sentences, what a model makes of them, and which of these are right."""
+def development_list(name):
+    """Return sentences, what a model makes of them, whether that is right, and if in training."""
     text = (PAGES / "sentences.tsv").read_text(encoding="utf-8")
     head, *rows = [line.split("\t") for line in text.splitlines()]
     column = head.index(name)
-    assert head[column + 1] == "right"
-    return [(row[0], row[column], row[column + 1] == "yes") for row in rows]
+    assert head[column + 1 : column + 3] == ["right", "in training"]
+    yes = {"yes": True, "no": False}
+    return [
+        (row[0], row[column], *(yes[it] for it in row[column + 1 : column + 3])) for row in rows
+    ]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -43,16 +47,20 @@ def test_files_are_small_and_computed_in_float32(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_sentences_of_newcomers_are_translated_as_written_down(name):
+def test_sentences_of_the_list_are_translated_as_written_down(name):
     """Processors round in other ways, which may change a word in a few of them."""
     folder = vanilla_transformer.pretrained(name)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
-    rows = newcomers(name)
+    rows = development_list(name)
     found = translate(model, AutoTokenizer.from_pretrained(folder), [source for source, *_ in rows])
-    same = sum(ours == theirs for ours, (_, theirs, _) in zip(found, rows, strict=True))
+    same = sum(ours == theirs for ours, (_, theirs, *_) in zip(found, rows, strict=True))
     assert (len(rows), same >= 95) == (100, True)
+    seen, new = ([right for *_, right, known in rows if known is it] for it in (True, False))
     told = (PAGES / "README.md").read_text(encoding="utf-8")
-    assert f"{sum(right for *_, right in rows)} of 100" in told
+    assert f"| {sum(seen)} of {len(seen)} | {sum(new)} of {len(new)} |" in told
+    assert f"{sum(new)} of {len(new)}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    chinese = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
+    assert f"{len(new)} 句中的 {sum(new)} 句" in chinese
 
 
 def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch, capsys):
