@@ -289,12 +289,12 @@ def test_saved_tokenizer_is_one_of_transformers(trained, tmp_path):
     assert "auto_map" not in config
 
 
-def test_targets_and_batches_end_like_sources(loaded):
+def test_sources_and_targets_end_with_a_symbol_and_begin_with_none(loaded):
     texts = ["A man", "a ladder in a blue shirt </s>", ""]
     single = [loaded(text).input_ids for text in texts]
     both = loaded(texts, text_target=texts)
     assert both["input_ids"] == both["labels"] == single
-    assert all(ids[-1] == 2 and ids.count(2) == 1 for ids in single)
+    assert all(ids[-1] == 2 and ids.count(2) == 1 and 1 not in ids for ids in single)
 
 
 def test_padding_is_on_the_right_with_the_pad_id(loaded):

@@ -500,7 +500,7 @@ for axis, (title, allowed) in zip(
 with torch.no_grad():
     alone = encoder(tokenizer(["早上好！"], return_tensors="pt").input_ids).last_hidden_state
     together = encoder(**sources).last_hidden_state
-    unmasked = encoder(sources.input_ids).last_hidden_state
+    unmasked = encoder(sources.input_ids, torch.ones_like(sources.input_ids)).last_hidden_state
 S = alone.size(1)
 assert_close(together[:1, :S], alone)
 print(f"error without the padding mask: {(unmasked[:1, :S] - alone).abs().max():.2f}")
@@ -1213,7 +1213,7 @@ print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
 # | English-German has 450,000 pairs | "about 4.5 million sentence pairs" | 5.1 |
 # | the paper removes Add & Norm and measures it | no row of Table 3 does. [Ours](results/table_3.cpu.md) do | 6.2 |
 #
-# And those that a few lines settle. First, the stacks:
+# And those that a few lines settle. First, the stacks, and their matrices, which are learned:
 
 # %% [markdown] zh
 # 还有一些错误，不用写代码就能更正：
@@ -1224,7 +1224,7 @@ print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
 # | 英德语料有 45 万个句对 | “约 450 万个句对” | 5.1 |
 # | 论文做过去掉 Add & Norm 的消融实验 | 表 3 没有这样的行；[我们的表](results/table_3.cpu.md)里有 | 6.2 |
 #
-# 另一些错误，几行代码就能说清。先看编码器和解码器的层：
+# 另一些错误，几行代码就能说清。先看编码器和解码器的层，以及层中的矩阵，它们是学出来的参数，不是超参数：
 
 # %%
 # "The N encoders work in parallel": each layer reads the output of the one before.
@@ -1247,12 +1247,22 @@ keys, values = cross.k_proj(memory), cross.v_proj(memory)
 for one, other in ((keys, memory), (values, memory), (keys, values)):
     assert not torch.allclose(one, other, atol=0.1)
 
+# %%
+# "W_Q, W_K and W_V are hyper-parameters": they are learned, by their gradients, like all weights.
+# Hyper-parameters are chosen before the training, such as d_model, the number of heads and d_k.
+learner = Transformer(config)
+learner(**sources, labels=sources.input_ids).loss.backward()
+for layer in learner.model.encoder.layers:
+    for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
+        assert projection.weight.grad.abs().sum() > 0
+
 # %% [markdown] en
 # Then the formulas, where most errors are about the axis. A query is a row: the mask forbids what is
-# *above* the diagonal, the weights of a row sum to one, and the output is a sum over positions.
+# *above* the diagonal, the weights of a row sum to one, and the output is a sum over positions. Nor
+# is the output the scores: these are numbers for pairs of positions, and only weight the sum.
 
 # %% [markdown] zh
-# 再看公式，这里的错误大多是弄错了轴。一个查询对应一行：掩码禁止的是对角线**以上**的部分，每一行权重之和为 1，输出是对各个位置求和。
+# 再看公式，这里的错误大多是弄错了轴。一个查询对应一行：掩码禁止的是对角线**以上**的部分，每一行权重之和为 1，输出是对各个位置求和。输出也不是得分：得分是每一对位置的一个数，只决定求和时的权重。
 
 # %%
 # The mask printed transposed: then position 0 sees all, and the last one sees itself alone.
@@ -1263,6 +1273,17 @@ transposed = eager_attention_forward(nn.Module().eval(), q, k, v, causal.T[None,
 assert weights[0].tolist() == [1, 0, 0]  # the first position sees itself
 assert transposed[0, 0, 0].min() > 0  # it sees the future
 print(weights)
+
+# %%
+# "The output is the attention scores", or their softmax: scores and weights are numbers for a pair
+# of positions, T x S. The output is the mean of the values with these weights, T x d_v.
+output, weights = eager_attention_forward(nn.Module().eval(), q, k, v, causal[None, None], 0.25)
+scores = (q @ k.mT * 0.25).masked_fill(~causal, -torch.inf)
+assert_close(weights, scores.softmax(-1))
+assert weights.shape == (1, 1, 3, 3)
+assert_close(output.transpose(1, 2), weights @ v)
+assert v.shape == (1, 1, 3, 16)
+weights = weights[0, 0]
 
 # %%
 # "The output sums over the features": it sums over positions, for each feature on its own.
@@ -1284,14 +1305,20 @@ x = torch.zeros(2, 7, d)
 assert encoder.embed_positions(x, None, 0).size(-2) == x.shape[1] == 7 != x.shape[0]
 
 # %% [markdown] en
-# Positions. Does $W_Q W_K^T$ destroy relative positions? With any two matrices the score of two
+# Positions. The index $i$ is neither the position nor the dimension: it counts pairs of dimensions.
+# The frequencies fall exponentially in it, each by the same factor. The learning rate does not fall
+# exponentially, nor do the scores grow so with $d_k$: both follow a square root.
+#
+# Does $W_Q W_K^T$ destroy relative positions? With any two matrices the score of two
 # encodings depends on both positions. But part of it survives: of each 2 × 2 block of
 # $W_Q W_K^T$ that belongs to one frequency, the part $aI + bJ$, which commutes with rotations,
 # depends on the distance alone. And a model can learn more: if $W_Q$ is the rotation by -3, each
 # position looks back by three.
 
 # %% [markdown] zh
-# 最后看位置和向量。$W_Q W_K^T$ 会破坏相对位置吗？对任意两个矩阵，两个位置编码的得分与两个绝对位置都有关。但有一部分会保留下来：在 $W_Q W_K^T$ 中，每个频率对应一个 2 × 2 的块，其中形如 $aI + bJ$ 的部分与旋转可交换，它的贡献只取决于距离。模型还能学到更多：只要 $W_Q$ 是 -3 的旋转，每个位置就都往回看三个位置。
+# 最后看位置和向量。下标 $i$ 既不是位置，也不是维度，它数的是维度对。按指数下降的是各个 $i$ 的频率，相邻两个之比不变；学习率的下降和得分随 $d_k$ 的增大都不是指数的，而是按平方根。
+#
+# $W_Q W_K^T$ 会破坏相对位置吗？对任意两个矩阵，两个位置编码的得分与两个绝对位置都有关。但有一部分会保留下来：在 $W_Q W_K^T$ 中，每个频率对应一个 2 × 2 的块，其中形如 $aI + bJ$ 的部分与旋转可交换，它的贡献只取决于距离。模型还能学到更多：只要 $W_Q$ 是 -3 的旋转，每个位置就都往回看三个位置。
 
 # %%
 # "A larger i has a higher frequency": a lower one, down to almost 1 / 10000.
@@ -1299,6 +1326,25 @@ assert (frequencies.diff() < 0).all()
 turns = (sinusoids(torch.arange(10_000), d)[:, ::2].diff(dim=0).sign().diff(dim=0) != 0).sum(0)
 assert turns[0] > 3000
 assert turns[-1] <= 1
+
+# %%
+# "i is the position", or "the dimension": pos is the position, and i counts pairs of dimensions,
+# from 0 to d/2 - 1. The sine in dimension 2i and the cosine in 2i + 1 have one frequency.
+assert len(frequencies) == d // 2
+assert_close(PE[:, 0::2], (torch.arange(len(PE))[:, None] * frequencies).sin())
+assert_close(PE[:, 1::2], (torch.arange(len(PE))[:, None] * frequencies).cos())
+
+# %%
+# "Exponentially": only the frequencies are, in i. Each is the one before times the same factor.
+assert_close(frequencies[1:] / frequencies[:-1], frequencies[1].expand(d // 2 - 1))
+# The learning rate falls as the inverse square root: four times the updates, half the rate. An
+# exponential would halve it again after as many updates more.
+rates = [noam_lr(step, d_model=512, warmup_steps=4000) for step in (10_000, 40_000, 70_000)]
+assert_close(rates[1], rates[0] / 2)
+assert rates[2] > 0.75 * rates[1]
+# The scores grow as the square root of d_k (Section 4): 16 times the width, 4 times the spread.
+spread = [(torch.randn(10_000, n) * torch.randn(10_000, n)).sum(-1).std() for n in (4, 64)]
+assert_close(spread[1] / spread[0], torch.tensor(4.0), rtol=0.1, atol=0)
 
 # %%
 # "W_Q W_K^T loses relative positions": not the part that commutes with rotations.
