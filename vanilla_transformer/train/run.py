@@ -352,10 +352,10 @@ def _shares(recipe: Recipe, train: "Dataset") -> dict[str, Share]:
     for name, chosen, unit, share in asked:
         reached = dict(zip(units, map(float, sampler.share(chosen)), strict=True))
         told = " and ".join(f"{value:.1%} of the {unit}" for unit, value in reached.items())
-        logger.info("In training, %s: %s.", name, told)
+        logger.info("The share of %s is %s.", name, told)
         if abs(reached[unit] - share) > share / 10:
             logger.warning(
-                "%s: %.1f%% of the %s trained on, and not %.1f%%. Pairs beyond "
+                "The share of %s is %.1f%% of the %s instead of %.1f%%. Pairs longer than "
                 "max_source_length=%s or max_target_length=%s are left out.",
                 *(name, 100 * reached[unit], unit, 100 * share),
                 *(recipe.max_source_length, recipe.max_target_length),
