@@ -53,7 +53,7 @@ class Figures(Experiment):
     }
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add the model, and sentences that it was not trained on."""
+        """Add the model, and sentences for it; half of the default ones are training sources."""
         text = "a run directory (default: the model everyday-en-de)"
         parser.add_argument("--run", type=Path, default=pretrained("everyday-en-de"), help=text)
         parser.add_argument("--test-file", help="pairs to use instead of the run's own test set")
