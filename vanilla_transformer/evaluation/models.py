@@ -57,8 +57,9 @@ def perplexity(
             not finite.
     """
     total, tokens = 0.0, 0
-    examples, pad = iter(dataset), model.config.pad_token_id
-    padding = [IGNORED] if pad == model.config.eos_token_id else [IGNORED, pad]
+    examples, ends = iter(dataset), model.config.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    padding = [IGNORED, *({model.config.pad_token_id} - {*ends})]  # an end is text
     with tqdm(unit="pair", disable=not progress) as bar:
         while window := list(islice(examples, WINDOW)):
             sources = [_unmasked(example) for example in window]
