@@ -178,6 +178,24 @@ MUTATIONS = [
     ),
     Mutation(
         "loss.py",
+        "torch_module._has_any_global_hook()",
+        "bool(torch_module._global_forward_hooks)",
+        "test_modeling.py::test_every_hook_of_the_softmax_is_called_in_training_and_search",
+    ),
+    Mutation(
+        "fast/unmodified.py",
+        " or torch_module._global_forward_pre_hooks",
+        "",
+        f"{SEARCHED}[hook_before_every_softmax]",
+    ),
+    Mutation(
+        "fast/unmodified.py",
+        "(*module._forward_hooks.values(), *module._forward_pre_hooks.values())",
+        "module._forward_hooks.values()",
+        "test_modeling.py::test_every_hook_of_the_softmax_is_called_in_training_and_search",
+    ),
+    Mutation(
+        "loss.py",
         '"forward" in linear.__dict__ or nn.Linear.forward is not _LINEAR_FORWARD',
         '"forward" in linear.__dict__',
         f"{TRAINED}[patch_every_linear_layer]",
@@ -192,7 +210,7 @@ MUTATIONS = [
         "loss.py",
         '"_backward_hooks", "_backward_pre_hooks")',
         ")",
-        "test_modeling.py::test_backward_hooks_of_the_softmax_are_called_in_training",
+        "test_modeling.py::test_every_hook_of_the_softmax_is_called_in_training_and_search",
     ),
     Mutation(
         "loss.py",
@@ -286,7 +304,7 @@ MUTATIONS = [
         "modeling_vanilla_transformer.py",
         "return labels if is_end else labels.masked_fill",
         "return labels.masked_fill",
-        "test_modeling.py::test_an_end_that_is_also_padding_keeps_its_loss",
+        "test_padding.py::test_padding_may_be_the_end_in_forward_search_and_evaluation",
     ),
     # The paper's beam search (Section 6.1).
     Mutation(
@@ -345,6 +363,18 @@ MUTATIONS = [
     ),
     Mutation(
         "beam_search.py",
+        "self.beam * (1 + len(self.ends))",
+        "self.beam * 2",
+        "test_beam_search.py::test_search_equals_the_authors_search",
+    ),
+    Mutation(
+        "beam_search.py",
+        "ended = torch.isin(tokens, self.ends)",
+        "ended = tokens == self.ends[:1].sum()",
+        "test_beam_search.py::test_search_equals_the_authors_search",
+    ),
+    Mutation(
+        "beam_search.py",
         "self.ended_scores[:, self.count - 1] > best / self.limit_penalties",
         "self.ended_scores[:, self.count - 1] > best / length_penalty_of(1, self.alpha)",
         "test_beam_search.py::test_search_equals_the_authors_search",
@@ -383,13 +413,13 @@ MUTATIONS = [
         "beam_search.py",
         "ids_outside_of_text() if n not in ends]",
         "ids_outside_of_text()]",
-        "test_beam_search.py::test_the_start_token_may_end_sentences_by_the_generation_config_alone",
+        "test_beam_search.py::test_search_equals_the_authors_search",
     ),
     Mutation(
         "beam_search.py",
         "if self.prefix is None or position >= self.prefix.size(1):",
         "if True:",
-        "test_beam_search.py::test_translations_begin_with_their_prefix",
+        "test_beam_search.py::test_search_equals_the_authors_search",
     ),
     Mutation(
         "beam_search.py",
@@ -746,6 +776,93 @@ MUTATIONS = [
         "best = MEASURES[watched].best if watched in MEASURES else min",
         "best = min",
         "train/test_checkpoints.py::test_patience_counts_evaluations_since_the_lowest_loss",
+    ),
+    # Padding, masks, and ids of 32 bits.
+    Mutation(
+        "evaluation/models.py",
+        "- {*ends})",
+        "- set())",
+        "test_padding.py::test_padding_may_be_the_end_in_training",
+    ),
+    Mutation(
+        "evaluation/models.py",
+        'return ids[np.asarray(example.get("attention_mask", np.ones_like(ids))) != 0]',
+        "return ids",
+        "test_padding.py::test_evaluation_and_collators_see_what_the_mask_shows",
+    ),
+    Mutation(
+        "loss.py",
+        "mask = mask.bool() & text",
+        "mask = text",
+        "test_padding.py::test_a_forward_sees_what_its_masks_show_and_nothing_else",
+    ),
+    Mutation(
+        "loss.py",
+        "mask = mask.bool() & text",
+        "mask = mask.bool()",
+        "test_padding.py::test_a_forward_sees_what_its_masks_show_and_nothing_else",
+    ),
+    Mutation(
+        "data/dataset.py",
+        'mask[real] = np.concatenate([row["attention_mask"] for row in features])',
+        "pass",
+        "test_padding.py::test_evaluation_and_collators_see_what_the_mask_shows",
+    ),
+    Mutation(
+        "modeling_vanilla_transformer.py",
+        "positions = attention_mask.bool().long().cumsum(-1) - 1",
+        "positions = attention_mask.bool().long().cumsum(-1)",
+        "test_padding.py::test_generate_sees_what_its_masks_show",
+    ),
+    Mutation(
+        "loss.py",
+        "if labels.dtype == torch.int32:",
+        "if False:",
+        "test_modeling.py::test_ids_and_labels_may_have_32_bits"
+        " train/test_trainer.py::test_labels_of_32_bits_train_alike",
+    ),
+    # Measures of which the lower is better.
+    Mutation(
+        "evaluation/significance.py",
+        "(difference > 0) != MEASURES[name].lower_is_better",
+        "difference > 0",
+        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+    ),
+    Mutation(
+        "storage/metrics.py",
+        '"cer": Measure("character error rate", lower_is_better=True)',
+        '"cer": Measure("character error rate")',
+        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+    ),
+    Mutation(
+        "train/select_checkpoints.py",
+        "best = measure.best(greedy.values())",
+        "best = max(greedy.values())",
+        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+    ),
+    Mutation(
+        "train/select_checkpoints.py",
+        "penalty = measure.best(beams, key=beams.__getitem__)",
+        "penalty = max(beams, key=beams.__getitem__)",
+        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+    ),
+    Mutation(
+        "train/checkpoints.py",
+        "best = MEASURES[watched].best if watched in MEASURES else min",
+        "best = max if watched in MEASURES else min",
+        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+    ),
+    Mutation(
+        "train/curves.py",
+        "measure.best for measure in MEASURES.values()}",
+        "max for measure in MEASURES.values()}",
+        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+    ),
+    Mutation(
+        "train/arguments.py",
+        '{"perplexity", *(name for name in MEASURES if MEASURES[name].lower_is_better)}',
+        '{"perplexity"}',
+        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
     ),
     # What a model is, and models of other systems.
     Mutation(

@@ -5,6 +5,7 @@ scores, or testing it would prove nothing.
 """
 
 import logging
+from collections import OrderedDict
 from contextlib import nullcontext
 
 import pytest
@@ -143,6 +144,13 @@ def hook_every_softmax(model, patch):
     patch.setattr(nn.modules.module, "_global_forward_hooks", {0: roll})
 
 
+def hook_before_every_softmax(model, patch):
+    patch.setattr(nn.modules.module, "_global_forward_pre_hooks", OrderedDict())
+    nn.modules.module.register_module_forward_pre_hook(
+        lambda module, inputs: (-inputs[0],) if module is model.lm_head else None
+    )
+
+
 def patch_every_linear_layer(model, patch):
     forward = nn.Linear.forward
     patch.setattr(nn.Linear, "forward", lambda *arguments: 1.5 * forward(*arguments))
@@ -254,6 +262,7 @@ CHANGES = [
     hook_before_a_layer,
     hook_the_softmax,
     hook_every_softmax,
+    hook_before_every_softmax,
     patch_every_linear_layer,
     patch_relu,
     subclass_a_layer,

@@ -29,9 +29,11 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
+    beam_search,
     paper_beam_search,
 )
 from vanilla_transformer.errors import RequestError
+from vanilla_transformer.fast import is_unmodified
 from vanilla_transformer.generation_limits import CACHE
 from vanilla_transformer.modeling_vanilla_transformer import (
     Encoder,
@@ -388,6 +390,33 @@ def test_labels_may_have_gaps_anywhere(gaps, filler, variant, attention):
             assert_close(gradient, expected)
 
 
+@pytest.mark.parametrize("filler", [-100, 0])
+@pytest.mark.parametrize("gaps", GAPS)
+def test_ids_and_labels_may_have_32_bits(gaps, filler):
+    model = tiny_model(label_smoothing=0.1)
+    labels = with_gaps(GOOD["labels"], GAPS[gaps][:2], 8)
+    labels[labels == -100] = filler
+    inputs = {name: GOOD[name] for name in ("input_ids", "attention_mask")}
+    made = model.prepare_decoder_input_ids_from_labels(labels)
+    found = []
+    for head in ("plain", "hooked"):  # one computes the loss in pieces, the other from the logits
+        if head == "hooked":
+            model.lm_head.register_forward_hook(lambda *arguments: None)
+        for given in ({}, {"decoder_input_ids": made}, {"num_items_in_batch": 9}):
+            for mode in (model.train(), model.eval()):
+                for dtype in (torch.int32, torch.int64):
+                    whole = {**inputs, "labels": labels, **given}
+                    whole = {
+                        k: v.to(dtype) if k != "num_items_in_batch" else v for k, v in whole.items()
+                    }
+                    mode.zero_grad()
+                    loss = mode(**whole).loss
+                    loss.backward()
+                    found.append([loss, *(p.grad.clone() for p in mode.parameters())])
+    for narrow, wide in zip(found[::2], found[1::2], strict=True):
+        assert all(map(torch.equal, narrow, wide))
+
+
 @pytest.mark.parametrize("labelled", [False, True])
 @pytest.mark.parametrize("gaps", GAPS)
 def test_all_that_a_decoder_returns_has_the_order_of_its_ids(gaps, labelled):
@@ -464,16 +493,6 @@ def test_a_decoder_mask_may_come_with_labels_padded_on_the_left():
     left = with_gaps(labels, [[0, 1, 2, 3], [2, 3]], 4)
     found = model(**inputs, labels=left, decoder_attention_mask=(left != -100).long())
     assert_close(found.loss, model(**inputs, labels=labels).loss)
-
-
-def test_an_end_that_is_also_padding_keeps_its_loss():
-    """As in models of other systems that have one id for both."""
-    model = tiny_model(pad_token_id=2)
-    assert 2 not in model.config.ids_outside_of_text()
-    source, labels = torch.tensor([[4, 5, 2], [6, 7, 2]]), torch.tensor([[8, 9, 2], [5, 2, -100]])
-    found = model(source, labels=labels)
-    plain = torch.nn.functional.cross_entropy(found.logits.flatten(0, 1), labels.flatten())
-    assert_close(found.loss, plain)
 
 
 @pytest.mark.parametrize("filler", [-100, 0])
@@ -682,11 +701,25 @@ def test_bias_of_a_replaced_softmax_is_trained():
     assert model.lm_head.bias.grad.abs().sum() > 0
 
 
-def test_backward_hooks_of_the_softmax_are_called_in_training():
-    model, called = tiny_model().train(), []
-    model.lm_head.register_full_backward_hook(lambda *arguments: called.append(1))
-    model(**training_batch()).loss.backward()
-    assert called
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward_pre", "full_backward"])
+@pytest.mark.filterwarnings("ignore:.*ackward hook")
+@pytest.mark.parametrize("of_all_modules", [False, True])
+def test_every_hook_of_the_softmax_is_called_in_training_and_search(kind, of_all_modules):
+    """Nothing is faster by leaving one out; those of a backward pass are no matter of a search."""
+    model, called = tiny_model(), []
+
+    def note(module, *arguments):
+        called.append(module is model.lm_head)
+
+    owner = torch.nn.modules.module if of_all_modules else model.lm_head
+    register = getattr(owner, f"register_{'module_' if of_all_modules else ''}{kind}_hook")
+    with register(note):
+        model.train()(**training_batch()).loss.backward()
+        assert any(called)
+        called.clear()
+        beam_search(model, GOOD["input_ids"], max_new_tokens=2)
+        assert any(called) == ("backward" not in kind)
+    assert is_unmodified(model)
 
 
 def test_a_weight_of_another_kind_is_multiplied_by_its_own_layer():
@@ -989,27 +1022,6 @@ def test_masks_of_wrong_shape_are_refused(name, wrong):
             RequestError, match=r"^Decoder encoder_attention_mask .*; (allowed|give)"
         ):
             model(**{**arguments, "input_ids": None}, encoder_outputs=(states,))
-
-
-@pytest.mark.parametrize("as_type", [torch.bool, torch.int32, torch.uint8, torch.float32])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_masks_may_have_any_dtype(attention, as_type):
-    model = tiny_model(attention=attention)
-    masks = {name: mask.to(as_type) for name, mask in GOOD.items() if "mask" in name}
-    ids = {name: ids.to(torch.int32) for name, ids in GOOD.items() if name.endswith("ids")}
-    assert torch.equal(model(**{**GOOD, **masks, **ids}).logits, model(**GOOD).logits)
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_four_dimensional_masks_are_used_unchanged(attention):
-    model = tiny_model(attention=attention)
-    memory = model.model.encoder(GOOD["input_ids"]).last_hidden_state
-    seen = torch.ones(2, 1, 4, 4).tril().bool()
-    seen = seen if attention == "sdpa" else torch.zeros(seen.shape).masked_fill(~seen, -1e9)
-    arguments = {"input_ids": GOOD["decoder_input_ids"], "encoder_hidden_states": memory}
-    expected = model.model.decoder(**arguments).last_hidden_state
-    found = model.model.decoder(**arguments, attention_mask=seen).last_hidden_state
-    torch.testing.assert_close(found, expected)
 
 
 def test_decoder_mask_of_a_cached_step_covers_earlier_tokens():

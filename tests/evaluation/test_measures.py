@@ -4,12 +4,19 @@ import math
 import random
 import unicodedata
 from functools import cache
+from unittest.mock import Mock
 
 import pytest
 
 import vanilla_transformer
-from vanilla_transformer.evaluation import corpus_scores, paired_bootstrap
-from vanilla_transformer.storage.metrics import MEASURES
+from vanilla_transformer.evaluation import corpus_scores, paired_bootstrap, verdict
+from vanilla_transformer.recipes.data import TextPairs
+from vanilla_transformer.recipes.recipe import make_recipe
+from vanilla_transformer.storage.metrics import MEASURES, Measure
+from vanilla_transformer.train.arguments import VanillaTransformerTrainingArguments
+from vanilla_transformer.train.checkpoints import stopped_early
+from vanilla_transformer.train.curves import plot_training_curves
+from vanilla_transformer.train.select_checkpoints import choose_on_validation_pairs
 
 sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra train")
 pytest.importorskip("jiwer", reason="comes with the extra train")
@@ -152,6 +159,69 @@ def test_p_values_are_those_of_a_bootstrap_over_sentences(name):
     chance = (sum(sampled - sampled.mean() > observed) + 1) / 41
     assert found[1][name] == (of(second, range(60)), pytest.approx(chance))
     assert found[0][name] == (of(first, range(60)), None)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", MEASURES)
+def test_every_choice_takes_the_texts_with_the_fewest_errors(name, seed, monkeypatch, tmp_path):
+    """Of verdicts, patience, averages, penalties, best models and curves, in every measure."""
+    draw = random.Random(seed)
+    references = [[f"word{draw.randrange(60)}" for _ in range(9)] for _ in range(120)]
+
+    def spoilt(errors):
+        rows = [[w if draw.random() >= errors else "wrong" for w in row] for row in references]
+        return [" ".join(row) for row in rows]
+
+    texts = {errors: spoilt(errors) for errors in (0.0, 0.05, 0.15, 0.4)}
+    references = [" ".join(row) for row in references]
+    order = draw.sample([*texts], 4)  # as they come; the better has fewer errors
+    values = [score(name, texts[errors], references) for errors in order]
+    best = order.index(0.0)
+
+    two = paired_bootstrap(
+        *([texts[order[0]], texts[order[1]]], references),
+        **{"target_language": "de", "measures": [name], "num_samples": 50},
+    )[0]
+    word = "better" if order[1] < order[0] else "worse"
+    assert verdict(("A", "B"), two, 120).startswith(f"B is {word} than A: ")
+    contradicting = [{**row, "mine": row[name]} for row in two]
+    is_lower_better = MEASURES[name].lower_is_better
+    monkeypatch.setitem(MEASURES, "mine", Measure("mine", lower_is_better=not is_lower_better))
+    assert "contradict each other" in verdict(("A", "B"), contradicting, 120)
+    monkeypatch.delitem(MEASURES, "mine")
+
+    history = [{"step": step, f"eval_{name}": value} for step, value in enumerate(values, start=1)]
+    for patience in range(1, 5):
+        assert stopped_early(history, patience, name) == (3 - best >= patience)
+    figure = plot_training_curves(history)
+    assert f"(best {values[best]:.4g})" in figure.axes[0].get_title()
+
+    rises = score(name, texts[0.0], references) > score(name, texts[0.4], references)
+    for watched in (name, f"eval_{name}"):
+        options = {"metric_for_best_model": watched, "report_to": "none", "use_cpu": True}
+        made = VanillaTransformerTrainingArguments(tmp_path, **options)
+        assert made.greater_is_better is rises
+
+    counts, penalties = (1, 2, 3, 4), (0.6, 1.0, 1.5, 2.0)
+    averaged = []
+    chooses = choose_on_validation_pairs.__globals__
+    monkeypatch.setitem(chooses, "load_saved_model", lambda *_, **__: Mock())
+    monkeypatch.setitem(chooses, "release", Mock())
+    monkeypatch.setitem(chooses, "COUNTS", counts)
+    monkeypatch.setitem(chooses, "PENALTIES", {False: penalties})
+    monkeypatch.setitem(chooses, "mean_of_weights", averaged.append)
+
+    def translations(model, tokenizer, sources, *, num_beams, length_penalty=None, **options):
+        if num_beams == 1:
+            return texts[order[counts.index(len(averaged[-1]))]]
+        assert len(averaged[-1]) == counts[best]
+        return texts[order[penalties.index(length_penalty)]]
+
+    monkeypatch.setitem(chooses, "translate", translations)
+    recipe = make_recipe({"pair": "en-de", "metric": name})
+    pairs = TextPairs(references, references)
+    found = choose_on_validation_pairs(recipe, [tmp_path] * 4, None, pairs)
+    assert (found["averaged"], found["length_penalty"]) == (counts[best], penalties[best])
 
 
 @pytest.mark.parametrize(

@@ -151,12 +151,14 @@ def log_prob(model, source, tokens):
 
 
 def authors_search(
-    model, source, beam, *, alpha=0.6, limit=None, prefix=(), never=NEVER, early=False
+    model, source, beam, *, alpha=0.6, limit=None, prefix=(), never=NEVER, early=False, ends=(END,)
 ):
     """Search for one sentence with the loop of the authors' utils/beam_search.py.
 
-    Return pairs of a penalized score and a sequence, best first. `early` adds fairseq's rule: only
-    the best `beam` extensions can end a hypothesis, and the search stops once `beam` have ended.
+    Return pairs of a penalized score and a sequence: those that ended, best first, then those that
+    the limit cut off. `early` adds fairseq's rule: only the best `beam` extensions can end a
+    hypothesis, and the search stops once `beam` have ended. The authors have one end; so that
+    `beam` extensions go on whatever ends, each further one adds `beam` to their 2 * beam.
     """
     limit = source.size(1) + EXTRA_TOKENS if limit is None else limit
     alive, finished = [(0.0, ())], []
@@ -171,16 +173,16 @@ def authors_search(
             for (score, tokens), row in zip(alive, log_probs, strict=True)
             for token in allowed
         ]
-        grown = sorted(grown, reverse=True)[: 1 if beam == 1 else 2 * beam]
+        grown = sorted(grown, reverse=True)[: 1 if beam == 1 else (1 + len(ends)) * beam]
         # grow_finished and grow_alive
         divisor = penalty(step + 1, alpha)
         ending = grown[:beam] if early else grown
-        finished += [(score / divisor, tokens) for score, tokens in ending if tokens[-1] == END]
+        finished += [(score / divisor, tokens) for score, tokens in ending if tokens[-1] in ends]
         finished = sorted(finished, reverse=True)[:beam]
-        alive = [pair for pair in grown if pair[1][-1] != END][:beam]
+        alive = [pair for pair in grown if pair[1][-1] not in ends][:beam]
         # _is_finished: the worst finished score beats any that the best alive can still reach
         if not alive or (early and len(finished) == beam):
             break
-        if finished and finished[-1][0] > alive[0][0] / penalty(limit, alpha):
+        if len(finished) == beam and finished[-1][0] > alive[0][0] / penalty(limit, alpha):
             break
-    return finished or [(score / penalty(limit, alpha), tokens) for score, tokens in alive]
+    return finished + [(score / penalty(limit, alpha), tokens) for score, tokens in alive]

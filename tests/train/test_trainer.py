@@ -336,6 +336,21 @@ def test_accumulated_gradient_equals_that_of_one_large_batch(tmp_path, smoothing
     assert (whole - parts).abs().max() <= 1e-6 * whole.abs().max()
 
 
+def test_labels_of_32_bits_train_alike(tmp_path):
+    collate, trained = PairCollator(), []
+    for dtype in (torch.int32, torch.int64):
+
+        def narrow(rows, dtype=dtype):
+            return {name: tensor.to(dtype) for name, tensor in collate(rows).items()}
+
+        trainer = make_trainer(tmp_path / str(dtype), given={"data_collator": narrow}, max_steps=2)
+        trainer.train()
+        figures = {"tokens": torch.tensor(trainer.progress.target_tokens)}
+        figures["loss"] = torch.tensor(trainer.evaluate()["eval_loss"])
+        trained.append({**weights(trainer), **figures})
+    assert_equal(*trained)
+
+
 def test_target_token_count_excludes_padding(tmp_path):
     data = copy_task(100)
     trainer = make_trainer(tmp_path, train=data)
