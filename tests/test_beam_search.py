@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from contextlib import nullcontext
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from transformers.generation import (
     MaxLengthCriteria,
     SuppressTokensLogitsProcessor,
 )
+from transformers.modeling_outputs import Seq2SeqLMOutput
 from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 
 from vanilla_transformer import paper_beam_search
@@ -465,19 +467,34 @@ def test_search_runs_without_dropout_and_restores_training_mode(batch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_search_has_float32_scores(batch, dtype):
-    model, (ids, mask) = make_model().to(dtype), batch
-    found = beam_search(model, ids, mask, return_alignments=True, max_new_tokens=12)
-    assert found.scores.dtype == torch.float32
+def test_half_precision_search_has_finite_scores_and_alignments(batch, dtype):
+    found = beam_search(make_model().to(dtype), *batch, return_alignments=True, max_new_tokens=12)
     assert found.scores.isfinite().all()
-    # The oracle is the model in the same precision: its logits are rounded, its scores are not.
-    half = beam_search(model, ids, mask, max_new_tokens=1)
-    start = ids.new_full((len(ids), 1), START)
-    with torch.no_grad():
-        logits = model(ids, attention_mask=mask, decoder_input_ids=start).logits[:, -1]
-    expected = logits.float().log_softmax(-1).gather(1, half.sequences[:, 0, :1])
-    torch.testing.assert_close(half.scores, expected, atol=0.05, rtol=0)
-    assert not torch.equal(half.scores, half.scores.to(dtype).float())
+    assert found.alignments.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_only_the_logits_of_half_precision_are_rounded(dtype, beam):
+    """Scores are those of exact arithmetic on the rounded logits, here of the last token alone."""
+    model = make_model(12, encoder_layers=1, decoder_layers=1).to(dtype)
+    table = torch.randn(12, 12, generator=torch.Generator().manual_seed(beam)).mul(3).to(dtype)
+    table[:, END] -= 1
+    given = {CACHE: Mock(), "encoder_last_hidden_state": torch.zeros(1, 1, 16, dtype=dtype)}
+
+    def rounded(**inputs):
+        return Seq2SeqLMOutput(logits=table[inputs["decoder_input_ids"]], **given)
+
+    def exact(source, *, decoder_input_ids, **options):
+        return Seq2SeqLMOutput(logits=table.double()[decoder_input_ids])
+
+    model.forward, source, limits = rounded, torch.tensor([[5]]), {"max_new_tokens": 12}
+    found = beam_search(model, source, num_beams=beam, num_return_sequences=beam, **limits)
+    best = authors_search(exact, source, beam, limit=12)[:beam]
+    assert [tokens_of(found, 0, rank) for rank in range(beam)] == [tokens for _, tokens in best]
+    assert found.scores.dtype == torch.float32
+    assert found.scores[0].tolist() == pytest.approx([score for score, _ in best], abs=1e-5)
+    assert max(len(tokens) for _, tokens in best) > 2
 
 
 # ------------------------------------------------------------------------------------- generate
@@ -552,6 +569,9 @@ def test_padded_prefixes_are_refused_within_generate(model, batch):
     ("options", "message"),
     [
         ({"do_sample": True}, "which the paper's search does not have"),
+        # By transformers, so that a source has as many rows as there are beams.
+        ({"num_beams": 2, "num_return_sequences": 3}, "smaller or equal to `num_beams`"),
+        ({"num_return_sequences": 3}, "Greedy methods .* do not support `num_return_sequences`"),
         ({"no_repeat_ngram_size": 2}, "which the paper's search does not have"),
         ({"max_time": 3.0}, "Got max_time, which would cut translations in silence"),
         ({"output_scores": True}, "Got output_scores, which the paper's search does not have"),

@@ -112,7 +112,7 @@ def settings_of_other_searches(settings: Mapping[str, Any] | GenerationConfig) -
 def _is_neutral(name: str, value: Any) -> bool:
     """Return whether a setting of `generate` with this value changes nothing."""
     if name.endswith("_penalty") or name in ("num_beam_groups", "guidance_scale"):
-        return value in (None, 0 if name == "diversity_penalty" else 1)
+        return value in (None, 1)
     is_void = isinstance(value, (int, float, Sequence, Mapping)) and not value
     # 0 is an id too, and what no search knows is refused, whatever its value is.
     return value is None or (is_void and not name.endswith("_token_id") and name in _known())

@@ -85,8 +85,8 @@ def paper_beam_search(
             "decoder_attention_mask has padding; give the prefixes to beam_search (prefix=...), "
             "which takes some of different lengths."
         )
-    # One of a source's repeated rows.
-    each = slice(None, None, max(config.num_beams or 1, config.num_return_sequences or 1))
+    # One of a source's rows: as many as beams, since `generate` refuses to return more than these.
+    each = slice(None, None, config.num_beams)
     mask = model_kwargs.get("attention_mask")
     for name in set(SAVED).intersection(getattr(config, "left_open", ())):
         setattr(config, name, None)
