@@ -3,6 +3,7 @@
 import ast
 import copy
 import functools
+import itertools
 import json
 import math
 import re
@@ -10,6 +11,7 @@ import runpy
 import shlex
 import shutil
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,17 @@ from command_line import error_of as error_of_command
 from hub_server import complaints
 from huggingface_hub import ModelCard
 from pages import README, in_clone
-from published_runs import METRICS, SCORES, SENTENCES, load_here, named_code, write_run
+from published_runs import (
+    METRICS,
+    SCORES,
+    SENTENCES,
+    load_here,
+    named_code,
+    tiny_tokenizer,
+    write_run,
+)
 from safetensors.torch import load_file, save_file
+from tiny_runs import tiny_recipe
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -30,15 +41,18 @@ from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish import publishing
 from vanilla_transformer.publish.card import (
     card_facts,
+    check_licenses,
     is_non_commercial,
     paper_differences,
     render_card,
 )
 from vanilla_transformer.publish.publishing import publish
+from vanilla_transformer.publish.space import write_space
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
 from vanilla_transformer.storage.atomic import MARKER
 from vanilla_transformer.storage.reading import sha256
 from vanilla_transformer.train.report import choose_samples
+from vanilla_transformer.train.run import run_recipe
 
 ROOT = Path(__file__).parents[2]
 MODEL = {"config.json", "generation_config.json", "model.safetensors"}
@@ -343,6 +357,73 @@ def test_local_data_set_directory_is_published_by_name_only(
             assert secret not in path.read_text()
 
 
+@pytest.fixture(scope="module")
+def private_runs(tmp_path_factory):
+    """Return a folder of a telling name with two runs, whose every option of a path lies in it."""
+    folder = tmp_path_factory.mktemp("Zebra") / "Jane.Doe"
+    recipe = tiny_recipe(folder, max_steps=2, save_every_steps=1)
+    tiny_tokenizer().save_pretrained(folder / "pieces")
+    (folder / "own.de").write_text("ein Hund\nein Haus\n")
+    (folder / "own.en").write_text("a dog\na house\n")
+    (folder / "mono.en").write_text("a house\nan old dog\na dog and a house\n")
+    (folder / "set").mkdir()
+    for split in ("train", "validation", "test"):
+        shutil.copyfile(folder / f"{split}.jsonl", folder / "set" / f"{split}.jsonl")
+    first = {
+        "train_file": (str(folder / "train.jsonl"), f"{folder / 'own.de'},{folder / 'own.en'}"),
+        **{"tokenizer": str(folder / "pieces"), "monolingual_target": str(folder / "mono.en")},
+        "test_file": f"{folder / 'own.de'},{folder / 'own.en'}",
+    }
+    second = dict.fromkeys(("train_file", "validation_file", "test_file"))
+    second |= {"init_from": str(folder / "first"), "dataset": str(folder / "set")}
+    licence = {"data_license": "CC BY 4.0"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(run_recipe.__globals__["back_translated"].__globals__, "FEWEST_PAIRS", 1)
+        for name, values in (("first", first), ("second", second)):
+            run_recipe(load_recipe(str(recipe), values | licence), folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("run", ["first", "second"])
+def test_no_path_of_this_machine_is_published(
+    private_runs, run, tmp_path, quick_publishing, monkeypatch
+):
+    folder = private_runs / run
+    mean = shutil.copytree(folder / "checkpoints" / "checkpoint-2", private_runs / f"mean-{run}")
+    of_tokenizers = ("name_or_path", "tokenizer_file", "special_tokens_map_file")
+    for name, leaks in (  # as transformers 4 saves them
+        ("config.json", ["_name_or_path"]),
+        ("tokenizer_config.json", of_tokenizers),
+        ("generation_config.json", ["_name_or_path"]),
+    ):
+        settings = json.loads((mean / name).read_text())
+        (mean / name).write_text(json.dumps(settings | dict.fromkeys(leaks, str(mean / "x"))))
+    evaluate = ["evaluate", str(mean), "--pair", "de-en", "--test-file"]
+    evaluate += [str(private_runs / "test.jsonl"), "--output", str(mean / "metrics.json")]
+    assert cli.main(evaluate) == 0
+    place, count = tmp_path / "Quokka", itertools.count()
+
+    def keep(source, *arguments, **options):
+        shutil.copytree(source, place / f"pushed-{next(count)}")
+
+    monkeypatch.setattr(publishing, "push_folder", keep)
+    stock = export_marian(folder, tmp_path / "stock")
+    for source, options in (
+        (folder, {"push": True}),
+        (folder, {"push": False}),
+        (folder, {"push": run == "first", "with_code": True}),
+        (stock, {"push": True, "run": folder}),
+        (mean, {"push": run != "first", "run": folder}),
+    ):
+        folders = {kind: place / f"{kind}-{next(count)}" for kind in ("output", "card_dir")}
+        publish(source, "user/de-en", license="mit", **folders, **options)
+    write_space(place / "space", "user/de-en")
+    secrets = [part.encode() for part in (*private_runs.parts[-2:], place.name)]
+    files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    assert sum(path.name == "README.md" for path in files) == 5 + 5 + 3 + 1
+    assert [path for path, text in files.items() if any(map(text.__contains__, secrets))] == []
+
+
 def test_card_tells_pairs_from_those_that_were_made_of_them():
     content = facts()
     content["data"] |= {"train_pairs": 120, "train_pairs_kept": 120, "train_made": 240}
@@ -546,17 +627,34 @@ def test_card_is_complete_in_every_form(tmp_path, form):
         assert f"    translation {translation}\n" in text
 
 
-def test_languages_with_a_region_or_script_are_named_as_the_hub_allows():
+@pytest.mark.parametrize(
+    "tag",
+    ["pt_BR", "pt", "zh-Hans", "zh_Hant_HK", "sr-Latn", "sr_Cyrl_RS", "ca-valencia", "de-1901"],
+)
+@pytest.mark.parametrize("side", ["source_language", "target_language"])
+def test_languages_with_a_region_or_script_are_named_as_the_hub_allows(side, tag):
+    content, code = facts(), tag[:2]
+    content["recipe"] |= {"source_language": "en", "target_language": "en", side: tag}
+    card = render_card(content)
+    assert complaints(str(card)) == []
+    assert sorted(card.data.language) == sorted(["en", code])
+    shown = [] if tag == code else [tag.replace("_", "-")]
+    assert card.data.to_dict().get("language_bcp47", []) == shown
+    name = {"pt": "Portuguese", "zh": "Chinese", "sr": "Serbian", "ca": "Catalan", "de": "German"}
+    assert name[code] + (f" ({tag})" if shown else "") in card.text
+    assert ("中文说明" in card.text) == (code == "zh")
+
+
+@pytest.mark.parametrize("chosen", [None, 0.6, 1.0, 1.5])
+@pytest.mark.parametrize("own", [None, 0.6, 1.3])
+def test_a_card_shows_the_length_penalty_that_the_model_has(chosen, own):
     content = facts()
-    content["recipe"] |= {"source_language": "en", "target_language": "pt_BR"}
-    card = str(render_card(content))
-    assert complaints(card) == []
-    data = ModelCard(card).data
-    assert (data.language, data.to_dict()["language_bcp47"]) == (["en", "pt"], ["pt-BR"])
-    assert "English to Portuguese (pt_BR)" in card
-    content["recipe"]["target_language"] = "zh_Hant"
-    assert "中文" in str(render_card(content))
-    assert "language_bcp47" not in str(render_card(facts()))
+    content["recipe"]["length_penalty"] = own
+    if chosen is not None:
+        content["chosen_on_validation"] = {"pairs": 9, "averaged": 2, "length_penalty": chosen}
+    ships = own if chosen is None else chosen
+    found = re.findall(r"^\| `length_penalty` \| (\S+) \| 0.6 \|", render_card(content).text, re.M)
+    assert found == ([] if ships in (None, 0.6) else [f"{ships:g}"])
 
 
 def test_metadata_of_the_card_round_trips():
@@ -724,14 +822,22 @@ def test_at_least_three_samples_are_kept_for_the_card():
     assert choose_samples({}, 3) == {}
 
 
-def test_card_states_a_non_commercial_licence():
-    text = "They are for non-commercial use, and so is this model."
-    assert text not in render_card(facts()).text
-    assert text in render_card(facts(data_license="non-commercial research")).text
-    for license in ("cc-by-nc-4.0", "CC BY-NC-SA 2.0", "Non-commercial research", "noncommercial"):
-        assert is_non_commercial(license)
-    for license in ("cc-by-4.0", "Unicode-3.0", "mit", "CC BY 2.0 FR", "license of France"):
-        assert not is_non_commercial(license)
+NON_COMMERCIAL = ("cc-by-nc-4.0", "CC BY-NC-SA 2.0", "Non-commercial research", "noncommercial")
+FREE = ("cc-by-4.0", "Unicode-3.0", "mit", "CC BY 2.0 FR", "license of France", "other")
+
+
+@pytest.mark.parametrize("of_data", [*NON_COMMERCIAL, *FREE])
+def test_a_model_of_non_commercial_pairs_says_so(of_data):
+    assert is_non_commercial(of_data) == (of_data in NON_COMMERCIAL)
+    told = "They are for non-commercial use, and so is this model."
+    assert (told in render_card(facts(data_license=of_data)).text) == (of_data in NON_COMMERCIAL)
+    for license in (*NON_COMMERCIAL, *FREE):
+        allowed = of_data in FREE or license in (*NON_COMMERCIAL, "other")
+        with nullcontext() if allowed else pytest.raises(RequestError, match="non-commercial use"):
+            assert check_licenses(license, of_data) == (license, of_data)
+    for some in ((None, of_data), (of_data, None), ("", of_data)):
+        with pytest.raises(RequestError, match="licence"):
+            check_licenses(*some)
 
 
 def test_chinese_models_have_a_chinese_card(tmp_path):

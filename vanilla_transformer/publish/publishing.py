@@ -60,8 +60,11 @@ _REPLACED = (
     *("*.py", "custom_generate/*", "pytorch_model*.bin", "training_args.bin"),
     "attention-[0-9].png",
 )
-# Settings of a tokenizer that hold paths, in files of transformers 4, or choose code.
-_PRIVATE = ("name_or_path", "special_tokens_map_file", "tokenizer_file", "auto_map")
+# Settings of a model or tokenizer that hold paths, in files of transformers 4, or choose code.
+_PRIVATE = (
+    *("_name_or_path", "name_or_path", "special_tokens_map_file", "tokenizer_file"),
+    *CHOOSE_CODE,  # such as code that is not pushed
+)
 # Environment variables that may hold a secret or the place of one.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
 _RATES = names_of(Regularization)  # fields of a config that change nothing outside of training
@@ -228,17 +231,12 @@ def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     settings = [source / name for name in SETTINGS if (source / name).is_file()]
     for path in (*settings, *index, *weights):
         shutil.copyfile(own_file(path), folder / path.name)
-    config = read_json(folder / CONFIG)
+    config = _public_settings(folder / CONFIG)
     config["use_cache"] = True  # the Trainer switches it off
-    for name in CHOOSE_CODE:  # such as code that is not pushed
-        config.pop(name, None)
     write_json(folder / CONFIG, config, sort_keys=True)
-    tokenizer = read_json(folder / TOKENIZER_SETTINGS)
-    for name in _PRIVATE:
-        tokenizer.pop(name, None)
-    write_json(folder / TOKENIZER_SETTINGS, tokenizer)
+    write_json(folder / TOKENIZER_SETTINGS, _public_settings(folder / TOKENIZER_SETTINGS))
     if (folder / GENERATION_CONFIG).is_file():  # else config.json has its fields
-        generation = read_json(folder / GENERATION_CONFIG)
+        generation = _public_settings(folder / GENERATION_CONFIG)
         generation.pop("_from_model_config", None)
         if generation.get("max_length") == HOSTS_LENGTH:  # Seq2SeqTrainer fills it in
             generation.pop("max_length")
@@ -246,6 +244,10 @@ def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     if with_code:
         embed_code(folder)
         logger.info("With the code: %s.", ", ".join(path.name for path in code_files()))
+
+
+def _public_settings(path: Path) -> dict[str, Any]:
+    return {name: value for name, value in read_json(path).items() if name not in _PRIVATE}
 
 
 def _try_out(
