@@ -864,6 +864,141 @@ MUTATIONS = [
         '{"perplexity"}',
         "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
     ),
+    # Precision of scores.
+    Mutation(
+        "beam_search.py",
+        "logits.log_softmax(-1, dtype=self.scores.dtype)",
+        "logits.log_softmax(-1).to(self.scores.dtype)",
+        "test_beam_search.py::test_only_the_logits_of_half_precision_are_rounded",
+    ),
+    Mutation(
+        "beam_search.py",
+        "torch.promote_types(model.dtype, torch.float32),",
+        "model.dtype,",
+        "test_beam_search.py::test_only_the_logits_of_half_precision_are_rounded",
+    ),
+    Mutation(
+        "evaluation/models.py",
+        ".to(torch.promote_types(row.dtype, torch.float32))",
+        "",
+        "evaluation/test_likelihood.py::test_only_the_logits_of_half_precision_are_rounded",
+    ),
+    # What is published.
+    Mutation(
+        "publish/card.py",
+        'for name in (*FILES, "tokenizer"):',
+        "for name in FILES:",
+        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+    ),
+    Mutation(
+        "publish/card.py",
+        'recipe["init_from"] = Path(recipe["init_from"]).name',
+        "pass",
+        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+    ),
+    Mutation(
+        "publish/card.py",
+        'recipe.get("train_file") or Path(recipe["dataset"]).name',
+        'recipe.get("train_file") or recipe["dataset"]',
+        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+    ),
+    Mutation(
+        "publish/card.py",
+        '"run": place if typed else trained_in.name',
+        '"run": str(trained_in)',
+        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+    ),
+    Mutation(
+        "publish/publishing.py",
+        "Path(output).name if output else",
+        "str(output) if output else",
+        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+    ),
+    Mutation(
+        "publish/publishing.py",
+        '("_name_or_path", "name_or_path", ',
+        '("name_or_path", ',
+        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+    ),
+    Mutation(
+        "recipes/options.py",
+        '"test_file", "monolingual_target")',
+        '"test_file")',
+        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+    ),
+    Mutation(
+        "publish/card.py",
+        'chosen[name] for name in ("length_penalty",) if name in chosen',
+        "chosen[name] for name in () if name in chosen",
+        "publish/test_publishing.py::test_a_card_shows_the_length_penalty_that_the_model_has",
+    ),
+    Mutation(
+        "publish/card.py",
+        '(is_non_commercial(license) or license == "other")',
+        "is_non_commercial(license)",
+        "publish/test_publishing.py::test_a_model_of_non_commercial_pairs_says_so",
+    ),
+    Mutation(
+        "publish/card.py",
+        "if code != _iso_code(code)]",
+        'if "_" in code]',
+        "publish/test_publishing.py::test_languages_with_a_region_or_script_are_named_as_the_hub_allows",
+    ),
+    # Languages, and what other systems mean.
+    Mutation(
+        "data/language_names.py",
+        "variant != other_variant or any(",
+        "any(",
+        "data/test_language_names.py::test_tags_of_a_language_mean_each_other_unless_both_say_what_differs",
+    ),
+    Mutation(
+        "data/language_names.py",
+        "any(a != b for a, b in both if a and b)",
+        "any(a != b for a, b in both)",
+        "data/test_language_names.py::test_tags_of_a_language_mean_each_other_unless_both_say_what_differs",
+    ),
+    Mutation(
+        "data/language_names.py",
+        '(*Locale("en").scripts, *Locale("en").variants)',
+        'Locale("en").scripts',
+        "data/test_language_names.py::test_every_spelling_of_a_tag_has_one_language_and_one_script",
+    ),
+    Mutation(
+        "train/back_translation.py",
+        'hashlib.sha256("-".join(recipe.languages).encode())',
+        "hashlib.sha256()",
+        "train/test_back_translation.py::test_other_pairs_or_languages_have_another_digest",
+    ),
+    Mutation(
+        "convert/importers/joeynmt.py",
+        'used = ("encoder",) if model.get("tied_embeddings") else STACKS',
+        'used = ("encoder",)',
+        "convert/test_import_joeynmt.py::test_both_tables_are_scaled_alike",
+    ),
+    Mutation(
+        "convert/importers/joeynmt.py",
+        'used = ("encoder",) if model.get("tied_embeddings") else STACKS',
+        "used = STACKS",
+        "convert/test_import_joeynmt.py::test_both_tables_are_scaled_alike",
+    ),
+    Mutation(
+        "convert/importers/vocabulary.py",
+        "if joining > spaced:",
+        "if joining >= spaced:",
+        "convert/test_import_torch.py::test_of_two_signs_that_of_more_tokens_joins",
+    ),
+    Mutation(
+        "convert/importers/vocabulary.py",
+        'token.endswith("@@") and token != "@@"',
+        'token.endswith("@@")',
+        "convert/test_import_torch.py::test_of_two_signs_that_of_more_tokens_joins",
+    ),
+    Mutation(
+        "convert/importers/vocabulary.py",
+        'joined = decoders.Replace("@@ ", "")',
+        'joined = decoders.Replace("@@", "")',
+        "convert/test_import_torch.py::test_word_tokenizer_joins_pieces_as_their_authors_do",
+    ),
     # What a model is, and models of other systems.
     Mutation(
         "storage/identity.py",

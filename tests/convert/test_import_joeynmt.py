@@ -1,6 +1,7 @@
 """The import from Joey NMT, compared with the equations of its code."""
 
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -123,6 +124,24 @@ def test_imported_logits_equal_the_equations_of_joeynmt(tmp_path, dialect):
         torch.testing.assert_close(ours(*batch).logits, expected, atol=1e-5, rtol=0)
     target = ours.model.decoder.embed_tokens.weight
     assert (ours.lm_head.weight is target) == (tied and options["scale"])
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("scales", [*itertools.product([True, False, None], repeat=2)])
+def test_both_tables_are_scaled_alike(tmp_path, tied, scales):
+    """Joey's default is no scale; one table for both sides has that of the encoder."""
+    state, config = make_state(tied=tied), settings(tied=tied)
+    for stack, scale in zip(LAYERS, scales, strict=True):
+        config["model"][stack]["embeddings"] = {} if scale is None else {"scale": scale}
+    folder = save_directory(tmp_path / "joey", state, config, tied=tied)
+    if not tied and bool(scales[0]) != bool(scales[1]):
+        with pytest.raises(ValueError, match=r"has embeddings\.scale=.*one value for both stacks"):
+            import_joeynmt(folder)
+        return
+    ours, options = import_joeynmt(folder).model, {"layer_norm": "post", "activation": "relu"}
+    with torch.no_grad():
+        expected = joey_logits(state, *make_batch(), scale=bool(scales[0]), **options)
+        torch.testing.assert_close(ours(*make_batch()).logits, expected, atol=1e-5, rtol=0)
 
 
 def test_stacks_without_sizes_have_those_of_joeynmt(tmp_path, monkeypatch):

@@ -1,6 +1,9 @@
 """The import of models around torch.nn.Transformer, made with the real one."""
 
+import itertools
 import math
+import random
+import re
 
 import pytest
 import torch
@@ -213,27 +216,52 @@ def test_vocabularies_give_word_tokenizers(tmp_path):
         import_torch(path, **GIVEN, source_vocab=tmp_path / "source.txt")
 
 
-@pytest.mark.parametrize(
-    ("pieces", "text"),
-    [
-        (["a", "b"], "a b"),
-        (["a", "@@", "b"], "a @@ b"),
-        (["do@@", "gs", "run"], "dogs run"),
-        (["run", "do@@"], "run do"),
-        (["\u2581do", "gs", "\u2581run"], "dogs run"),
-        (["\u2581do", "gs", "\u2581run", "@@"], "dogs run@@"),
-    ],
-    ids=str,
-)
-def test_word_tokenizer_joins_pieces_into_text(pieces, text):
-    special = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
-    tokens = [*special.values(), *pieces]
-    tokenizer = word_tokenizer(tokens, special, "$A eos", origin="a test")
-    ids = tokenizer(" ".join(pieces)).input_ids
-    assert [tokens[number] for number in ids] == [*pieces, "</s>"]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == text
-    assert tokenizer.decode([2], skip_special_tokens=True) == ""
-    assert tokenizer("").input_ids == [2]
+SPECIAL = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+# How a word becomes pieces, and how its authors join the pieces of a text.
+JOINING = {
+    "subword-nmt": (
+        lambda parts: [*(f"{part}@@" for part in parts[:-1]), parts[-1]],
+        lambda text: re.sub(r"@@ |@@ ?$", "", text),
+    ),
+    "SentencePiece": (
+        lambda parts: [f"\u2581{parts[0]}", *parts[1:]],
+        lambda text: text.replace(" ", "").replace("\u2581", " ").removeprefix(" "),
+    ),
+    "words": (lambda parts: ["".join(parts)], lambda text: text),
+}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", JOINING)
+def test_word_tokenizer_joins_pieces_as_their_authors_do(kind, seed):
+    """A few tokens may look like those of others, such as @@ alone."""
+    draw, (cut, join) = random.Random(seed), JOINING[kind]
+
+    def pieces():
+        parts = ("".join(draw.choices("aBü.", k=2)) for _ in range(draw.randint(1, 4)))
+        return cut([*parts])
+
+    texts = [[piece for _ in range(draw.randint(1, 5)) for piece in pieces()] for _ in range(20)]
+    known = [piece for text in texts for piece in text]
+    strange = {"subword-nmt": ["\u2581x"], "SentencePiece": ["x@@", "@@"], "words": ["@@", "@x"]}
+    tokens = list(dict.fromkeys([*SPECIAL.values(), *known, *strange[kind]]))
+    tokenizer = word_tokenizer(tokens, SPECIAL, "$A eos", origin="a test")
+    for text in [*texts, ["a"], [], known[:1] + strange[kind][:1]]:
+        ids = [tokens.index(piece) if piece in tokens else 3 for piece in text]
+        assert tokenizer(" ".join(text)).input_ids == [*ids, 2]
+        text = [piece for piece in text if piece in tokens]
+        found = tokenizer.decode([*ids, 2], skip_special_tokens=True)
+        assert found == join(" ".join(text))
+
+
+def test_of_two_signs_that_of_more_tokens_joins():
+    """In a tie, U+2581, which no text has."""
+    for joining, spaced in itertools.product(range(4), repeat=2):
+        pieces = [*(f"{n}@@" for n in range(joining)), *(f"\u2581{n}" for n in range(spaced)), "@@"]
+        tokens = [*SPECIAL.values(), *pieces, "a@@", "\u2581b"]
+        tokenizer = word_tokenizer(tokens, SPECIAL, "$A", origin="a test")
+        found = tokenizer.decode(tokenizer("a@@ \u2581b").input_ids)
+        assert found == ("a\u2581b" if joining > spaced else "a@@ b")
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,18 @@ def test_log_probabilities_equal_a_loop_over_tokens(model, batch_tokens):
             assert likelihood.target_tokens == tokens
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_only_the_logits_of_half_precision_are_rounded(model, dtype):
+    model = model.to(dtype).eval()
+    found = list(ours.log_probabilities(model, TOKENIZER, PAIRS, batch_tokens=1))
+    for likelihood, (source, target) in zip(found, PAIRS, strict=True):
+        batch = TOKENIZER(source, text_target=target, return_tensors="pt")
+        with torch.inference_mode():
+            logits = model(**batch).logits.double()
+        gold = logits.log_softmax(-1).gather(-1, batch["labels"][..., None])
+        assert likelihood.log_probability == pytest.approx(gold.sum().item(), rel=1e-5)
+
+
 def test_log_probabilities_are_search_scores_without_the_penalty(model):
     letters = TOKENIZER("abcdefgh", add_special_tokens=False)["input_ids"]
     model.eval()

@@ -1,5 +1,6 @@
 """Text in the target language becomes training pairs: `--monolingual-target`."""
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from tiny_runs import WORDS, tiny_recipe, write_pairs
 
 from vanilla_transformer.errors import RequestError
-from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.recipes.recipe import load_recipe, make_recipe
 from vanilla_transformer.train import back_translation
 from vanilla_transformer.train.back_translation import TAG
 from vanilla_transformer.train.run import run_recipe
@@ -191,6 +192,22 @@ def test_pairs_of_other_pairs_or_another_text_are_not_taken(
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(RequestError, match=f"run-back was made before {changed}; delete it"):
         start(lines, **overrides)
+
+
+def test_other_pairs_or_languages_have_another_digest():
+    """So that no translations of others are taken; equal ones have the same."""
+    pairs = [("a", "b"), ("c", "d"), ("e", "f")]
+    splits = [(pairs[:cut], pairs[cut:]) for cut in range(4)]
+    splits += [(pairs[::-1], []), ([pair[::-1] for pair in pairs], []), (pairs[:2], [])]
+    splits += [([("ab", ""), *pairs[1:]], []), ([("", "ab"), *pairs[1:]], [])]
+    languages = itertools.permutations(("de", "en", "de-AT", "zh-Hans", "zh_Hant"), 2)
+    known = {}
+    for (source, target), parts in itertools.product(languages, splits):
+        recipe = make_recipe({"source_language": source, "target_language": target})
+        for again in ([*map(list, parts)], [*map(iter, parts)]):
+            known.setdefault(back_translation._digest(recipe, *again), []).append((recipe, parts))
+    assert len(known) == 20 * len(splits)
+    assert all(first == second for first, second in known.values())
 
 
 def test_more_test_pairs_leave_the_translations_as_they_are(start, tmp_path, caplog):
