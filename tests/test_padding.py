@@ -13,10 +13,12 @@ from slow_path import without_fast_path
 from test_modeling import tiny_model
 from tiny_models import byte_tokenizer
 from tiny_trainers import make_trainer
+from transformers import EvalPrediction
 from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 
 from vanilla_transformer import beam_search, translate
 from vanilla_transformer import evaluation as ours
+from vanilla_transformer.batch_translation import generate_ids
 from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.visualization import attention_weights
@@ -126,13 +128,27 @@ def test_generate_sees_what_its_masks_show(num_beams, dtype):
         assert not found[row, 3 + len(alone) :].any()
 
 
+@pytest.mark.parametrize("options", [{}, {"min_new_tokens": 4}, {"repetition_penalty": 2.0}])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=str)
+def test_every_search_of_ids_sees_what_the_mask_shows(options, dtype):
+    """The paper's, and those that `generate` has; each translation has its own limit."""
+    model = make_model()
+    source, shown = make_sources([7] * 5)[0], some(5, 7, seed=4)
+    found = generate_ids(model, hiding(source, shown), shown.to(dtype), **options).sequences
+    for row in range(5):
+        one = source[row][shown[row]][None]
+        alone = generate_ids(model, one, torch.ones_like(one), **options).sequences[0, 0]
+        assert found[row, 0, : len(alone)].tolist() == alone.tolist()
+        assert not found[row, 0, len(alone) :].any()
+
+
 @pytest.mark.parametrize("decoding", [nullcontext, without_fast_path])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_search_and_alignments_see_what_the_mask_shows(decoding, dtype):
     model = make_model()
     source, shown = make_sources([7] * 4)[0], some(4, 7, seed=4)
     options = {"max_new_tokens": 9, "num_return_sequences": 2, "return_alignments": True}
-    ids, mask = hiding(source, shown), shown.to(dtype)
+    ids, mask = hiding(source, shown).int(), shown.to(dtype)  # ids of 32 bits will do
     with decoding():
         states = model.get_encoder()(ids, attention_mask=mask)
         states.last_hidden_state.masked_fill_(~shown[..., None], 5.0)
@@ -210,6 +226,7 @@ def test_padding_may_be_the_end_in_forward_search_and_evaluation(both, monkeypat
         options = {"max_new_tokens": 7, "num_beams": 3}
         searched = beam_search(model, **source, max_new_tokens=7, num_return_sequences=2)
         generated = model.generate(**source, **options)
+        given = EvalPrediction(predictions=generated.numpy(), label_ids=batch["labels"].numpy())
         pipeline = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
         drawn = attention_weights(model, tokenizer, *TEXTS[:2])
         found.append(
@@ -218,6 +235,7 @@ def test_padding_may_be_the_end_in_forward_search_and_evaluation(both, monkeypat
                 **{"likelihoods": likelihoods, "searched": searched.scores.tolist()},
                 "translated": [list(translate(model, tokenizer, TEXTS, **options))],
                 "generated": tokenizer.batch_decode(generated, skip_special_tokens=True),
+                "measured": ours.compute_metrics(tokenizer, target_language="de")(given),
                 "answers": pipeline(TEXTS, **options),
                 "drawn": [weights.tolist() for weights in drawn.cross],
             }

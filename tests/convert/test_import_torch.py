@@ -15,7 +15,11 @@ from written_out import perturb, sinusoids
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.convert.importers.torch import import_torch
-from vanilla_transformer.convert.importers.vocabulary import vocabulary_tokenizers, word_tokenizer
+from vanilla_transformer.convert.importers.vocabulary import (
+    vocabulary_tokenizers,
+    word_tokenizer,
+    word_tokenizers,
+)
 from vanilla_transformer.target_tokenizer import target_ids, target_tokenizer
 
 SOURCE_SIZE, TARGET_SIZE = 33, 37
@@ -262,6 +266,25 @@ def test_of_two_signs_that_of_more_tokens_joins():
         tokenizer = word_tokenizer(tokens, SPECIAL, "$A", origin="a test")
         found = tokenizer.decode(tokenizer("a@@ \u2581b").input_ids)
         assert found == ("a\u2581b" if joining > spaced else "a@@ b")
+
+
+@pytest.mark.parametrize("target_words", ["abc", "abd", "acb"])
+@pytest.mark.parametrize(
+    "templates", [*itertools.product(("$A", "$A eos", "bos $A eos"), repeat=2)]
+)
+def test_sides_share_a_tokenizer_only_if_all_texts_have_equal_ids(target_words, templates):
+    special = ["<unk>", "<pad>", "<bos>", "<eos>"]
+    vocabularies = ([*special, *"abc"], [*special, *target_words])
+    sizes = {"vocab_size": 7, "decoder_vocab_size": 7, "share_encoder_decoder_embeddings": False}
+    config = VanillaTransformerConfig(**sizes, **IDS)
+    source, target = word_tokenizers(vocabularies, config, templates, origins=("one", "two"))
+    assert (target is None) == (target_words == "abc" and len({*templates}) == 1)
+    for tokenizer, words, template in zip(
+        (source, target or source), vocabularies, templates, strict=True
+    ):
+        layout = {"bos": [2], "eos": [3], "$A": [words.index("a"), words.index("b"), 0]}
+        expected = [number for part in template.split() for number in layout[part]]
+        assert tokenizer("a b x").input_ids == expected
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,23 @@ TAGS = {
     },
     "ca": {"ca": None, "ca-valencia": ("Latn", None, "valencia"), "ca-ES": ("Latn", "ES", None)},
     "uz": {"uz": None, "uz-Cyrl": ("Cyrl", None, None), "uz-UZ": ("Latn", "UZ", None)},
+    "ko": {
+        **{"ko": None, "ko-Hang": ("Kore", None, None), "ko-Kore": ("Kore", None, None)},
+        **{"ko-KR": ("Kore", "KR", None), "ko-KP": ("Kore", "KP", None)},
+    },
+    "en": {
+        **{"en": None, "en-GB": ("Latn", "GB", None), "en-US": ("Latn", "US", None)},
+        **{"en-GB-oxendict": ("Latn", "GB", "oxendict"), "en-XX": ("Latn", None, None)},
+    },
 }
-LETTERS = {"Hans": "CJK", "Hant": "CJK", "Latn": "LATIN", "Cyrl": "CYRILLIC"}
+LETTERS = {"Hans": "CJK", "Hant": "CJK", "Latn": "LATIN", "Cyrl": "CYRILLIC", "Kore": "HANGUL"}
 
 
 def spellings(tag):
     """Return ways to write a tag; the code may be of three letters."""
     code, *parts = tag.split("-")
     longer = {"zh": "zho", "sr": "srp", "pt": "por", "de": "deu", "ca": "cat", "uz": "uzb"}
+    longer |= {"ko": "kor", "en": "eng"}
     for form in (tag, tag.lower(), tag.upper(), "-".join([longer[code], *parts])):
         yield from (form, form.replace("-", "_"))
 
@@ -65,4 +74,5 @@ def test_every_spelling_of_a_tag_has_one_language_and_one_script(code, tag):
         assert script_of(name) == script_of(tag)
         if meant is not None:
             assert LETTERS[meant[0]] in script_of(name)
-            assert bleu_tokenizer(name) == ("zh" if LETTERS[meant[0]] == "CJK" else "13a")
+            by_letters = {"CJK": "zh", "HANGUL": "ko-mecab"}
+            assert bleu_tokenizer(name) == by_letters.get(LETTERS[meant[0]], "13a")

@@ -259,7 +259,7 @@ def test_pairs_without_target_tokens_are_an_error(model, dataset):
 def test_ids_may_be_any_sequence_but_an_empty_source_is_an_error(model):
     dataset = random_pairs(3)
     expected = ours.perplexity(model, dataset)
-    for as_type in (tuple, np.array, torch.tensor):
+    for as_type in (tuple, np.array, np.int32, torch.tensor):
         converted = [{name: as_type(ids) for name, ids in pair.items()} for pair in dataset]
         assert ours.perplexity(model, converted) == expected
     with pytest.raises(ValueError, match="An example has no source token; leave it out"):
