@@ -35,6 +35,17 @@ HEAVY = (
 # Tests of models that users have changed; a row appends the parameter in brackets.
 SEARCHED = "test_changed_models.py::test_search_and_evaluation_use_the_changed_model"
 TRAINED = "test_changed_models.py::test_training_uses_the_changed_model"
+# Laws that many rows break.
+SEARCH = "test_beam_search.py::test_search_equals_the_authors_search"
+CHOICES = "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors"
+NO_PATH = "publish/test_publishing.py::test_no_path_of_this_machine_is_published"
+TAGS = "data/test_language_names.py::test_tags_mean_each_other_unless_both_say_what_differs"
+HOOKS = "test_modeling.py::test_every_hook_of_the_softmax_is_called_in_training_and_search"
+FORWARD = "test_padding.py::test_a_forward_sees_what_its_masks_show_and_nothing_else"
+EVALUATED = "test_padding.py::test_evaluation_and_collators_see_what_the_mask_shows"
+ROUNDED = "test_beam_search.py::test_only_the_logits_of_half_precision_are_rounded"
+SCALES = "convert/test_import_joeynmt.py::test_both_tables_are_scaled_alike"
+SIGNS = "convert/test_import_torch.py::test_of_two_signs_that_of_more_tokens_joins"
 
 
 class Mutation(NamedTuple):
@@ -180,7 +191,7 @@ MUTATIONS = [
         "loss.py",
         "torch_module._has_any_global_hook()",
         "bool(torch_module._global_forward_hooks)",
-        "test_modeling.py::test_every_hook_of_the_softmax_is_called_in_training_and_search",
+        HOOKS,
     ),
     Mutation(
         "fast/unmodified.py",
@@ -192,7 +203,7 @@ MUTATIONS = [
         "fast/unmodified.py",
         "(*module._forward_hooks.values(), *module._forward_pre_hooks.values())",
         "module._forward_hooks.values()",
-        "test_modeling.py::test_every_hook_of_the_softmax_is_called_in_training_and_search",
+        HOOKS,
     ),
     Mutation(
         "loss.py",
@@ -206,12 +217,7 @@ MUTATIONS = [
         "is_plain and not",
         "test_modeling.py::test_bias_of_a_replaced_softmax_is_trained",
     ),
-    Mutation(
-        "loss.py",
-        '"_backward_hooks", "_backward_pre_hooks")',
-        ")",
-        "test_modeling.py::test_every_hook_of_the_softmax_is_called_in_training_and_search",
-    ),
+    Mutation("loss.py", '"_backward_hooks", "_backward_pre_hooks")', ")", HOOKS),
     Mutation(
         "loss.py",
         " and type(linear.weight) is nn.Parameter",
@@ -231,12 +237,7 @@ MUTATIONS = [
         "eps = self.config.label_smoothing",
         "test_paper.py::test_label_smoothing_in_training_and_plain_loss_in_evaluation",
     ),
-    Mutation(
-        "loss.py",
-        "mask = text",
-        "mask = torch.ones_like(text)",
-        "test_modeling.py::test_labels_may_have_gaps_anywhere",
-    ),
+    Mutation("loss.py", "mask = text", "mask = torch.ones_like(text)", FORWARD),
     Mutation(
         "modeling_vanilla_transformer.py",
         "return shifted.masked_fill(is_gap & (rank < rank[:, -1:]), IGNORED)",
@@ -361,17 +362,12 @@ MUTATIONS = [
         "self.candidates = self.beam",
         "test_beam_search.py::test_search_equals_the_authors_search",
     ),
-    Mutation(
-        "beam_search.py",
-        "self.beam * (1 + len(self.ends))",
-        "self.beam * 2",
-        "test_beam_search.py::test_search_equals_the_authors_search",
-    ),
+    Mutation("beam_search.py", "self.beam * (1 + len(self.ends))", "self.beam * 2", SEARCH),
     Mutation(
         "beam_search.py",
         "ended = torch.isin(tokens, self.ends)",
         "ended = tokens == self.ends[:1].sum()",
-        "test_beam_search.py::test_search_equals_the_authors_search",
+        SEARCH,
     ),
     Mutation(
         "beam_search.py",
@@ -389,19 +385,19 @@ MUTATIONS = [
         "beam_search.py",
         "self.ended_scores, picked = pool.topk(self.beam)",
         "self.ended_scores, picked = (part.flip(1) for part in pool.topk(self.beam))",
-        "test_beam_search.py::test_n_best_are_sorted_distinct_and_scored_by_the_model",
+        SEARCH,
     ),
     Mutation(
         "beam_search.py",
         "picked = missing.long().argsort(dim=1, stable=True)[:, : self.count]",
         "picked = scores.argsort(dim=1, descending=True)[:, : self.count]",
-        "test_beam_search.py::test_finished_hypotheses_come_before_cut_off_ones",
+        SEARCH,
     ),
     Mutation(
         "beam_search.py",
         "log_probs.index_fill_(-1, self.never, -torch.inf)",
         "log_probs.size()",
-        "test_beam_search.py::test_padding_start_and_unknown_are_never_produced",
+        SEARCH,
     ),
     Mutation(
         "beam_search.py",
@@ -413,13 +409,13 @@ MUTATIONS = [
         "beam_search.py",
         "ids_outside_of_text() if n not in ends]",
         "ids_outside_of_text()]",
-        "test_beam_search.py::test_search_equals_the_authors_search",
+        SEARCH,
     ),
     Mutation(
         "beam_search.py",
         "if self.prefix is None or position >= self.prefix.size(1):",
         "if True:",
-        "test_beam_search.py::test_search_equals_the_authors_search",
+        SEARCH,
     ),
     Mutation(
         "beam_search.py",
@@ -775,7 +771,7 @@ MUTATIONS = [
         "train/checkpoints.py",
         "best = MEASURES[watched].best if watched in MEASURES else min",
         "best = min",
-        "train/test_checkpoints.py::test_patience_counts_evaluations_since_the_lowest_loss",
+        CHOICES,
     ),
     # Padding, masks, and ids of 32 bits.
     Mutation(
@@ -788,25 +784,15 @@ MUTATIONS = [
         "evaluation/models.py",
         'return ids[np.asarray(example.get("attention_mask", np.ones_like(ids))) != 0]',
         "return ids",
-        "test_padding.py::test_evaluation_and_collators_see_what_the_mask_shows",
+        EVALUATED,
     ),
-    Mutation(
-        "loss.py",
-        "mask = mask.bool() & text",
-        "mask = text",
-        "test_padding.py::test_a_forward_sees_what_its_masks_show_and_nothing_else",
-    ),
-    Mutation(
-        "loss.py",
-        "mask = mask.bool() & text",
-        "mask = mask.bool()",
-        "test_padding.py::test_a_forward_sees_what_its_masks_show_and_nothing_else",
-    ),
+    Mutation("loss.py", "mask = mask.bool() & text", "mask = text", FORWARD),
+    Mutation("loss.py", "mask = mask.bool() & text", "mask = mask.bool()", FORWARD),
     Mutation(
         "data/dataset.py",
         'mask[real] = np.concatenate([row["attention_mask"] for row in features])',
         "pass",
-        "test_padding.py::test_evaluation_and_collators_see_what_the_mask_shows",
+        EVALUATED,
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
@@ -826,56 +812,56 @@ MUTATIONS = [
         "evaluation/significance.py",
         "(difference > 0) != MEASURES[name].lower_is_better",
         "difference > 0",
-        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+        CHOICES,
     ),
     Mutation(
         "storage/metrics.py",
         '"cer": Measure("character error rate", lower_is_better=True)',
         '"cer": Measure("character error rate")',
-        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+        CHOICES,
     ),
     Mutation(
         "train/select_checkpoints.py",
         "best = measure.best(greedy.values())",
         "best = max(greedy.values())",
-        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+        CHOICES,
     ),
     Mutation(
         "train/select_checkpoints.py",
         "penalty = measure.best(beams, key=beams.__getitem__)",
         "penalty = max(beams, key=beams.__getitem__)",
-        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+        CHOICES,
     ),
     Mutation(
         "train/checkpoints.py",
         "best = MEASURES[watched].best if watched in MEASURES else min",
         "best = max if watched in MEASURES else min",
-        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+        CHOICES,
     ),
     Mutation(
         "train/curves.py",
         "measure.best for measure in MEASURES.values()}",
         "max for measure in MEASURES.values()}",
-        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+        CHOICES,
     ),
     Mutation(
         "train/arguments.py",
         '{"perplexity", *(name for name in MEASURES if MEASURES[name].lower_is_better)}',
         '{"perplexity"}',
-        "evaluation/test_measures.py::test_every_choice_takes_the_texts_with_the_fewest_errors",
+        CHOICES,
     ),
     # Precision of scores.
     Mutation(
         "beam_search.py",
         "logits.log_softmax(-1, dtype=self.scores.dtype)",
         "logits.log_softmax(-1).to(self.scores.dtype)",
-        "test_beam_search.py::test_only_the_logits_of_half_precision_are_rounded",
+        ROUNDED,
     ),
     Mutation(
         "beam_search.py",
         "torch.promote_types(model.dtype, torch.float32),",
         "model.dtype,",
-        "test_beam_search.py::test_only_the_logits_of_half_precision_are_rounded",
+        ROUNDED,
     ),
     Mutation(
         "evaluation/models.py",
@@ -885,47 +871,33 @@ MUTATIONS = [
     ),
     # What is published.
     Mutation(
-        "publish/card.py",
-        'for name in (*FILES, "tokenizer"):',
-        "for name in FILES:",
-        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+        "publish/card.py", 'for name in (*FILES, "tokenizer"):', "for name in FILES:", NO_PATH
     ),
     Mutation(
-        "publish/card.py",
-        'recipe["init_from"] = Path(recipe["init_from"]).name',
-        "pass",
-        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+        "publish/card.py", 'recipe["init_from"] = Path(recipe["init_from"]).name', "pass", NO_PATH
     ),
     Mutation(
         "publish/card.py",
         'recipe.get("train_file") or Path(recipe["dataset"]).name',
         'recipe.get("train_file") or recipe["dataset"]',
-        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+        NO_PATH,
     ),
     Mutation(
         "publish/card.py",
         '"run": place if typed else trained_in.name',
         '"run": str(trained_in)',
-        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+        NO_PATH,
     ),
     Mutation(
         "publish/publishing.py",
         "Path(output).name if output else",
         "str(output) if output else",
-        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+        NO_PATH,
     ),
     Mutation(
-        "publish/publishing.py",
-        '("_name_or_path", "name_or_path", ',
-        '("name_or_path", ',
-        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
+        "publish/publishing.py", '("_name_or_path", "name_or_path", ', '("name_or_path", ', NO_PATH
     ),
-    Mutation(
-        "recipes/options.py",
-        '"test_file", "monolingual_target")',
-        '"test_file")',
-        "publish/test_publishing.py::test_no_path_of_this_machine_is_published",
-    ),
+    Mutation("recipes/options.py", '"test_file", "monolingual_target")', '"test_file")', NO_PATH),
     Mutation(
         "publish/card.py",
         'chosen[name] for name in ("length_penalty",) if name in chosen',
@@ -945,17 +917,12 @@ MUTATIONS = [
         "publish/test_publishing.py::test_languages_with_a_region_or_script_are_named_as_the_hub_allows",
     ),
     # Languages, and what other systems mean.
-    Mutation(
-        "data/language_names.py",
-        "variant != other_variant or any(",
-        "any(",
-        "data/test_language_names.py::test_tags_of_a_language_mean_each_other_unless_both_say_what_differs",
-    ),
+    Mutation("data/language_names.py", "variant != other_variant or any(", "any(", TAGS),
     Mutation(
         "data/language_names.py",
         "any(a != b for a, b in both if a and b)",
         "any(a != b for a, b in both)",
-        "data/test_language_names.py::test_tags_of_a_language_mean_each_other_unless_both_say_what_differs",
+        TAGS,
     ),
     Mutation(
         "data/language_names.py",
@@ -973,25 +940,22 @@ MUTATIONS = [
         "convert/importers/joeynmt.py",
         'used = ("encoder",) if model.get("tied_embeddings") else STACKS',
         'used = ("encoder",)',
-        "convert/test_import_joeynmt.py::test_both_tables_are_scaled_alike",
+        SCALES,
     ),
     Mutation(
         "convert/importers/joeynmt.py",
         'used = ("encoder",) if model.get("tied_embeddings") else STACKS',
         "used = STACKS",
-        "convert/test_import_joeynmt.py::test_both_tables_are_scaled_alike",
+        SCALES,
     ),
     Mutation(
-        "convert/importers/vocabulary.py",
-        "if joining > spaced:",
-        "if joining >= spaced:",
-        "convert/test_import_torch.py::test_of_two_signs_that_of_more_tokens_joins",
+        "convert/importers/vocabulary.py", "if joining > spaced:", "if joining >= spaced:", SIGNS
     ),
     Mutation(
         "convert/importers/vocabulary.py",
         'token.endswith("@@") and token != "@@"',
         'token.endswith("@@")',
-        "convert/test_import_torch.py::test_of_two_signs_that_of_more_tokens_joins",
+        SIGNS,
     ),
     Mutation(
         "convert/importers/vocabulary.py",

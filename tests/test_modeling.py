@@ -360,36 +360,6 @@ GAPS = {
 }
 
 
-@implementations
-@pytest.mark.parametrize("variant", ["paper", "learned positions", "norm first"])
-@pytest.mark.parametrize("gaps", GAPS)
-@pytest.mark.parametrize("filler", [-100, 0])
-def test_labels_may_have_gaps_anywhere(gaps, filler, variant, attention):
-    model = tiny_model(attention=attention, **VARIANTS[variant])
-    ids = torch.randint(4, 31, (3, 5), generator=torch.Generator().manual_seed(3))
-    lengths = torch.tensor([5, 3, 1])
-    labels = ids.masked_fill(torch.arange(5) >= lengths[:, None], -100)
-    spread = with_gaps(labels, GAPS[gaps], 8)
-    inputs = batch()
-    del inputs["decoder_input_ids"]
-    found, losses, logits = [], [], []
-    for given in (labels, spread.masked_fill(spread == -100, filler)):
-        for mode in (model.train(), model.eval()):
-            mode.zero_grad()
-            output = mode(**inputs, labels=given)
-            output.loss.backward()
-            found.append([p.grad.clone() for p in mode.parameters()])
-            losses.append(output.loss)
-            counted = (given != -100).sum()  # by Trainer
-            assert_close(mode(**inputs, labels=given, num_items_in_batch=counted).loss, output.loss)
-        logits.append(output.logits[given > 0])
-    assert_close(torch.stack(losses[:2]), torch.stack(losses[2:]))
-    assert_close(logits[0], logits[1])  # at the place of each label
-    for one, other in zip(found[:2], found[2:], strict=True):
-        for gradient, expected in zip(one, other, strict=True):
-            assert_close(gradient, expected)
-
-
 @pytest.mark.parametrize("filler", [-100, 0])
 @pytest.mark.parametrize("gaps", GAPS)
 def test_ids_and_labels_may_have_32_bits(gaps, filler):
@@ -1206,22 +1176,6 @@ def test_lora_trains_only_adapters_and_reloads(tmp_path):
     assert torch.equal(loaded(**batch()).logits, model(**batch()).logits)
     merged = loaded.merge_and_unload()
     assert_close(merged(**batch()).logits, model(**batch()).logits)
-
-
-def shifted_left(inputs):
-    """Return the same sources, padded on the left."""
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    padding = (mask == 0).sum(-1).tolist()
-    return {
-        name: torch.stack([row.roll(n) for row, n in zip(rows, padding, strict=True)])
-        for name, rows in (("input_ids", ids), ("attention_mask", mask))
-    }
-
-
-def test_left_padded_sources_give_the_same_translations(translator):
-    model, inputs = translator
-    expected = translations(model.generate(**inputs))
-    assert translations(model.generate(**shifted_left(inputs))) == expected
 
 
 def test_caller_may_pass_a_cache():

@@ -20,6 +20,7 @@ from vanilla_transformer import beam_search, translate
 from vanilla_transformer import evaluation as ours
 from vanilla_transformer.batch_translation import generate_ids
 from vanilla_transformer.data.dataset import PairCollator
+from vanilla_transformer.evaluation.models import decode_ids
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.visualization import attention_weights
 
@@ -47,39 +48,50 @@ def hiding(ids, mask, *, seed=0):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("fields", MODELS)
-def test_a_forward_sees_what_its_masks_show_and_nothing_else(fields, attention, dtype):
-    model, seed = tiny_model(attention=attention, **fields).double(), DTYPES.index(dtype)
+@pytest.mark.parametrize("given", ["labels", "labels and inputs"])
+def test_a_forward_sees_what_its_masks_show_and_nothing_else(given, fields, attention, dtype):
+    """Labels, and ids of the decoder, may have gaps that a mask of the decoder shows or not."""
+    model = tiny_model(attention=attention, label_smoothing=0.1, **fields).double()
+    seed, from_labels = DTYPES.index(dtype), given == "labels"
     source, target = torch.randint(4, 31, (2, 4, 7), generator=torch.Generator().manual_seed(seed))
     shown, seen = some(4, 7, seed=seed), some(4, 7, seed=seed + 9)
-    gaps = ~seen & some(4, 7, seed=seed + 5)  # some of what is hidden, shown or not by the mask
-    given = {
-        "attention_mask": shown.to(dtype),
-        "decoder_attention_mask": (seen | gaps & some(4, 7, seed=seed + 7)).to(dtype),
-        "labels": target.masked_fill(~seen, -100),
-    }
-    results = []
-    for number in range(2):
+    gaps = ~seen & some(4, 7, seed=seed + 5)
+    masks = {"attention_mask": shown.to(dtype)}
+    if not from_labels:
+        masks["decoder_attention_mask"] = (seen | gaps & some(4, 7, seed=seed + 7)).to(dtype)
+    found = []
+    for number, filler in enumerate((-100, PAD)):
+        labels = target.masked_fill(~seen, filler)
+        inputs = {"labels": labels, "num_items_in_batch": (labels != -100).sum()}  # by the Trainer
+        if not from_labels:
+            hidden = hiding(target, seen, seed=number).masked_fill(gaps, -100)
+            inputs["decoder_input_ids"] = hidden
         ids = hiding(source, shown, seed=number)
-        inputs = hiding(target, seen, seed=number).masked_fill(gaps, -100)
-        model.zero_grad()
-        output = model(ids, decoder_input_ids=inputs, **given)
-        output.loss.backward()
-        gradients = [parameter.grad.clone() for parameter in model.parameters()]
-        encoded = model.get_encoder()(ids, attention_mask=given["attention_mask"])
-        again = model(encoder_outputs=encoded, decoder_input_ids=inputs, **given)
+        for mode in (model.train(), model.eval()):
+            mode.zero_grad()
+            output = mode(ids, return_logits=True, **masks, **inputs)
+            output.loss.backward()
+            gradients = [parameter.grad.clone() for parameter in mode.parameters()]
+            found.append([output.loss, output.logits[seen], *gradients])
+        encoded = model.get_encoder()(ids, attention_mask=masks["attention_mask"])
+        again = model(encoder_outputs=encoded, **masks, **inputs)
         torch.testing.assert_close(again.logits[seen], output.logits[seen])
-        results.append((output, gradients))
-    for gradient, other in zip(results[0][1], results[1][1], strict=True):
-        torch.testing.assert_close(gradient, other)
-    losses = []
-    for row in range(4):
-        one = target[row][seen[row]][None]
-        alone = model(source[row][shown[row]][None], decoder_input_ids=one, labels=one)
-        losses.append(alone.loss * one.size(1))
-        for output, _ in results:
-            torch.testing.assert_close(output.logits[row][seen[row]], alone.logits[0])
-    for output, _ in results:
-        torch.testing.assert_close(output.loss, sum(losses) / seen.sum())
+    for mode, results in ((model.train(), found[::2]), (model.eval(), found[1::2])):
+        mode.zero_grad()
+        outputs = []
+        for row in range(4):
+            one = target[row][seen[row]][None]
+            inputs = {} if from_labels else {"decoder_input_ids": one}
+            words = source[row][shown[row]][None]
+            outputs.append(mode(words, labels=one, return_logits=True, **inputs))
+        count = [output.logits.size(1) for output in outputs]
+        loss = sum(output.loss * n for output, n in zip(outputs, count, strict=True)) / sum(count)
+        loss.backward()
+        expected = [loss, torch.cat([output.logits[0] for output in outputs])]
+        expected += [parameter.grad for parameter in mode.parameters()]
+        for result in results:
+            for tensor, other in zip(result, expected, strict=True):
+                torch.testing.assert_close(tensor, other)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float64], ids=str)
@@ -147,7 +159,7 @@ def test_every_search_of_ids_sees_what_the_mask_shows(options, dtype):
 def test_search_and_alignments_see_what_the_mask_shows(decoding, dtype):
     model = make_model()
     source, shown = make_sources([7] * 4)[0], some(4, 7, seed=4)
-    options = {"max_new_tokens": 9, "num_return_sequences": 2, "return_alignments": True}
+    options = {"max_extra_tokens": 2, "num_return_sequences": 2, "return_alignments": True}
     ids, mask = hiding(source, shown).int(), shown.to(dtype)  # ids of 32 bits will do
     with decoding():
         states = model.get_encoder()(ids, attention_mask=mask)
@@ -236,6 +248,7 @@ def test_padding_may_be_the_end_in_forward_search_and_evaluation(both, monkeypat
                 "translated": [list(translate(model, tokenizer, TEXTS, **options))],
                 "generated": tokenizer.batch_decode(generated, skip_special_tokens=True),
                 "measured": ours.compute_metrics(tokenizer, target_language="de")(given),
+                "decoded": decode_ids(tokenizer, batch["labels"]),
                 "answers": pipeline(TEXTS, **options),
                 "drawn": [weights.tolist() for weights in drawn.cross],
             }
@@ -244,6 +257,7 @@ def test_padding_may_be_the_end_in_forward_search_and_evaluation(both, monkeypat
         for tensor, expected in zip(one, other, strict=True):
             torch.testing.assert_close(tensor, expected)
     assert found[2] == found[5]
+    assert found[2]["decoded"] == TEXTS[::-1]
 
 
 def test_padding_may_be_the_end_in_training(both, tmp_path):

@@ -629,7 +629,6 @@ def _padded_prefix(
             raise RequestError(
                 f"Prefix {number}, {row}, goes on after the end of its sentence; give one sentence."
             )
-        row = row if end is None else row[: end + 1]
         rows.append(limits.new_tensor(row))
     if not any(row.numel() for row in rows):
         return None

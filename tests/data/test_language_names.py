@@ -29,6 +29,10 @@ TAGS = {
     },
     "ca": {"ca": None, "ca-valencia": ("Latn", None, "valencia"), "ca-ES": ("Latn", "ES", None)},
     "uz": {"uz": None, "uz-Cyrl": ("Cyrl", None, None), "uz-UZ": ("Latn", "UZ", None)},
+    "es": {
+        **{"es": None, "es-419": ("Latn", "419", None), "es-MX": ("Latn", "MX", None)},
+        **{"es-Latn-419": ("Latn", "419", None)},
+    },
     "ko": {
         **{"ko": None, "ko-Hang": ("Kore", None, None), "ko-Kore": ("Kore", None, None)},
         **{"ko-KR": ("Kore", "KR", None), "ko-KP": ("Kore", "KP", None)},
@@ -38,6 +42,10 @@ TAGS = {
         **{"en-GB-oxendict": ("Latn", "GB", "oxendict"), "en-XX": ("Latn", None, None)},
     },
 }
+OWN_NAMES = {
+    **{"zh": "中文", "sr": "српски", "pt": "português", "de": "Deutsch", "ca": "català"},
+    **{"uz": "o\u2018zbek", "es": "español", "ko": "한국어", "en": "English"},
+}
 LETTERS = {"Hans": "CJK", "Hant": "CJK", "Latn": "LATIN", "Cyrl": "CYRILLIC", "Kore": "HANGUL"}
 
 
@@ -45,13 +53,13 @@ def spellings(tag):
     """Return ways to write a tag; the code may be of three letters."""
     code, *parts = tag.split("-")
     longer = {"zh": "zho", "sr": "srp", "pt": "por", "de": "deu", "ca": "cat", "uz": "uzb"}
-    longer |= {"ko": "kor", "en": "eng"}
+    longer |= {"ko": "kor", "en": "eng", "es": "spa"}
     for form in (tag, tag.lower(), tag.upper(), "-".join([longer[code], *parts])):
         yield from (form, form.replace("-", "_"))
 
 
 @pytest.mark.parametrize("code", TAGS)
-def test_tags_of_a_language_mean_each_other_unless_both_say_what_differs(code):
+def test_tags_mean_each_other_unless_both_say_what_differs(code):
     for (one, first), (other, second) in itertools.product(TAGS[code].items(), repeat=2):
         same = first is None or second is None
         if not same:
@@ -60,7 +68,10 @@ def test_tags_of_a_language_mean_each_other_unless_both_say_what_differs(code):
             same = agree and variant == other_variant
         for left, right in zip(spellings(one), [*spellings(other)][::-1], strict=True):
             assert is_meant(left, right) == same, (left, right)
+        for name in (OWN_NAMES[code], OWN_NAMES[code].upper()):
+            assert is_meant(one, name)
     others = [tag for language, tags in TAGS.items() if language != code for tag in tags]
+    others += [name for language, name in OWN_NAMES.items() if language != code]
     assert not any(map(is_meant, itertools.repeat(code), others))
 
 

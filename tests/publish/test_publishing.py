@@ -429,10 +429,12 @@ def test_no_path_of_this_machine_is_published(
     ):
         folders = {kind: place / f"{kind}-{next(count)}" for kind in ("output", "card_dir")}
         publish(source, "user/de-en", license="mit", **folders, **options)
+    monkeypatch.chdir(private_runs)  # a card that is not pushed names the folder that was typed
+    publish(run, "user/de-en", license="mit", card_dir=place / "card")
     write_space(place / "space", "user/de-en")
     secrets = [part.encode() for part in (*private_runs.parts[-2:], place.name)]
     files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
-    assert sum(path.name == "README.md" for path in files) == 5 + 5 + 3 + 1
+    assert sum(path.name == "README.md" for path in files) == 5 + 5 + 3 + 2
     assert [path for path, text in files.items() if any(map(text.__contains__, secrets))] == []
 
 
