@@ -25,7 +25,7 @@ from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.visualization import attention_weights
 
 DTYPES = [torch.bool, torch.int32, torch.uint8, torch.float32]
-MODELS = [{}, {"norm_first": True}, {"position_encoding": "learned", "d_k": 3}]
+MODELS = [{}, {"norm_first": True}, {"position_encoding": "learned"}, {"d_k": 3, "d_v": 5}]
 
 
 def some(rows, length, *, seed):
@@ -45,9 +45,8 @@ def hiding(ids, mask, *, seed=0):
 # ---------------------------------------------------------------------------------------- masks
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("dtype", "fields"), [*zip(DTYPES, MODELS, strict=True)])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("fields", MODELS)
 @pytest.mark.parametrize("given", ["labels", "labels and inputs"])
 def test_a_forward_sees_what_its_masks_show_and_nothing_else(given, fields, attention, dtype):
     """Labels, and ids of the decoder, may have gaps that a mask of the decoder shows or not."""

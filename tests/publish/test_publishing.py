@@ -52,6 +52,7 @@ from vanilla_transformer.recipes.options import FILES
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
 from vanilla_transformer.storage.atomic import MARKER
 from vanilla_transformer.storage.reading import sha256
+from vanilla_transformer.train import back_translation
 from vanilla_transformer.train.report import choose_samples
 from vanilla_transformer.train.run import run_recipe
 
@@ -367,10 +368,10 @@ def test_files_and_folders_are_published_by_name_only(copied, place):
             assert "hf.co/datasets" not in text
 
 
-@pytest.fixture(scope="module")
-def private_runs(tmp_path_factory):
+@pytest.fixture
+def private(tmp_path, monkeypatch):
     """Return a folder of a telling name with two runs, whose every option of a path lies in it."""
-    folder = tmp_path_factory.mktemp("Zebra") / "Jane.Doe"
+    folder = tmp_path / "Zebra" / "Jane.Doe"
     recipe = tiny_recipe(folder, max_steps=2, save_every_steps=1)
     tiny_tokenizer().save_pretrained(folder / "pieces")
     (folder / "own.de").write_text("ein Hund\nein Haus\n")
@@ -386,22 +387,18 @@ def private_runs(tmp_path_factory):
     }
     second = dict.fromkeys(("train_file", "validation_file", "test_file"))
     second |= {"init_from": str(folder / "first"), "dataset": str(folder / "set")}
-    licence = {"data_license": "CC BY 4.0"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(run_recipe.__globals__["back_translated"].__globals__, "FEWEST_PAIRS", 1)
-        for name, values in (("first", first), ("second", second)):
-            metrics = run_recipe(load_recipe(str(recipe), values | licence), folder / name)
-            metrics["warnings"] = [f"{folder} is on a slow disk"]
-            (folder / name / "metrics.json").write_text(json.dumps(metrics))
+    monkeypatch.setattr(back_translation, "FEWEST_PAIRS", 1)
+    for name, values in (("first", first), ("second", second)):
+        given = {**values, "data_license": "CC BY 4.0"}
+        metrics = run_recipe(load_recipe(str(recipe), given), folder / name)
+        metrics["warnings"] = [f"{folder} is on a slow disk"]
+        (folder / name / "metrics.json").write_text(json.dumps(metrics))
     return folder
 
 
-@pytest.mark.parametrize("run", ["first", "second"])
-def test_no_path_of_this_machine_is_published(
-    private_runs, run, tmp_path, quick_publishing, monkeypatch
-):
-    folder = private_runs / run
-    mean = shutil.copytree(folder / "checkpoints" / "checkpoint-2", private_runs / f"mean-{run}")
+def test_no_path_of_this_machine_is_published(private, tmp_path, quick_publishing, monkeypatch):
+    first, second, place = private / "first", private / "second", tmp_path / "Quokka"
+    mean = shutil.copytree(second / "checkpoints" / "checkpoint-2", private / "mean")
     of_tokenizers = ("name_or_path", "tokenizer_file", "special_tokens_map_file")
     for name, leaks in (  # as transformers 4 saves them
         ("config.json", ["_name_or_path"]),
@@ -411,28 +408,28 @@ def test_no_path_of_this_machine_is_published(
         settings = json.loads((mean / name).read_text())
         (mean / name).write_text(json.dumps(settings | dict.fromkeys(leaks, str(mean / "x"))))
     evaluate = ["evaluate", str(mean), "--pair", "de-en", "--test-file"]
-    evaluate += [str(private_runs / "test.jsonl"), "--output", str(mean / "metrics.json")]
+    evaluate += [str(private / "test.jsonl"), "--output", str(mean / "metrics.json")]
     assert cli.main(evaluate) == 0
-    place, count = tmp_path / "Quokka", itertools.count()
+    count = itertools.count()
 
     def keep(source, *arguments, **options):
         shutil.copytree(source, place / f"pushed-{next(count)}")
 
     monkeypatch.setattr(publishing, "push_folder", keep)
-    stock = export_marian(folder, tmp_path / "stock")
+    stock = export_marian(first, tmp_path / "stock")
     for source, options in (
-        (folder, {"push": True}),
-        (folder, {"push": False}),
-        (folder, {"push": run == "first", "with_code": True}),
-        (stock, {"push": True, "run": folder}),
-        (mean, {"push": run != "first", "run": folder}),
+        (first, {"push": True}),
+        (first, {"push": False, "with_code": True}),
+        (stock, {"push": True, "run": first}),
+        (mean, {"push": True, "run": second}),
+        (second, {"push": False}),
     ):
         folders = {kind: place / f"{kind}-{next(count)}" for kind in ("output", "card_dir")}
         publish(source, "user/de-en", license="mit", **folders, **options)
-    monkeypatch.chdir(private_runs)  # a card that is not pushed names the folder that was typed
-    publish(run, "user/de-en", license="mit", card_dir=place / "card")
+    monkeypatch.chdir(private)  # a card that is not pushed names the folder that was typed
+    publish("second", "user/de-en", license="mit", card_dir=place / "card")
     write_space(place / "space", "user/de-en")
-    secrets = [part.encode() for part in (*private_runs.parts[-2:], place.name)]
+    secrets = [part.encode() for part in (*private.parts[-2:], place.name)]
     files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
     assert sum(path.name == "README.md" for path in files) == 5 + 5 + 3 + 2
     assert [path for path, text in files.items() if any(map(text.__contains__, secrets))] == []
