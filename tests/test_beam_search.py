@@ -252,6 +252,21 @@ def test_prefix_with_an_end_token_is_the_only_translation(model, batch, monkeypa
 # -------------------------------------------------------------------------------- suppressed tokens
 
 
+@pytest.mark.parametrize("beam", [1, 4])
+def test_padding_start_and_unknown_are_never_produced(batch, beam):
+    model = make_model()
+    with torch.no_grad():
+        model.lm_head.weight[[PAD, START, UNKNOWN]] = 3 * model.lm_head.weight[4:7]
+    found = beam_search(model, *batch, num_beams=beam, num_return_sequences=beam)
+    produced = {t for s in range(7) for rank in range(beam) for t in tokens_of(found, s, rank)}
+    assert not produced & NEVER
+    model.generation_config.suppress_tokens = None
+    again = beam_search(model, *batch, num_beams=beam, num_return_sequences=beam)
+    assert torch.equal(again.sequences, found.sequences)
+    allowed = beam_search(model, *batch, num_beams=beam, suppress_tokens=[])
+    assert {t for s in range(7) for t in tokens_of(allowed, s)} & NEVER
+
+
 def test_a_generation_config_must_let_sentences_end(batch):
     """As when the end is set after the model was made, so that it is still among the suppressed."""
     model = make_model()
