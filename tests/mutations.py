@@ -636,6 +636,25 @@ MUTATIONS = [
         "0 < left < self.args.process_index",
         "train/test_two_processes.py::test_two_processes_train_as_one_with_an_odd_number_of_batches",
     ),
+    # Typographic characters, and lengths after a transform.
+    Mutation(
+        "data/tokenizer.py",
+        "        *after,\n",
+        "",
+        "data/test_tokenization.py::test_what_a_phone_types_has_the_tokens_of_ascii",
+    ),
+    Mutation(
+        "data/tokenizer.py",
+        "        *before,  # so that accents on them are composed\n        normalizers.NFC(),\n",
+        "        normalizers.NFC(),\n        *before,\n",
+        "data/test_tokenization.py::test_hard_texts_survive_encoding",
+    ),
+    Mutation(
+        "data/dataset.py",
+        'if dataset.format["type"] == "custom":',
+        "if False:",
+        "train/test_seq2seq_trainer.py::test_a_budget_holds_for_rows_that_a_transform_lengthens",
+    ),
     # BPE-dropout.
     Mutation(
         "data/bpe_dropout.py",
@@ -772,6 +791,43 @@ MUTATIONS = [
         "best = MEASURES[watched].best if watched in MEASURES else min",
         "best = min",
         CHOICES,
+    ),
+    Mutation(
+        "train/trainer.py",
+        "not has_full_eval and not self._has_other_evaluation:",
+        "not has_full_eval:",
+        "train/test_seq2seq_trainer.py::test_the_evaluation_loss_is_that_of_what_was_replaced",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "any(replaced) or type(self.data_collator) not in collators",
+        "any(replaced)",
+        "train/test_seq2seq_trainer.py::test_the_evaluation_loss_is_that_of_what_was_replaced",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "        given.update(logs)",
+        "        pass",
+        "train/test_seq2seq_trainer.py::test_metrics_have_the_epoch_and_a_log_that_is_off_is_empty",
+    ),
+    # Streams, pass after pass.
+    Mutation(
+        "train/resumption.py",
+        "self._first + epoch, 0",
+        "epoch, 0",
+        "train/test_streams.py::test_a_stream_resumes_in_each_of_its_passes",
+    ),
+    Mutation(
+        "train/resumption.py",
+        "            restore()\n",
+        "",
+        "train/test_streams.py::test_a_stream_resumes_in_each_of_its_passes",
+    ),
+    Mutation(
+        "train/resumption.py",
+        "self.per_update))) == self.per_update:",
+        "self.per_update))):",
+        "train/test_streams.py::test_an_update_takes_batches_of_one_pass",
     ),
     # Padding, masks, and ids of 32 bits.
     Mutation(

@@ -179,13 +179,13 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
             f"vocab_size={size}; copy the tokenizer that was saved with the model."
         )
     for name in ("pad_token_id", "eos_token_id"):
-        if None not in (ids := (getattr(tokenizer, name), config.get(name))) and ids[0] != ids[1]:
+        own, said = getattr(tokenizer, name), config.get(name)
+        known = said if isinstance(said, list) else [said]
+        if None not in (own, said) and own not in known:
             logger.warning(
                 "The tokenizer in %s has %s=%s, but config.json says %s; check that it was saved "
                 "with the model.",
-                directory,
-                name,
-                *ids,
+                *(directory, name, own, said),
             )
     return tokenizer
 
