@@ -550,6 +550,18 @@ MUTATIONS = [
     ),
     Mutation(
         "input_checks.py",
+        "not in (None, 1):",
+        "is None:",
+        "test_search_settings.py::test_settings_of_decoder_only_models_are_refused_by_name[False-guidance_scale]",
+    ),
+    Mutation(
+        "input_checks.py",
+        "(ids == -100).any()",
+        "(ids == -1).any()",
+        "test_search_settings.py::test_gaps_in_a_beginning_are_refused_by_generate[search0]",
+    ),
+    Mutation(
+        "input_checks.py",
         "set(ends) <= set(suppressed)",
         "set(ends) & set(suppressed)",
         "test_beam_search.py::test_a_generation_config_must_let_sentences_end",

@@ -302,3 +302,29 @@ def test_limits_of_nothing_are_refused_by_each_search(tokenizer, name, value, be
     options = {name: value, **beside}
     with pytest.raises(RequestError, match=f"{name}={value}; it must be a whole number"):
         list(translate(make_model(len(tokenizer)).float(), tokenizer, TEXTS, **options))
+
+
+@pytest.mark.parametrize("name", ["guidance_scale", "prefill_chunk_size"])
+@pytest.mark.parametrize("by_config", [True, False])
+def test_settings_of_decoder_only_models_are_refused_by_name(name, by_config):
+    """transformers would call the model without a source, or with a part of its mask."""
+    model, ids = make_model(99), torch.tensor([[5, 6, 2]])
+    given = {"generation_config": GenerationConfig(**{name: 2})} if by_config else {name: 2}
+    with pytest.raises(RequestError, match=f"Got {name}=2, which is for decoder-only models"):
+        model.generate(ids, decoder_input_ids=torch.tensor([[1, 7, 8]]), **given)
+    neutral = {"guidance_scale": 1.0, "max_new_tokens": 2}
+    assert torch.equal(model.generate(ids, **neutral), model.generate(ids, max_new_tokens=2))
+
+
+@pytest.mark.parametrize("search", [{}, {"num_beams": 2}, {"custom_generate": paper_beam_search}])
+def test_gaps_in_a_beginning_are_refused_by_generate(search):
+    model, ids = make_model(99).float(), torch.tensor([[5, 6, 2], [7, 8, 2]])
+    gapped = torch.tensor([[1, -100, 7], [1, 7, 8]])
+    with pytest.raises(RequestError, match=r"decoder_input_ids has gaps, -100, .* to the left"):
+        model.generate(ids, decoder_input_ids=gapped, **search)
+    if not search:  # as the message says
+        left = torch.tensor([[0, 1, 7], [1, 7, 8]])
+        options = {"decoder_attention_mask": (left != 0).long(), "max_new_tokens": 3}
+        found = model.generate(ids, decoder_input_ids=left, **options)
+        alone = model.generate(ids[:1], decoder_input_ids=left[:1, 1:], max_new_tokens=3)
+        assert torch.equal(found[0, 1:], alone[0])

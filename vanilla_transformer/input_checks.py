@@ -67,20 +67,24 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
 def check_generation(
     settings: GenerationConfig, call: Mapping[str, object], *, is_own: bool
 ) -> None:
-    """Refuse a masked prefix with a static cache, and a config that suppresses every end.
+    """Refuse what `generate` cannot do: `call` has its arguments, `settings` all that hold.
 
-    With a static cache `generate` makes the mask of a prefix four-dimensional, and positions cannot
-    be counted from that. Without an end no sentence would be complete.
-
-    Args:
-        settings: The model's generation config, with the call's arguments.
-        call: The call's arguments.
-        is_own: Whether the generation config is the model's own, not the call's.
+    With a static cache it makes the mask of a prefix four-dimensional, and positions cannot be
+    counted from that. If the model's own config (`is_own`) suppresses all ends, nothing could end.
     """
-    mask = call.get("decoder_attention_mask")
-    caches = [call.get("cache"), call.get("past_key_values")]
-    is_static = "static" in str(settings.cache_implementation)
-    is_static |= any(getattr(cache, "is_compileable", False) for cache in caches)
+    for name in ("guidance_scale", "prefill_chunk_size"):
+        if (value := getattr(settings, name, None)) not in (None, 1):
+            raise RequestError(
+                f"Got {name}={value}, which is for decoder-only models; leave it out."
+            )
+    ids, mask = call.get("decoder_input_ids"), call.get("decoder_attention_mask")
+    if isinstance(ids, Tensor) and (ids == -100).any():
+        raise RequestError(
+            "decoder_input_ids has gaps, -100, which generate cannot skip; move the padding "
+            "of beginnings to the left, and give a decoder_attention_mask."
+        )
+    caches = [call.get("cache"), call.get("past_key_values"), settings.cache_implementation]
+    is_static = any(getattr(cache, "is_compileable", "static" in str(cache)) for cache in caches)
     if isinstance(mask, Tensor) and is_static and not mask.all():
         raise RequestError(
             "decoder_attention_mask has padding, which a static cache does not support; call "
