@@ -16,9 +16,9 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from .input_checks import check_generation
 from .ranges import EXTRA_TOKENS
 
-# transformers 5.24 renamed the cache; this is its name in outputs.
-CACHE_NAMES = ("cache", "past_key_values")
-CACHE = next(name for name in CACHE_NAMES if name in Seq2SeqLMOutput.__dataclass_fields__)
+CACHE_NAMES = ("cache", "past_key_values")  # transformers 5.24 renamed the cache
+_FIELDS = Seq2SeqLMOutput.__dataclass_fields__  # in outputs a later one may have another name
+CACHE = next((name for name in _FIELDS if "Cache" in str(_FIELDS[name].type)), CACHE_NAMES[0])
 
 HOSTS_LENGTH = 20  # the default of transformers
 
