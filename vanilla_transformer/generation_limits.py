@@ -19,7 +19,6 @@ from .ranges import EXTRA_TOKENS
 CACHE_NAMES = ("cache", "past_key_values")  # transformers 5.24 renamed the cache
 _FIELDS = Seq2SeqLMOutput.__dataclass_fields__  # in outputs a later one may have another name
 CACHE = next((name for name in _FIELDS if "Cache" in str(_FIELDS[name].type)), CACHE_NAMES[0])
-
 HOSTS_LENGTH = 20  # the default of transformers
 
 

@@ -6,9 +6,10 @@ value of a mask but 0 counts as 1; to read them would stall a device.
 """
 
 import contextlib
+import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
 
 import torch
@@ -26,32 +27,48 @@ class Flags(TypedDict, total=False):
     output_hidden_states: bool | None
 
 
-_LOOKED_UP = re.compile(r"""\bkwargs(?:\.(?:get|pop)\(|\[)\s*["'](\w+)["']""")
-# Arguments that transformers itself, or the model as a whole, reads before the attention gets them.
+_LOOKED_UP = re.compile(  # in kwargs, or if the model itself hands it over in the module
+    r"""(?:\bkwargs(?:\.(?:get|pop)\(|\[)\s*["']"""
+    r"""|\bmodule(?:\.|,\s*["'])(?=(?:scaling|dropout|is_causal)\b))(\w+)"""
+)
+# What transformers or the model as a whole reads, and what `generate` hands on, used or not.
 READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch"}
-# `generate` hands these on too, whether or not its search has a use for them.
 READ_ON_THE_WAY |= {"tokenizer", "assistant_tokenizer", "assistant_model"}
 
 
-def check_read(names: Iterable[str], reader: Callable[..., object]) -> None:
-    """Refuse arguments of a forward that nothing on the way to the attention has read.
-
-    The attention function, `reader`, reads its parameters and what its source looks up in kwargs.
-    """
-    unread = [name for name in names if name not in READ_ON_THE_WAY]
-    if not unread:
-        return
-    parameters = inspect.signature(reader).parameters.values()
-    read = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    with contextlib.suppress(OSError, TypeError):  # has no source
-        read |= set(_LOOKED_UP.findall(inspect.getsource(reader)))
-    unread = [name for name in unread if name not in read]
-    if unread:
+def check_read(options: Mapping[str, object], attend: Callable[..., object]) -> None:
+    """Refuse options that the attention function does not read, if they change its result."""
+    given = [name for name in options if options[name] is not None and name not in READ_ON_THE_WAY]
+    if options["dropout"] == 0:
+        given.remove("dropout")
+    home = str(attend.__module__)  # without a mask, functions of users and Eq. 1 attend to all
+    asks = options.get("is_causal") and not home.startswith(__package__)
+    if "is_causal" in given and not (asks or home.startswith("transformers.")):
+        given.remove("is_causal")
+    if unread := _unread(tuple(given), attend):
         raise RequestError(
             f"Got {', '.join(unread)}, which neither the model nor its attention, "
-            f"{getattr(reader, '__name__', reader)}, reads; leave it out. If you did not give it, "
-            f"another library did: is transformers {__version__} newer than this code?"
+            f"{getattr(attend, '__name__', attend)}, reads; leave it out, or make your attention "
+            f"read it. If neither is yours: is transformers {__version__} newer than this code?"
         )
+
+
+@torch.compiler.assume_constant_result  # torch.compile cannot read source
+def _unread(names: tuple[str, ...], attend: Callable[..., object]) -> tuple[str, ...]:
+    return _unread_by(attend, names)
+
+
+@functools.lru_cache  # reading source takes longer than attending
+def _unread_by(attend: Callable[..., object], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what is no parameter of an attention function, and not looked up in its source."""
+    parameters, source = inspect.signature(attend).parameters.values(), ""
+    read = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    rest = "".join(f"**{p.name}" for p in parameters if p.kind == p.VAR_KEYWORD)
+    with contextlib.suppress(OSError, TypeError):  # has no source
+        source = inspect.getsource(attend)
+    if source.count(rest) != 1:  # unknown, or handed on to another function
+        read |= {"scaling", "dropout", "is_causal"}
+    return tuple(name for name in names if name not in read.union(_LOOKED_UP.findall(source)))
 
 
 def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) -> None:
@@ -67,10 +84,9 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
 def check_generation(
     settings: GenerationConfig, call: Mapping[str, object], *, is_own: bool
 ) -> None:
-    """Refuse what `generate` cannot do: `call` has its arguments, `settings` all that hold.
+    """Refuse what `generate` cannot do with a `call` and all `settings`, the model's if `is_own`.
 
-    With a static cache it makes the mask of a prefix four-dimensional, and positions cannot be
-    counted from that. If the model's own config (`is_own`) suppresses all ends, nothing could end.
+    A static cache makes a prefix's mask four-dimensional; positions cannot be counted from that.
     """
     for name in ("guidance_scale", "prefill_chunk_size"):
         if (value := getattr(settings, name, None)) not in (None, 1):
@@ -80,8 +96,7 @@ def check_generation(
     ids, mask = call.get("decoder_input_ids"), call.get("decoder_attention_mask")
     if isinstance(ids, Tensor) and (ids == -100).any():
         raise RequestError(
-            "decoder_input_ids has gaps, -100, which generate cannot skip; move the padding "
-            "of beginnings to the left, and give a decoder_attention_mask."
+            "decoder_input_ids has gaps, -100; pad on the left, and give decoder_attention_mask."
         )
     caches = [call.get("cache"), call.get("past_key_values"), settings.cache_implementation]
     is_static = any(getattr(cache, "is_compileable", "static" in str(cache)) for cache in caches)

@@ -150,7 +150,7 @@ class MultiHeadAttention(nn.Module):
         self.d_k, self.d_v = config.head_dims(num_heads)
         self.scaling = self.d_k**-0.5  # of one head's d_k, not of d_model
         self.attention_dropout = config.attention_dropout
-        self.is_causal, self.is_cross = is_causal, is_cross  # implementations read is_causal
+        self.is_causal, self.is_cross = is_causal, is_cross
         # Deviation: with biases, as in the authors' code; the paper's projections have none.
         self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)  # W^Q of all heads
         self.k_proj = nn.Linear(config.d_model, num_heads * self.d_k)  # W^K
@@ -185,10 +185,10 @@ class MultiHeadAttention(nn.Module):
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        # Refuses arguments that nothing would read.
-        check_read((name for name in kwargs if kwargs[name] is not None), attend)
         dropout = self.attention_dropout if self.training else 0.0
-        options = {"scaling": self.scaling, "dropout": dropout, **kwargs}
+        causal = {"is_causal": self.is_causal} if attention_mask is None else {}
+        options = {"scaling": self.scaling, "dropout": dropout, **causal, **kwargs}
+        check_read(options, attend)  # refuses what nothing would read
         heads, weights = attend(self, query, key, value, attention_mask, **options)
         return self.out_proj(heads.flatten(2)), weights  # from (B, T, h, d_v)
 

@@ -1,0 +1,763 @@
+"""What we need from transformers by name: hooks that it calls, settings and keywords that it reads.
+
+Python reports a host's function that is gone when we call it. Nothing reports a hook that the host
+no longer calls, an attribute that it no longer reads, or a keyword that ends in its `**kwargs`. The
+checks here list all of them, compare the lists with the code, and watch the host in tiny runs. The
+tests run them on the host as it is, and on hosts of the future, where they must name what is gone.
+"""
+
+import ast
+import functools
+import importlib
+import importlib.util
+import inspect
+import linecache
+import pkgutil
+import re
+import sys
+import textwrap
+from collections import defaultdict
+
+import accelerate
+import pytest
+import torch
+import transformers
+from tiny_models import byte_tokenizer, tiny_config
+from tiny_trainers import copy_task, make_trainer, tiny_model
+from transformers import (
+    Cache,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainerControl,
+    pipeline,
+)
+from transformers.generation import GenerationMixin
+from transformers.generation.utils import GenerateBeamEncoderDecoderOutput
+from transformers.integrations import sdpa_attention
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.trainer_callback import CallbackHandler
+
+import vanilla_transformer
+from vanilla_transformer import VanillaTransformerForConditionalGeneration, generation_limits
+from vanilla_transformer import modeling_vanilla_transformer as modeling
+from vanilla_transformer.errors import RequestError
+from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
+from vanilla_transformer.train import arguments
+from vanilla_transformer.train.arguments import VanillaTransformerTrainingArguments
+from vanilla_transformer.train.trainer import VanillaTransformerTrainer
+
+HOSTS = ("transformers", "accelerate", "torch", "huggingface_hub")
+
+# Methods and attributes of the host's classes that ours replace, by class of ours. The host reaches
+# them in the runs below.
+REACHED = {
+    "SourceLengthLimit": "__call__",
+    "VanillaTransformerConfig": "attribute_map from_dict get_text_config model_type",
+    "LimitedGenerationMixin": "_beam_search _prepare_generated_length _prepare_generation_config",
+    "VanillaTransformerPreTrainedModel": "_init_weights _no_split_modules"
+    " _skip_keys_device_placement _supports_flex_attn _supports_sdpa base_model_prefix"
+    " save_pretrained supports_gradient_checkpointing",
+    "Encoder": "_can_record_outputs",
+    "Decoder": "_can_record_outputs",
+    "VanillaTransformerModel": "get_expanded_tied_weights_keys get_input_embeddings"
+    " set_input_embeddings",
+    "VanillaTransformerTranslationPipeline": "_forward _load_tokenizer"
+    " _load_feature_extractor _load_image_processor _load_processor _load_video_processor"
+    " _sanitize_parameters postprocess preprocess",
+    "VanillaTransformerTrainingArguments": "adam_beta2 adam_epsilon learning_rate"
+    " logging_nan_inf_filter lr_scheduler_type max_grad_norm optim output_dir warmup_steps",
+    "LogLines": "on_log on_step_begin on_step_end on_train_begin",
+    "RunControl": "on_epoch_begin on_epoch_end on_evaluate on_save on_step_end on_train_begin",
+    "VanillaTransformerTrainer": "_get_grad_norm _issue_warnings_after_load _load_rng_state"
+    " _load_scaler _save_checkpoint compute_loss create_optimizer create_scheduler evaluate"
+    " evaluation_loop get_batch_samples get_optimizer_cls_and_kwargs get_train_dataloader log",
+}
+# These need the Hub or another engine, or users call them: here the host's source mentions them.
+MENTIONED = {
+    "VanillaTransformerConfig": "__post_init__ is_encoder_decoder",
+    "OnnxEngine": "device dtype",
+    # Only the host's own tests of models read the first, so far.
+    "VanillaTransformerPreTrainedModel": "_can_compile_fullgraph _supports_attention_backend"
+    " resize_token_embeddings",
+    "VanillaTransformerTranslationPipeline": "__call__ save_pretrained",
+    "VanillaTransformerTrainingArguments": "__post_init__",
+    "VanillaTransformerTrainer": "create_model_card train",
+}
+# The host reads these, though no base class declares them any more (since 5.20).
+UNDECLARED = {"VanillaTransformerConfig": "keys_to_ignore_at_inference"}
+# Attributes of the host that our classes set, by the class of the object. The host reads them.
+ASSIGNED = {
+    VanillaTransformerTrainer: "_created_lr_scheduler _globalstep_last_logged _total_loss_scalar"
+    " _tr_loss args control data_collator lr_scheduler optimizer",
+    VanillaTransformerTrainingArguments: "_n_gpu greater_is_better learning_rate lr_scheduler_type"
+    " optim save_total_limit",
+    TrainerControl: "should_evaluate should_log should_save should_training_stop",
+    CallbackHandler: "eval_dataloader",
+    accelerate.DataLoaderConfiguration: "data_seed even_batches",
+    GenerationConfig: "_pad_token_tensor max_new_tokens suppress_tokens",
+    VanillaTransformerForConditionalGeneration: "_tied_weights_keys generation_config",
+    modeling.Stack: "gradient_checkpointing",
+}
+# What we look up with a default or in `**kwargs`, and would not miss, by where it is.
+LOOKED_UP = {
+    Trainer: "data_collator eval_dataset optimizers processing_class",
+    Seq2SeqTrainingArguments: " ".join((*arguments._BATCHES, *arguments._SHARDED)),
+    GenerateBeamEncoderDecoderOutput: "sequences sequences_scores",
+    GenerationMixin.generate: "generation_config stopping_criteria",
+    GenerationConfig: "cache_implementation eos_token_id guidance_scale max_new_tokens max_time"
+    " prefill_chunk_size suppress_tokens",
+    Cache: "is_compileable",
+    byte_tokenizer(): "backend_tokenizer init_kwargs unk_token_id",
+}
+# Methods of the host that we call on objects, whose keywords others read.
+METHODS = {
+    "generate": (GenerationMixin, GenerationConfig, VanillaTransformerForConditionalGeneration),
+    **dict.fromkeys(("decode", "batch_decode"), (PreTrainedTokenizerFast,)),
+    "from_pretrained": (PreTrainedModel,),
+}
+# Attributes that our classes set for themselves, though the host has such names too.
+OURS_TOO = {"layers", "embed_tokens", "bos_token_id", "lm_head", "encoder", "decoder", "model"}
+OURS_TOO |= {"trainer"}
+# The parameters to which we give arguments by position.
+POSITIONS = {
+    "create_causal_mask": "config inputs_embeds attention_mask cache|past_key_values",
+    "create_bidirectional_mask": "config inputs_embeds attention_mask encoder_hidden_states",
+    "DecoderOutput": "last_hidden_state cache|past_key_values",
+    "BaseModelOutput": "last_hidden_state",
+}
+
+
+class Gone(AssertionError):
+    """Something that the host had."""
+
+
+def require(there, what, advice="look for its new name in the host"):
+    if not there:
+        raise Gone(f"transformers {transformers.__version__}: {what}; {advice}.")
+
+
+# ------------------------------------------------------------------------------- what there is
+
+
+@functools.cache
+def our_modules():
+    found = []
+    for module in pkgutil.walk_packages(vanilla_transformer.__path__, "vanilla_transformer."):
+        if not module.name.endswith("__main__"):
+            try:
+                found.append(importlib.import_module(module.name))
+            except ModuleNotFoundError:  # of an extra
+                continue
+    return found
+
+
+def our_classes():
+    """Return our classes that have a base class of transformers, by name."""
+    return {
+        kind.__name__: kind
+        for module in our_modules()
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__ and host_bases(kind)
+    }
+
+
+def host_bases(kind):
+    return [base for base in kind.__mro__ if base.__module__.split(".")[0] == "transformers"]
+
+
+def overridden(kind):
+    """Return the names that a class defines and that a base class of the host has too."""
+    hooks = {"__call__", "__post_init__"}
+    return {
+        name
+        for name, value in vars(kind).items()
+        if (name in hooks or not name.startswith("__"))
+        and not (inspect.isfunction(value) and value.__module__ != kind.__module__)
+        and name not in ("config_class", "_abc_impl")  # made by Python and by the host
+        and any(name in vars(base) for base in host_bases(kind))
+    }
+
+
+def listed(*tables):
+    names = defaultdict(set)
+    for table in tables:
+        for kind, text in table.items():
+            names[kind] |= set(text.split())
+    return names
+
+
+def check_overrides():
+    """Compare the lists with what our classes and the host's have in common."""
+    written, found = listed(REACHED, MENTIONED), {}
+    for name, kind in our_classes().items():
+        found[name] = overridden(kind) - listed(UNDECLARED)[name]
+    gone = [f"{kind}.{name}" for kind in written for name in written[kind] - found.get(kind, set())]
+    require(not gone, f"no base class has {', '.join(sorted(gone))} any more, which we override")
+    new = [f"{kind}.{name}" for kind in found for name in found[kind] - written[kind]]
+    require(not new, f"we override its {', '.join(sorted(new))}", "add it to a list of this file")
+
+
+def check_parameters():
+    """Compare the parameters of each method with those that the host hands to it, in order."""
+    for name, kind in our_classes().items():
+        for method in overridden(kind):
+            ours = vars(kind)[method]
+            theirs = next(vars(base)[method] for base in host_bases(kind) if method in vars(base))
+            if not inspect.isfunction(ours) or not inspect.isfunction(theirs):
+                continue
+            if method in ("preprocess", "postprocess", "_forward", "_sanitize_parameters"):
+                continue  # only named by position there
+            expected = [*inspect.signature(theirs).parameters]
+            for place, parameter in enumerate(inspect.signature(ours).parameters.values()):
+                if parameter.kind == parameter.POSITIONAL_OR_KEYWORD:
+                    found = expected[place] if place < len(expected) else "nothing"
+                    same = found in (parameter.name, "kwargs")
+                    require(same, f"{name}.{method} takes {parameter.name} where it has {found}")
+
+
+# ---------------------------------------------------------------- what the host calls and reads
+
+
+def is_from_host():
+    """Return whether the caller of a function of this file is code of the host."""
+    frame = sys._getframe(1)
+    while frame.f_globals is globals():
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "").split(".")[0] in HOSTS
+
+
+class Watched:
+    """A class attribute that notes when the host reads it."""
+
+    def __init__(self, value, note):
+        self.value, self.note = value, note
+
+    def __get__(self, instance, owner):
+        if is_from_host():
+            self.note()
+        return self.value
+
+
+def watch(patch, kind, name, seen):
+    """Note when the host calls a method of a class, or reads another attribute of it."""
+    value = vars(kind)[name]
+    bare = getattr(value, "__func__", value)
+    if not inspect.isfunction(bare):
+        patch.setattr(kind, name, Watched(value, lambda: seen.add((kind, name))))
+        return
+
+    @functools.wraps(bare)
+    def watched(*args, **kwargs):
+        if is_from_host():
+            seen.update({(kind, name), *((kind, f"{name}({given})") for given in kwargs)})
+        return bare(*args, **kwargs)
+
+    patch.setattr(kind, name, watched if value is bare else type(value)(watched))
+
+
+def watch_instances(patch, kind, names, seen):
+    """Note which attributes of a class's instances the host reads."""
+    found = kind.__getattribute__
+
+    def read(self, name):
+        if name in names and is_from_host():
+            seen.add((kind, name))
+        return found(self, name)
+
+    patch.setattr(kind, "__getattribute__", read)
+
+
+def run_training(folder):
+    """Train, evaluate, save, load the best model, resume, and use another optimizer."""
+    often = {"save_steps": 1, "logging_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+    often |= {"train": copy_task(20), "given": {"eval_dataset": copy_task(4)}}
+    for updates in (2, 3):  # the second one resumes
+        best = {"load_best_model_at_end": True, "metric_for_best_model": "loss"}
+        trainer = make_trainer(folder / "ours", max_steps=updates, **often, **best)
+        trainer.train(resume_from_checkpoint=updates == 3)
+    other = {"batch_tokens": None, "optim": "sgd", "lr_scheduler_type": "linear"}
+    other["learning_rate_factor"] = 1.0
+    make_trainer(folder / "theirs", max_steps=1, save_strategy="no", **other).train()
+
+
+def run_search(folder):
+    """Search greedily, by beams, with a static cache, an assistant, and by the pipeline."""
+    tokenizer = byte_tokenizer()
+    model = VanillaTransformerForConditionalGeneration(tiny_config(len(tokenizer))).eval()
+    one = tokenizer(["a dog"], return_tensors="pt", return_token_type_ids=False)
+    searches = ({}, {"num_beams": 2}, {"assistant_model": model})
+    for search in (*searches, {"cache_implementation": "static", "disable_compile": True}):
+        model.generate(**one, max_new_tokens=3, **search)
+    translate = pipeline("translate", model=model, tokenizer=tokenizer)
+    translate("a dog", do_sample=True)
+
+
+def run_model(folder):
+    """Make, change, save and load a model, and ask for its attention."""
+    model = tiny_model()
+    for attention in ("sdpa", "flex_attention", "eager"):
+        model.set_attn_implementation(attention)
+    model.resize_token_embeddings(44)
+    model.gradient_checkpointing_enable()
+    make_trainer(folder / "run", model=model).save_model(folder / "model")
+    kind = VanillaTransformerForConditionalGeneration
+    model = kind.from_pretrained(folder / "model", device_map={"": "cpu"})
+    ids = torch.tensor([[5, 6, 2]])
+    model(ids, decoder_input_ids=ids, output_attentions=True, output_hidden_states=True)
+    model.generate(ids, max_new_tokens=2)
+
+
+AREAS = {
+    run_training: "VanillaTransformerTrainer VanillaTransformerTrainingArguments LogLines"
+    " RunControl TrainerControl CallbackHandler DataLoaderConfiguration",
+    run_search: "LimitedGenerationMixin SourceLengthLimit GenerationConfig"
+    " VanillaTransformerTranslationPipeline",
+    run_model: "VanillaTransformerConfig VanillaTransformerPreTrainedModel Encoder Decoder"
+    " VanillaTransformerModel VanillaTransformerForConditionalGeneration Stack",
+}
+# Keywords that the host hands to the whole model.
+HANDED = {
+    run_training: "input_ids attention_mask labels num_items_in_batch",
+    run_search: "attention_mask decoder_input_ids encoder_outputs return_dict use_cache",
+    run_model: "output_attentions output_hidden_states",
+}
+
+
+def check_reached(run, folder):
+    """Run the host, and see that it calls or reads or hands over all that we rely on.
+
+    Args:
+        run: One of `AREAS`.
+        folder: Where it may write.
+    """
+    seen, classes = set(), our_classes()
+    kinds = AREAS[run].split()
+    assigned = {kind: names.split() for kind, names in ASSIGNED.items() if kind.__name__ in kinds}
+    hooks = {classes[kind]: names.split() for kind, names in REACHED.items() if kind in kinds}
+    needed = {(kind, name) for table in (assigned, hooks) for kind in table for name in table[kind]}
+    if run is run_training:  # these only have `**kwargs` in the host
+        needed |= {(classes["RunControl"], "on_epoch_begin(train_dataloader)")}
+        needed |= {(classes["LogLines"], "on_log(logs)")}
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, names in hooks.items():
+            fields = getattr(kind, "__dataclass_fields__", {}).keys() & names
+            if instances := {*fields, *assigned.pop(kind, ())}:
+                watch_instances(patch, kind, instances, seen)
+            for name in {*names} - fields:
+                watch(patch, kind, name, seen)
+        for kind, names in assigned.items():
+            watch_instances(patch, kind, names, seen)
+        model = VanillaTransformerForConditionalGeneration
+        needed |= {(model, name) for name in HANDED[run].split()}
+        forward = model.forward
+
+        @functools.wraps(forward)
+        def noted(*args, **kwargs):
+            seen.update((model, name) for name in kwargs if kwargs[name] is not None)
+            return forward(*args, **kwargs)
+
+        patch.setattr(model, "forward", noted)
+        if run is run_search:
+            needed.add((model, generation_limits.CACHE))
+        error = None
+        try:
+            run(folder)
+        except Exception as failure:
+            error = failure
+    gone = ", ".join(sorted(f"{kind.__name__}.{name}" for kind, name in needed - seen))
+    if error is not None:
+        raise Gone(f"{run.__name__} ended with: {error} Not reached: {gone}.") from error
+    require(not gone, f"nothing there calls, reads or hands over {gone} any more")
+
+
+def host_source(*modules):
+    return "\n".join(inspect.getsource(module) for module in modules)
+
+
+@functools.cache
+def sources_of_host():
+    """Return the text of those modules of the host that have to do with our classes."""
+    names = (
+        "modeling_utils",
+        "configuration_utils",
+        "trainer",
+        "trainer_callback",
+        "masking_utils",
+    )
+    names += ("training_args", "generation.utils", "pipelines.base", "utils.auto_docstring")
+    names += ("integrations.accelerate", "pipelines", "training_args_seq2seq", "trainer_seq2seq")
+    texts = [host_source(importlib.import_module(f"transformers.{name}")) for name in names]
+    return "\n".join([*texts, host_source(accelerate.accelerator)])
+
+
+def check_mentions():
+    """See that the host's source has the names that no run here reaches."""
+    for kind, names in listed(MENTIONED, UNDECLARED).items():
+        for name in sorted(names):
+            there = re.search(rf"\b{name}\b", sources_of_host())
+            require(there, f"its source has no {name}, for {kind}")
+
+
+def check_assigned():
+    """Compare the list of the host's attributes that our classes set with the code."""
+    written = {name for names in ASSIGNED.values() for name in names.split()}
+    found = set()
+    for kind in our_classes().values():
+        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind)))
+        found |= {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+            if re.search(rf"\.{node.attr}\b", sources_of_host())
+        }
+    require(not written - found, f"its source reads no {written - found}, which we set")
+    new = found - written - OURS_TOO
+    require(not new, f"we set {new}, which it reads too", "add it to ASSIGNED or OURS_TOO")
+
+
+def check_lookups():
+    """See that what we look up with a default is there."""
+    for owner, names in LOOKED_UP.items():
+        found = {*inspect.signature(owner).parameters, *vars(owner)}
+        found |= {*GenerationConfig().to_dict()} if owner is GenerationConfig else set()
+        gone = [name for name in names.split() if name not in found and not hasattr(owner, name)]
+        require(not gone, f"{getattr(owner, '__name__', 'a tokenizer')} has no {', '.join(gone)}")
+
+
+def host_calls():
+    """Yield the place, the function of the host, the keywords and the number of the others.
+
+    Only calls of names that a file imports, and of `super()`: others are found as it runs.
+    """
+    for module in our_modules():
+        tree, names = ast.parse(inspect.getsource(module)), dict(vars(module))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in HOSTS[:2]:
+                origin = importlib.import_module(node.module)
+                names |= {part.name: getattr(origin, part.name, None) for part in node.names}
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        for scope in (*classes, tree):
+            for node in ast.walk(scope):
+                if isinstance(node, ast.Call):
+                    called = resolve(node.func, names, names.get(getattr(scope, "name", None)))
+                    called = getattr(called, "__func__", called)
+                    keywords = [keyword.arg for keyword in node.keywords if keyword.arg]
+                    place = f"{module.__name__}: {ast.unparse(node.func)}"
+                    if (getattr(called, "__module__", None) or "").split(".")[0] in HOSTS[:2]:
+                        yield place, called, keywords, len(node.args)
+                    elif called is None and (name := getattr(node.func, "attr", None)) in METHODS:
+                        yield place, METHODS[name], keywords, len(node.args)
+
+
+def resolve(node, names, kind):
+    """Return the function that a call in a file is of; None if that is not known before it runs."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if not isinstance(node, ast.Attribute):
+        return None
+    if kind and ast.unparse(node.value) == "super()":
+        found = [vars(base)[node.attr] for base in kind.__mro__[1:] if node.attr in vars(base)]
+        return found[0] if found else None
+    return getattr(resolve(node.value, names, kind), node.attr, None)
+
+
+def check_keywords():
+    """See that the host's functions that we call by name read the keywords that they get."""
+    for place, called, keywords, count in host_calls():
+        if isinstance(called, tuple):
+            for keyword in keywords:
+                there = any(is_looked_up(kind, keyword) for kind in called)
+                require(there, f"{place} reads no {keyword}")
+        if not callable(called):
+            continue
+        parameters = inspect.signature(called).parameters.values()
+        kinds = [parameter.kind for parameter in parameters]
+        names = {parameter.name for parameter in parameters}
+        takes_rest = inspect.Parameter.VAR_KEYWORD in kinds
+        for keyword in keywords:
+            there = keyword in names or (takes_rest and is_looked_up(called, keyword))
+            require(there, f"{place} reads no {keyword}")
+        most = sum(kind.name.startswith("POSITIONAL") for kind in kinds)
+        enough = count <= most or inspect.Parameter.VAR_POSITIONAL in kinds
+        require(enough, f"{place} takes fewer than {count} arguments by position")
+
+
+def check_positions():
+    """See that the arguments that we give by position are the parameters that we think."""
+    for function, expected in POSITIONS.items():
+        found = [*inspect.signature(getattr(modeling, function)).parameters]
+        for place, names in enumerate(expected.split()):
+            same = place < len(found) and found[place] in names.split("|")
+            require(same, f"{function} has no {names} as its parameter {place + 1}")
+
+
+def is_looked_up(called, keyword):
+    owners = called.__mro__[:-1] if isinstance(called, type) else (called,)
+    source = host_source(*{sys.modules[owner.__module__] for owner in owners})
+    return re.search(rf"""["'.]{keyword}\b|\b{keyword}\s*[:=]""", source)
+
+
+def check_outputs(limits=generation_limits):
+    """See that the outputs have the cache under a name that the model's arguments have too."""
+    known = limits.CACHE in limits.CACHE_NAMES
+    require(known, f"outputs call the cache {limits.CACHE}, not {' or '.join(limits.CACHE_NAMES)}")
+    for kind in (modeling.DecoderOutput, modeling.Seq2SeqModelOutput, modeling.Seq2SeqLMOutput):
+        require(limits.CACHE in kind.__dataclass_fields__, f"{kind.__name__} has no {limits.CACHE}")
+
+
+def check_attention(name):
+    """See that each option that a layer hands to an attention of the host changes its result."""
+    function, module = ALL_ATTENTION_FUNCTIONS[name], torch.nn.Module()  # in training mode
+    torch.manual_seed(0)
+    tensors = torch.randn(3, 1, 2, 4, 8)
+
+    def attend(is_causal_module=False, **options):
+        module.is_causal = is_causal_module
+        return function(module, *tensors, None, **{"scaling": 0.3, "dropout": 0.0, **options})[0]
+
+    options = {"scaling": (0.3, 0.9), "dropout": (0.0, 0.9)}
+    if name != "flex_attention":  # which always gets a mask
+        options |= {"is_causal": (False, True), "is_causal_module": (False, True)}
+    for option, values in options.items():
+        try:
+            first, second = (attend(**{option: value}) for value in values)
+            reads = not torch.allclose(first, second, atol=1e-5)
+        except ValueError as error:  # it has none, and says so
+            reads = option in str(error)
+        what = option.replace("_module", " from the module, as users' do")
+        require(reads, f"{name} attention does not read {what}")
+
+
+# ------------------------------------------------------------ what a layer hands to its attention
+
+
+def without_scaling(module, query, key, value, mask, dropout=0.0, is_causal=None, **kwargs):
+    return eager_attention_forward(module, query, key, value, mask, 1.0, dropout)
+
+
+def without_dropout(module, query, key, value, mask, scaling, is_causal=None, **kwargs):
+    return eager_attention_forward(module, query, key, value, mask, scaling)
+
+
+def without_is_causal(module, query, key, value, mask, scaling, dropout=0.0, **kwargs):
+    return eager_attention_forward(module, query, key, value, mask, scaling, dropout)
+
+
+def register(patch, function, model):
+    patch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "another", function)
+    model.set_attn_implementation("another")
+
+
+@pytest.mark.parametrize("function", [without_scaling, without_dropout, without_is_causal])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_attention_that_ignores_an_option_is_refused(function, compiled, monkeypatch):
+    model, ids = tiny_model(attention_dropout=0.5), torch.tensor([[5, 6, 2]])
+    register(monkeypatch, function, model)
+    name = function.__name__.removeprefix("without_")
+    run = torch.compile(model, backend="eager", fullgraph=True) if compiled else model
+    with pytest.raises(Exception, match=f"Got {name}, which .* attention, {function.__name__}, r"):
+        run(ids, decoder_input_ids=ids)
+    if name == "dropout" and not compiled:  # without dropout, none is ignored
+        assert model.eval()(ids, decoder_input_ids=ids).logits.isfinite().all()
+
+
+def test_only_the_host_must_read_is_causal_where_nothing_is_causal(monkeypatch):
+    """What users write attends to all positions without a mask; the host's might not."""
+    model, ids = tiny_model().eval(), torch.tensor([[5, 6, 2]])
+    expected = model.get_encoder()(ids).last_hidden_state
+    register(monkeypatch, without_is_causal, model)
+    torch.testing.assert_close(model.get_encoder()(ids).last_hidden_state, expected)
+    changes = {**CHANGED["is_causal"], **CHANGED["is_causal from the module"]}
+    register(monkeypatch, rewritten(sdpa_attention.sdpa_attention_forward, changes), model)
+    with pytest.raises(RequestError, match="Got is_causal, which neither"):
+        model.get_encoder()(ids)
+
+
+def counted(*args, **kwargs):
+    return sdpa_attention.sdpa_attention_forward(*args, **kwargs)
+
+
+def forgetful(module, *args, is_causal=True, **kwargs):
+    """Read only the option, and not the module, which a later host need not do."""
+    module = torch.nn.Module()
+    return sdpa_attention.sdpa_attention_forward(module, *args, is_causal=is_causal, **kwargs)
+
+
+class WithoutSource:
+    def __call__(self, *args, **kwargs):
+        return counted(*args, **kwargs)
+
+
+@pytest.mark.parametrize("function", [counted, WithoutSource(), forgetful])
+def test_an_attention_may_hand_its_options_on(function, monkeypatch):
+    model, ids = tiny_model().eval(), torch.tensor([[5, 6, 2]])
+    expected = model(ids, decoder_input_ids=ids).logits
+    register(monkeypatch, function, model)
+    assert torch.equal(model(ids, decoder_input_ids=ids).logits, expected)
+
+
+# ------------------------------------------------------------------------------- the host as it is
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_lookups,
+        check_overrides,
+        check_parameters,
+        check_mentions,
+        check_assigned,
+        check_keywords,
+        check_positions,
+        check_outputs,
+    ],
+)
+def test_the_host_has_what_we_need(check):
+    check()
+
+
+@pytest.mark.parametrize("name", ["sdpa", "flex_attention"])
+def test_the_attention_of_the_host_reads_its_options(name):
+    with torch.compiler.set_stance("force_eager"):  # to compile flex attention takes minutes
+        check_attention(name)
+
+
+@pytest.mark.parametrize("run", AREAS)
+def test_the_host_calls_and_reads_what_we_rely_on(run, tmp_path):
+    check_reached(run, tmp_path)
+
+
+# ---------------------------------------------------------------------------- hosts of the future
+
+
+def rewritten(function, changes, owner=None):
+    """Return a function of the host with another text, which `inspect` finds too."""
+    source, name = textwrap.dedent(inspect.getsource(function)), function.__name__
+    for old, new in changes.items():
+        assert old in source
+        source, name = source.replace(old, new), name.replace(old, new)
+    body = textwrap.indent(source, " ").splitlines()
+    text = "\n".join(["def make(__class__):", *body, f" return {name}\n"])  # for `super()`
+    file = f"<{id(text)} of {name}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    made = {**vars(sys.modules[function.__module__])}
+    exec(compile(text, file, "exec"), made)
+    return made["make"](owner)
+
+
+def rename(patch, kind, old):
+    """Rename a method or attribute wherever its class mentions it; nobody uses the old one."""
+    new = f"new_{old.strip('_')}"
+    patch.setattr(kind, new, vars(kind)[old], raising=False)
+    for name, value in list(vars(kind).items()):
+        bare = getattr(value, "__func__", value)
+        if inspect.isfunction(bare) and name not in (old, new) and old in host_source(bare):
+            changed = rewritten(bare, {old: new}, kind)
+            patch.setattr(kind, name, changed if value is bare else type(value)(changed))
+
+
+def test_a_hook_or_attribute_that_any_base_class_loses_is_named(monkeypatch):
+    for kind, names in listed(REACHED, MENTIONED).items():
+        for name in names:
+            with monkeypatch.context() as patch:
+                for base in host_bases(our_classes()[kind]):
+                    if name in vars(base):
+                        patch.delattr(base, name)
+                with pytest.raises(Gone, match=rf"no base class has .*{kind}.{name}\b"):
+                    check_overrides()
+
+
+RENAMED = {
+    run_training: (
+        *((Trainer, name) for name in ("get_batch_samples", "evaluation_loop", "_get_grad_norm")),
+        *((Trainer, name) for name in ("_load_scaler", "log", "_issue_warnings_after_load")),
+    ),
+    run_search: ((GenerationMixin, "_prepare_generated_length"),),
+    run_model: ((PreTrainedModel, "_supports_flex_attn"),),
+}
+
+
+@pytest.mark.parametrize("run", RENAMED)
+def test_a_hook_that_is_renamed_is_named(run, tmp_path, monkeypatch):
+    """Its old name may stay, though nobody calls it."""
+    for kind, name in RENAMED[run]:
+        rename(monkeypatch, kind, name)
+    with pytest.raises(Gone) as error:
+        check_reached(run, tmp_path)
+    for _, name in RENAMED[run]:
+        assert f".{name}" in str(error.value)
+
+
+def test_a_cache_with_a_new_name_is_named(tmp_path, monkeypatch):
+    prepare, cache = GenerationMixin.prepare_inputs_for_generation, generation_limits.CACHE
+
+    def renamed(*args, **kwargs):
+        given = prepare(*args, **kwargs)
+        return {("memory" if name == cache else name): given[name] for name in given}
+
+    monkeypatch.setattr(GenerationMixin, "prepare_inputs_for_generation", renamed)
+    with pytest.raises(Gone, match=rf"Got memory, which neither .*\.{cache}\b"):
+        check_reached(run_search, tmp_path)
+
+
+def test_a_cache_with_a_new_name_in_outputs_is_named(monkeypatch):
+    """The package can be imported all the same."""
+    fields = modeling.Seq2SeqLMOutput.__dataclass_fields__
+    renamed = {
+        ("memory" if name == generation_limits.CACHE else name): fields[name] for name in fields
+    }
+    monkeypatch.setattr(modeling.Seq2SeqLMOutput, "__dataclass_fields__", renamed)
+    with pytest.raises(Gone, match=rf"Seq2SeqLMOutput has no {generation_limits.CACHE}"):
+        check_outputs()
+    place = importlib.util.spec_from_file_location(
+        "vanilla_transformer.another", generation_limits.__file__
+    )
+    limits = importlib.util.module_from_spec(place)
+    place.loader.exec_module(limits)
+    with pytest.raises(Gone, match="outputs call the cache memory, not cache or past_key_values"):
+        check_outputs(limits)
+
+
+CHANGED = {
+    "dropout": {"dropout: float": "drop: float", "dropout_p=dropout": "dropout_p=drop"},
+    "scaling": {"scaling: float": "factor: float", "scale=scaling": "scale=factor"},
+    "is_causal": {
+        "is_causal: bool | None": "causal: bool | None",
+        "is_causal = is_causal if is_causal": "is_causal = causal if causal",
+    },
+    "is_causal from the module": {'getattr(module, "is_causal", True)': "True"},
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_an_option_that_the_attention_no_longer_reads_is_named(name, monkeypatch):
+    changed = rewritten(sdpa_attention.sdpa_attention_forward, CHANGED[name])
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", changed)
+    with pytest.raises(Gone, match=rf"sdpa attention does not read {name}"):
+        check_attention("sdpa")
+
+
+def test_what_is_looked_up_with_a_default_is_missed(monkeypatch):
+    monkeypatch.delattr(Cache, "is_compileable")
+    with pytest.raises(Gone, match="Cache has no is_compileable"):
+        check_lookups()
+
+
+def test_arguments_by_position_and_keywords_have_the_names_that_we_think(monkeypatch):
+    def create_bidirectional_mask(config, inputs_embeds, attention_mask, memory):
+        raise NotImplementedError
+
+    def normal_(tensor, deviation=1.0, **kwargs):
+        raise NotImplementedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(modeling, "create_bidirectional_mask", create_bidirectional_mask)
+        with pytest.raises(Gone, match="create_bidirectional_mask has no encoder_hidden_states"):
+            check_positions()
+    normal_.__module__ = "transformers.dependency_versions_table"  # which has no std
+    monkeypatch.setattr(modeling.init, "normal_", normal_)
+    with pytest.raises(Gone, match=r"init\.normal_ reads no std"):
+        check_keywords()
