@@ -32,6 +32,7 @@ from transformers import (
     Seq2SeqTrainingArguments,
     Trainer,
     TrainerControl,
+    TrainerState,
     pipeline,
 )
 from transformers.generation import GenerationMixin
@@ -39,13 +40,14 @@ from transformers.generation.utils import GenerateBeamEncoderDecoderOutput
 from transformers.integrations import sdpa_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.trainer_callback import CallbackHandler
+from transformers.trainer_pt_utils import AcceleratorConfig
 
 import vanilla_transformer
 from vanilla_transformer import VanillaTransformerForConditionalGeneration, generation_limits
 from vanilla_transformer import modeling_vanilla_transformer as modeling
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
-from vanilla_transformer.train import arguments
+from vanilla_transformer.train import arguments, trainer
 from vanilla_transformer.train.arguments import VanillaTransformerTrainingArguments
 from vanilla_transformer.train.trainer import VanillaTransformerTrainer
 
@@ -71,8 +73,8 @@ REACHED = {
     " logging_nan_inf_filter lr_scheduler_type max_grad_norm optim output_dir warmup_steps",
     "LogLines": "on_log on_step_begin on_step_end on_train_begin",
     "RunControl": "on_epoch_begin on_epoch_end on_evaluate on_save on_step_end on_train_begin",
-    "VanillaTransformerTrainer": "_get_grad_norm _issue_warnings_after_load _load_rng_state"
-    " _load_scaler _save_checkpoint compute_loss create_optimizer create_scheduler evaluate"
+    "VanillaTransformerTrainer": "_get_grad_norm _hp_search_setup _issue_warnings_after_load"
+    " _load_rng_state _load_scaler _save_checkpoint compute_loss create_optimizer create_scheduler evaluate"
     " evaluation_loop get_batch_samples get_optimizer_cls_and_kwargs get_train_dataloader log",
 }
 # These need the Hub or another engine, or users call them: here the host's source mentions them.
@@ -92,11 +94,12 @@ UNDECLARED = {"VanillaTransformerConfig": "keys_to_ignore_at_inference"}
 ASSIGNED = {
     VanillaTransformerTrainer: "_created_lr_scheduler _globalstep_last_logged _total_loss_scalar"
     " _tr_loss args control data_collator lr_scheduler optimizer",
-    VanillaTransformerTrainingArguments: "_n_gpu greater_is_better learning_rate lr_scheduler_type"
-    " optim save_total_limit",
+    VanillaTransformerTrainingArguments: "_n_gpu dataloader_persistent_workers greater_is_better"
+    " ignore_data_skip learning_rate lr_scheduler_type optim save_total_limit",
+    TrainerState: "epoch",
     TrainerControl: "should_evaluate should_log should_save should_training_stop",
     CallbackHandler: "eval_dataloader",
-    accelerate.DataLoaderConfiguration: "data_seed even_batches",
+    accelerate.DataLoaderConfiguration: "data_seed dispatch_batches even_batches split_batches",
     GenerationConfig: "_pad_token_tensor max_new_tokens suppress_tokens",
     VanillaTransformerForConditionalGeneration: "_tied_weights_keys generation_config",
     modeling.Stack: "gradient_checkpointing",
@@ -104,7 +107,11 @@ ASSIGNED = {
 # What we look up with a default or in `**kwargs`, and would not miss, by where it is.
 LOOKED_UP = {
     Trainer: "data_collator eval_dataset optimizers processing_class",
-    Seq2SeqTrainingArguments: " ".join((*arguments._BATCHES, *arguments._SHARDED)),
+    Seq2SeqTrainingArguments: " ".join(
+        (*arguments._BATCHES, *arguments._SHARDED, *arguments._VOID, "accelerator_config")
+    ),
+    AcceleratorConfig: " ".join(arguments._VOID_OF_ACCELERATE),
+    VanillaTransformerTrainer: " ".join(trainer._EVALUATION_STEPS),
     GenerateBeamEncoderDecoderOutput: "sequences sequences_scores",
     GenerationMixin.generate: "generation_config stopping_criteria",
     GenerationConfig: "cache_implementation eos_token_id guidance_scale max_new_tokens max_time"

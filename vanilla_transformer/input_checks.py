@@ -10,7 +10,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -36,14 +36,14 @@ READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch"}
 READ_ON_THE_WAY |= {"tokenizer", "assistant_tokenizer", "assistant_model"}
 
 
-def check_read(options: Mapping[str, object], attend: Callable[..., object]) -> None:
+def check_read(options: Mapping[str, Any], attend: Callable, mask: Tensor | None) -> None:
     """Refuse options that the attention function does not read, if they change its result."""
     given = [name for name in options if options[name] is not None and name not in READ_ON_THE_WAY]
     if options["dropout"] == 0:
         given.remove("dropout")
     home = str(attend.__module__)  # without a mask, functions of users and Eq. 1 attend to all
-    asks = options.get("is_causal") and not home.startswith(__package__)
-    if "is_causal" in given and not (asks or home.startswith("transformers.")):
+    asks = options["is_causal"] and not home.startswith(__package__)
+    if mask is not None or not (asks or home.startswith("transformers.")):
         given.remove("is_causal")
     if unread := _unread(tuple(given), attend):
         raise RequestError(
@@ -84,7 +84,7 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
 def check_generation(
     settings: GenerationConfig, call: Mapping[str, object], *, is_own: bool
 ) -> None:
-    """Refuse what `generate` cannot do with a `call` and all `settings`, the model's if `is_own`.
+    """Refuse a `call` of `generate` that it cannot do; `settings` are the model's if `is_own`.
 
     A static cache makes a prefix's mask four-dimensional; positions cannot be counted from that.
     """

@@ -186,9 +186,9 @@ class MultiHeadAttention(nn.Module):
             self.config._attn_implementation, eager_attention_forward
         )
         dropout = self.attention_dropout if self.training else 0.0
-        causal = {"is_causal": self.is_causal} if attention_mask is None else {}
-        options = {"scaling": self.scaling, "dropout": dropout, **causal, **kwargs}
-        check_read(options, attend)  # refuses what nothing would read
+        own = {"scaling": self.scaling, "dropout": dropout, "is_causal": self.is_causal}
+        options = {**own, **kwargs}
+        check_read(options, attend, attention_mask)  # refuses what nothing would read
         heads, weights = attend(self, query, key, value, attention_mask, **options)
         return self.out_proj(heads.flatten(2)), weights  # from (B, T, h, d_v)
 

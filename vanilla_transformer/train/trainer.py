@@ -173,7 +173,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
         self.stream: resumption.Stream | None = None  # the batches of a data set without a length
         # What a training resumes from, and whether the user lets the data begin anew.
-        self._checkpoint: Path | None = None
+        self._resumed_from: Path | None = None
         self._begins_anew = False
         self._warn_of_ends()
         self.progress = Progress()
@@ -268,7 +268,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             check_lengths(*pair_lengths(self.train_dataset))
         # Else torch's seed of the moment orders the pairs, and a resumed training sees others.
         self.accelerator.dataloader_config.data_seed = self.args.order_seed
-        resumes = self._checkpoint is not None and not self._begins_anew
+        resumes = self._resumed_from is not None and not self._begins_anew
         if resumes and isinstance(self.train_dataset, IterableDataset):
             resumption.check_repeatable(self.train_dataset)
         loader = super().get_train_dataloader()
@@ -277,7 +277,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.stream = resumption.Stream(loader, per_update=self.args.gradient_accumulation_steps)
         if resumes:
             epoch, batches = self.progress.stream_epoch, self.progress.stream_batches
-            restore = functools.partial(self._load_rng_state, str(self._checkpoint))
+            restore = functools.partial(self._load_rng_state, str(self._resumed_from))
             self.stream.resume(epoch, batches, restore)
         return self.stream  # type: ignore[return-value]  # the part of a DataLoader that is used
 
@@ -396,7 +396,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._print_once()
         folder = Path(self._get_output_dir(trial))
         checkpoint = resumption.checkpoint_to_resume(folder, resume_from_checkpoint)
-        self._checkpoint, self.stream = checkpoint, None
+        self._resumed_from, self.stream = checkpoint, None
         self.run_control.signum = 0
         self._begins_anew = self.args.ignore_data_skip
         if not has_length(self.train_dataset):  # the host would skip all batches in the first pass
@@ -417,7 +417,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 ) from error
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
-                self.threads = self._checkpoint = None
+                self.threads = self._resumed_from = None
                 self.args.ignore_data_skip = self._begins_anew
         if signum := self.run_control.signum:
             raise TrainingInterrupted(signum, last_whole_checkpoint(folder))
@@ -457,7 +457,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def _set_progress(self, folder: Path) -> None:
         """Set `progress` to that of the checkpoint to resume from, or to a new one."""
-        checkpoint = self._checkpoint
+        checkpoint = self._resumed_from
         identity = resumption.identity_of_updates(
             self.args,
             config=self.model.config,
