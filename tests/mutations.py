@@ -562,7 +562,7 @@ MUTATIONS = [
     ),
     Mutation(
         "input_checks.py",
-        'options.get("is_causal") and not home.startswith(__package__)',
+        'options["is_causal"] and not home.startswith(__package__)',
         "not home.startswith(__package__)",
         "test_host_contract.py::test_only_the_host_must_read_is_causal_where_nothing_is_causal",
     ),
@@ -610,15 +610,21 @@ MUTATIONS = [
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        'causal = {"is_causal": self.is_causal} if attention_mask is None else {}',
-        "causal = {}",
-        "test_host_contract.py::test_an_attention_may_hand_its_options_on[forgetful]",
+        '"dropout": dropout, "is_causal": self.is_causal}',
+        '"dropout": dropout, "is_causal": False}',
+        "test_paper.py::test_decoder_positions_see_themselves_and_earlier_ones_only",
     ),
     Mutation(
         "modeling_vanilla_transformer.py",
-        "check_read(options, attend)",
-        "check_read({**options, **dict(causal, is_causal=None)}, attend)",
+        "check_read(options, attend, attention_mask)",
+        "check_read({**options, 'is_causal': None}, attend, attention_mask)",
         "test_host_contract.py::test_an_attention_that_ignores_an_option_is_refused[False-without_is_causal]",
+    ),
+    Mutation(
+        "input_checks.py",
+        "if mask is not None or not (asks",
+        "if not (asks",
+        "test_host_contract.py test_modeling.py test_changed_models.py",
     ),
     Mutation(
         "generation_limits.py",
