@@ -550,44 +550,44 @@ MUTATIONS = [
     ),
     Mutation(
         "input_checks.py",
-        'if options["dropout"] == 0:',
-        "if True:",
+        '"dropout": options["dropout"] == 0,',
+        '"dropout": True,',
         "test_host_contract.py::test_an_attention_that_ignores_an_option_is_refused[False-without_dropout]",
     ),
     Mutation(
         "input_checks.py",
-        'not (asks or home.startswith("transformers."))',
-        "not asks",
+        "(is_causal or says)",
+        "is_causal",
         "test_host_contract.py::test_only_the_host_must_read_is_causal_where_nothing_is_causal",
     ),
     Mutation(
         "input_checks.py",
-        'options["is_causal"] and not home.startswith(__package__)',
-        "not home.startswith(__package__)",
+        "(is_causal or says)",
+        "True",
         "test_host_contract.py::test_only_the_host_must_read_is_causal_where_nothing_is_causal",
     ),
     Mutation(
         "input_checks.py",
-        "if source.count(rest) != 1:",
-        "if True:",
-        "test_host_contract.py::test_an_attention_that_ignores_an_option_is_refused[False-without_scaling]",
+        "if not source or len(re",
+        "if len(source) or len(re",
+        "test_host_contract.py::test_an_attention_that_ignores_an_option_is_refused",
     ),
     Mutation(
         "input_checks.py",
-        "if source.count(rest) != 1:",
-        "if not source:",
-        "test_host_contract.py::test_an_attention_may_hand_its_options_on[counted]",
+        "if not source or len(re",
+        "if len(re",
+        "test_host_contract.py::test_an_attention_may_hand_its_options_on",
     ),
     Mutation(
         "input_checks.py",
-        "if source.count(rest) != 1:",
-        "if source.count(rest) > 1:",
-        "test_host_contract.py::test_an_attention_may_hand_its_options_on[function1]",
+        "> 1 + len(looked_up):",
+        "> 99:",
+        "test_host_contract.py::test_an_attention_may_hand_its_options_on",
     ),
     Mutation(
         "input_checks.py",
-        r"(?=(?:scaling|dropout|is_causal)\b)",
-        r"(?=(?:scaling|dropout)\b)",
+        "read |= {*looked_up, *re.findall(in_module, source)}",
+        "read |= {*looked_up}",
         "test_changed_models.py::test_training_uses_the_changed_model[register_an_attention]",
     ),
     Mutation(
@@ -622,8 +622,8 @@ MUTATIONS = [
     ),
     Mutation(
         "input_checks.py",
-        "if mask is not None or not (asks",
-        "if not (asks",
+        '"is_causal": mask is not None}',
+        '"is_causal": False}',
         "test_host_contract.py test_modeling.py test_changed_models.py",
     ),
     Mutation(
@@ -893,6 +893,19 @@ MUTATIONS = [
         "        given.update(logs)",
         "        pass",
         "train/test_seq2seq_trainer.py::test_metrics_have_the_epoch_and_a_log_that_is_off_is_empty",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "            compute_objective = compute_objective or _eval_loss",
+        "            pass",
+        "train/test_seq2seq_trainer.py::"
+        "test_a_search_over_rate_and_batches_trains_with_what_it_tries",
+    ),
+    Mutation(
+        "train/trainer.py",
+        "if self.state.global_step >= self.state.max_steps:",
+        "if False:",
+        "train/test_streams.py::test_a_complete_training_is_not_continued",
     ),
     # Streams, pass after pass.
     Mutation(

@@ -7,6 +7,7 @@ tests run them on the host as it is, and on hosts of the future, where they must
 """
 
 import ast
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -87,14 +88,14 @@ MENTIONED = {
     " resize_token_embeddings",
     "VanillaTransformerTranslationPipeline": "__call__ save_pretrained",
     "VanillaTransformerTrainingArguments": "__post_init__",
-    "VanillaTransformerTrainer": "create_model_card train",
+    "VanillaTransformerTrainer": "create_model_card hyperparameter_search train",
 }
 # The host reads these, though no base class declares them any more (since 5.20).
 UNDECLARED = {"VanillaTransformerConfig": "keys_to_ignore_at_inference"}
 # Attributes of the host that our classes set, by the class of the object. The host reads them.
 ASSIGNED = {
     VanillaTransformerTrainer: "_created_lr_scheduler _globalstep_last_logged _total_loss_scalar"
-    " _tr_loss args control data_collator lr_scheduler optimizer",
+    " _tr_loss _train_batch_size args control data_collator label_smoother lr_scheduler optimizer",
     VanillaTransformerTrainingArguments: "_n_gpu dataloader_persistent_workers greater_is_better"
     " ignore_data_skip learning_rate lr_scheduler_type optim save_total_limit",
     TrainerState: "epoch",
@@ -599,7 +600,36 @@ class WithoutSource:
         return counted(*args, **kwargs)
 
 
-@pytest.mark.parametrize("function", [counted, WithoutSource(), forgetful])
+def looking(layer, query, key, value, mask, **rest):
+    """Names that nobody prescribes."""
+    rate = rest.get("dropout", 0.0)
+    causal = rest.get("is_causal") and mask is None
+    return sdpa_attention.sdpa_attention_forward(
+        *(layer, query, key, value, mask, rate, rest["scaling"]), is_causal=causal
+    )
+
+
+def as_dict(module, query, key, value, mask, **kwargs):
+    options = dict(kwargs)
+    return sdpa_attention.sdpa_attention_forward(module, query, key, value, mask, **options)
+
+
+@dataclasses.dataclass  # has no hash
+class Unhashable:
+    scale: float = 1.0
+
+    def __call__(self, module, *args, scaling, **kwargs):
+        scaling = scaling * self.scale
+        return sdpa_attention.sdpa_attention_forward(module, *args, scaling=scaling, **kwargs)
+
+
+HANDING_ON = [
+    *(counted, WithoutSource(), forgetful, looking, as_dict, Unhashable()),
+    *(functools.partial(counted), lambda *args, **kwargs: counted(*args, **kwargs)),
+]
+
+
+@pytest.mark.parametrize("function", HANDING_ON)
 def test_an_attention_may_hand_its_options_on(function, monkeypatch):
     model, ids = tiny_model().eval(), torch.tensor([[5, 6, 2]])
     expected = model(ids, decoder_input_ids=ids).logits

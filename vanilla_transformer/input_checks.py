@@ -27,10 +27,6 @@ class Flags(TypedDict, total=False):
     output_hidden_states: bool | None
 
 
-_LOOKED_UP = re.compile(  # in kwargs, or if the model itself hands it over in the module
-    r"""(?:\bkwargs(?:\.(?:get|pop)\(|\[)\s*["']"""
-    r"""|\bmodule(?:\.|,\s*["'])(?=(?:scaling|dropout|is_causal)\b))(\w+)"""
-)
 # What transformers or the model as a whole reads, and what `generate` hands on, used or not.
 READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch"}
 READ_ON_THE_WAY |= {"tokenizer", "assistant_tokenizer", "assistant_model"}
@@ -38,37 +34,42 @@ READ_ON_THE_WAY |= {"tokenizer", "assistant_tokenizer", "assistant_model"}
 
 def check_read(options: Mapping[str, Any], attend: Callable, mask: Tensor | None) -> None:
     """Refuse options that the attention function does not read, if they change its result."""
-    given = [name for name in options if options[name] is not None and name not in READ_ON_THE_WAY]
-    if options["dropout"] == 0:
-        given.remove("dropout")
-    home = str(attend.__module__)  # without a mask, functions of users and Eq. 1 attend to all
-    asks = options["is_causal"] and not home.startswith(__package__)
-    if mask is not None or not (asks or home.startswith("transformers.")):
-        given.remove("is_causal")
-    if unread := _unread(tuple(given), attend):
+    void = {"dropout": options["dropout"] == 0, "is_causal": mask is not None}
+    given = [name for name in options if options[name] is not None and not void.get(name)]
+    names = tuple(name for name in given if name not in READ_ON_THE_WAY)
+    if unread := _unread(names, attend, bool(options["is_causal"])):
         raise RequestError(
             f"Got {', '.join(unread)}, which neither the model nor its attention, "
-            f"{getattr(attend, '__name__', attend)}, reads; leave it out, or make your attention "
-            f"read it. If neither is yours: is transformers {__version__} newer than this code?"
+            f"{getattr(attend, '__name__', attend)}, reads; leave it out, or give your attention "
+            f"such a parameter. If neither is yours: is transformers {__version__} newer than this "
+            "code?"
         )
 
 
 @torch.compiler.assume_constant_result  # torch.compile cannot read source
-def _unread(names: tuple[str, ...], attend: Callable[..., object]) -> tuple[str, ...]:
-    return _unread_by(attend, names)
+def _unread(names: tuple[str, ...], attend: Callable, is_causal: bool) -> tuple[str, ...]:
+    find = _unread_by if getattr(attend, "__hash__", None) else _unread_by.__wrapped__
+    return find(attend, names, is_causal)
 
 
 @functools.lru_cache  # reading source takes longer than attending
-def _unread_by(attend: Callable[..., object], names: tuple[str, ...]) -> tuple[str, ...]:
+def _unread_by(attend: Callable, names: tuple[str, ...], is_causal: bool) -> tuple[str, ...]:
     """Return what is no parameter of an attention function, and not looked up in its source."""
-    parameters, source = inspect.signature(attend).parameters.values(), ""
+    parameters, source = list(inspect.signature(attend).parameters.values()), ""
     read = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    rest = "".join(f"**{p.name}" for p in parameters if p.kind == p.VAR_KEYWORD)
     with contextlib.suppress(OSError, TypeError):  # has no source
-        source = inspect.getsource(attend)
-    if source.count(rest) != 1:  # unknown, or handed on to another function
-        read |= {"scaling", "dropout", "is_causal"}
-    return tuple(name for name in names if name not in read.union(_LOOKED_UP.findall(source)))
+        source = re.sub("#.*", "", inspect.getsource(attend))
+    rest = next((p.name for p in parameters if p.kind == p.VAR_KEYWORD), "")
+    looked_up = re.findall(rf"""\b{rest}(?:\.(?:get|pop)\(|\[)\s*["'](\w+)["']""", source)
+    in_module = rf"""\b{parameters[0].name}(?:\.|,\s*["'])(scaling|dropout|is_causal)\b"""
+    read |= {*looked_up, *re.findall(in_module, source)}
+    if not source or len(re.findall(rf"\b{rest}\b", source)) > 1 + len(looked_up):
+        read |= {"scaling", "dropout", "is_causal"}  # unknown, or handed on to another function
+    # Without a mask, Eq. 1 attends to all, as do functions that say nothing of causality.
+    says = "causal" in source.replace(getattr(attend, "__name__", "def"), "")
+    if attend.__module__.startswith(__package__) or not (is_causal or says):
+        read.add("is_causal")
+    return tuple(name for name in names if name not in read)
 
 
 def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) -> None:

@@ -94,31 +94,46 @@ def normalized(text, *, keeps_typography=False):
     return with_ascii_quotes(unicodedata.normalize("NFC", text))
 
 
+def is_eastern(character):
+    """Of Chinese, Japanese or Korean, or any other letter without capitals."""
+    marks = character and (0x3001 <= ord(character) <= 0x303F or 0xFF01 <= ord(character) <= 0xFF65)
+    return bool(marks) or unicodedata.category(character or " ") == "Lo"
+
+
 def is_letter(character):
     return unicodedata.category(character or " ") in ("Lu", "Ll", "Mn", "Mc", "Me")
 
 
 def with_ascii_quotes(text):
     """Read typographic marks as ASCII, one character after the other."""
+    text = "".join(
+        "..."
+        if mark == "\u2026"
+        and not any(
+            each == mark or unicodedata.category(each or " ") == "Lo"
+            for each in (text[:place][-1:], text[place + 1 : place + 2])
+        )
+        else mark
+        for place, mark in enumerate(text)
+    )
     ascii_text = ""
     for place, mark in enumerate(text):
         before, after = text[:place][-1:], text[place + 1 : place + 2]
         opens = is_letter(after) or unicodedata.category(after or " ") == "Nd"
-        if (mark in APOSTROPHES and (is_letter(before) or before in [*".,!?"])) or (
-            mark in APOSTROPHES + "\u2018\u02bb" and opens
+        closes = (is_letter(before) or before in [*".,!?"]) and not is_eastern(after)
+        if (mark in APOSTROPHES and (opens or closes)) or (
+            mark in "\u2018\u02bb" and opens and not is_eastern(before)
         ):
             mark = "'"
-        elif mark == "\u2026" and not any(
-            each == mark or unicodedata.category(each or " ") == "Lo" for each in (before, after)
-        ):
-            mark = "..."
         elif mark in "\u2010\u2011":
             mark = "-"
         ascii_text += mark
     # Pairs of English, around at most 200 letters of scripts with capitals.
     for match in re.finditer("\u201c([^\u201c-\u201e]{1,200})\u201d", ascii_text):
-        if not any(unicodedata.category(letter) == "Lo" for letter in match[1]):
-            ascii_text = ascii_text.replace(match[0], f'"{match[1]}"')
+        beside = ascii_text[: match.start()][-1:], ascii_text[match.end() :][:1]
+        inside = any(unicodedata.category(letter) == "Lo" for letter in match[1])
+        if not (inside or any(map(is_eastern, beside))):
+            ascii_text = f'{ascii_text[: match.start()]}"{match[1]}"{ascii_text[match.end() :]}'
     return ascii_text
 
 
@@ -234,6 +249,7 @@ def test_what_a_phone_types_has_the_tokens_of_ascii(request, tokenizer):
         ("\u2018Help!\u2019 she said.", "'Help!' she said."),
         ("He said, \u201cI can\u2019t.\u201d", 'He said, "I can\'t."'),
         ("\u201cYes\u201d or \u201cNo\u201d?", '"Yes" or "No"?'),
+        ("\u2018Well\u2026\u2019 he said", "'Well...' he said"),
         ("Well\u2026 no \u2026 \u2026yes", "Well... no ... ...yes"),
         ("a well\u2011known T\u2010shirt", "a well-known T-shirt"),
         ("\uff28\uff45\uff4c\uff4c\uff4f \uff17", "Hello 7"),
@@ -242,6 +258,7 @@ def test_what_a_phone_types_has_the_tokens_of_ascii(request, tokenizer):
     for text in (  # other languages' own, and what is no letter's
         *(
             "\u4ed6\u8bf4\uff1a\u201c\u4f60\u597d\u2026\u2026\u201d\uff0c\u2018\u55e8\u2019\uff01",
+            "\u8bf4\u201cOK\u201d\u7136\u540e\uff0c\u2018Tom\u2019\u548c\u201cAnn\u201d\u3002",
             "\u201eJa\u201c \u201aNein\u2018",
         ),
         *(

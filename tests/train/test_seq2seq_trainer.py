@@ -383,8 +383,8 @@ def replace_as_attribute(trainer):
     trainer.compute_loss = shifted
 
 
-@pytest.mark.parametrize("replaced", [Loss, Step, Inputs, Loader, Collator, "attribute"])
-def test_the_evaluation_loss_is_that_of_what_was_replaced(tmp_path, replaced, caplog):
+@pytest.mark.parametrize("replaced", [Loss, Step, Inputs, Loader, Collator, "attribute", "patch"])
+def test_the_evaluation_loss_is_that_of_what_was_replaced(tmp_path, replaced, caplog, monkeypatch):
     """Else early stopping and the best model follow a loss that nobody trains."""
     given = {}
     if replaced is Collator:
@@ -394,6 +394,10 @@ def test_the_evaluation_loss_is_that_of_what_was_replaced(tmp_path, replaced, ca
     for trainer in trainers:
         if replaced == "attribute":
             replace_as_attribute(trainer)
+        elif replaced == "patch":
+            step = Seq2SeqTrainer.prediction_step
+            shifted = lambda *a, step=step, **kw: (step(*a, **kw)[0] + 1000, None, None)  # noqa: E731
+            monkeypatch.setattr(Seq2SeqTrainer, "prediction_step", shifted)
         elif replaced is not Collator:
             trainer.__class__ = type("Replaced", (replaced, type(trainer)), {})
     stock, ours = (trainer.evaluate() for trainer in trainers)
@@ -517,20 +521,19 @@ def test_a_search_over_rate_and_batches_trains_with_what_it_tries(tmp_path, batc
         tmp_path, given={"model_init": lambda: tiny_model()}, callbacks=[At(1, note)], **settings
     )
     seen = []
-    best = trainer.hyperparameter_search(
-        space,
-        n_trials=3,
-        backend="optuna",
-        compute_objective=lambda metrics: seen.append(metrics) or metrics["eval_loss"],
-    )
+    evaluate = trainer.evaluate
+    trainer.evaluate = lambda *a, **kw: seen.append(evaluate(*a, **kw)) or seen[-1]
+    names = {"hp_name": lambda trial: f"rate-{trial.params['learning_rate']}"}
+    best = trainer.hyperparameter_search(space, n_trials=3, backend="optuna", **names)
     assert len({*tried}) == len(seen) == 3
     assert best.objective == min(metrics["eval_loss"] for metrics in seen)
+    with pytest.raises(ValueError, match="a search leaves no model behind; call train"):
+        evaluate()
     assert tuple(best.hyperparameters.values()) in [pytest.approx(values) for values in tried]
-    for trial, (rate, _) in enumerate(tried):
-        args = torch.load(
-            tmp_path / f"run-{trial}" / "checkpoint-2" / "training_args.bin", weights_only=False
-        )
-        assert args.learning_rate == pytest.approx(rate)
+    for rate, _ in tried:
+        (folder,) = tmp_path.glob(f"rate-{rate}")
+        args = torch.load(folder / "checkpoint-2" / "training_args.bin", weights_only=False)
+        assert args.learning_rate == rate
 
 
 def test_a_search_over_what_a_budget_makes_void_is_refused(tmp_path):
@@ -546,6 +549,19 @@ def test_arguments_count_as_they_are_when_a_training_starts(tmp_path):
     other = make_trainer(tmp_path / "two", max_steps=3, batch_tokens=80, learning_rate_factor=0.05)
     other.train()
     assert_equal(weights(trainer), weights(other))
+    for name, settings in {
+        "pairs": {"batch_tokens": None, "per_device_train_batch_size": 3},
+        "smoothing": {"label_smoothing_factor": 0.3},
+    }.items():
+        late = make_trainer(tmp_path / f"{name}-late", max_steps=2)
+        vars(late.args).update(settings)
+        late.train()
+        early = make_trainer(tmp_path / f"{name}-early", max_steps=2, **settings)
+        early.train()
+        assert_equal(weights(late), weights(early))
+    late.args.output_dir, late.args.bf16 = str(tmp_path / "four"), True
+    with pytest.raises(ValueError, match="set bf16 or fp16 when you make the arguments"):
+        late.train()
     trainer.args.output_dir, trainer.args.dataloader_drop_last = str(tmp_path / "three"), True
     with pytest.raises(ValueError, match="dataloader_drop_last=True; batches are filled"):
         trainer.train()

@@ -90,6 +90,25 @@ def test_an_update_takes_batches_of_one_pass(tmp_path):
     assert counts == [first, 2 * first]
 
 
+def test_a_pass_without_an_update_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="has fewer than 9 batches"):
+        trainer_on(shuffled(1), tmp_path, gradient_accumulation_steps=9).train()
+
+
+def test_a_complete_training_is_not_continued(tmp_path):
+    """Which the trainers of transformers do by one update."""
+    for number, make in enumerate((lambda: shuffled(1), pairs)):
+        folder = tmp_path / str(number)
+        settings = {"max_steps": 8, "batch_tokens": None}
+        trainer = trainer_on(make(), folder, **settings)
+        trainer.train()
+        before = weights(trainer)
+        again = trainer_on(make(), folder, **settings)
+        again.train(True)
+        assert_equal(weights(again), before)
+        assert [path.name for path in folder.iterdir()] == ["checkpoint-8"]
+
+
 class Once(torch.utils.data.IterableDataset):
     def __init__(self):
         self.rows = iter(list(pairs()))

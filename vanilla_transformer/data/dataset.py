@@ -491,7 +491,7 @@ class PairCollator:
         if size is None:
             return
         known = (ids >= 0) & (ids < size)
-        if name != "input_ids":  # a gap among ids of the decoder is one of its labels
+        if name != "input_ids":  # -100 is a gap, in ids of the decoder as in labels
             known |= ids == IGNORED
         if not known.all():
             raise RequestError(

@@ -46,21 +46,23 @@ KINDS = ("bpe", "bytes", "symbols")
 _INPUT_NAMES = ("input_ids", "attention_mask")
 
 # Typographic characters, and the ASCII that training texts mostly have for them. Letters are those
-# of scripts with capitals, because Chinese, Japanese and Korean need some of these characters.
-# JavaScript reads these regular expressions alike.
+# of scripts with capitals, because Chinese, Japanese and Korean need some of these characters: what
+# is beside a letter or mark of theirs stays. JavaScript reads these regular expressions alike.
 _LETTER = r"\p{Lu}\p{Ll}\p{M}"
+_EAST = r"\p{Lo}\u3001-\u303f\uff01-\uff65"
 _TYPOGRAPHY = (
+    (r"(?<![\p{Lo}\u2026])\u2026(?![\p{Lo}\u2026])", "..."),
     # An apostrophe or a single quotation mark. The left one, which closes quotations in German, is
     # one only before a letter.
     (
-        rf"[\u2019\u201b\u02bc\u02b9\u2032\ua78c\uff07\u00b4`](?:(?=[{_LETTER}\p{{Nd}}])|(?<=[{_LETTER}.,!?].))"
-        rf"|[\u2018\u02bb](?=[{_LETTER}\p{{Nd}}])",
+        rf"[\u2019\u201b\u02bc\u02b9\u2032\ua78c\uff07\u00b4`]"
+        rf"(?:(?=[{_LETTER}\p{{Nd}}])|(?<=[{_LETTER}.,!?].)(?![{_EAST}]))"
+        rf"|(?<![{_EAST}])[\u2018\u02bb](?=[{_LETTER}\p{{Nd}}])",
         "'",
     ),
     # The two quotation marks of English; German, Polish or Swedish have other pairs.
-    (r"\u201c(?=[^\p{Lo}\u201c-\u201e]{1,200}\u201d)", '"'),
+    (rf"(?<![{_EAST}])\u201c(?=[^\p{{Lo}}\u201c-\u201e]{{1,200}}\u201d(?![{_EAST}]))", '"'),
     (r'(?<="[^\p{Lo}"\u201c-\u201e]{1,200})\u201d', '"'),
-    (r"(?<![\p{Lo}\u2026])\u2026(?![\p{Lo}\u2026])", "..."),
     (r"[\u2010\u2011]", "-"),
 )
 _FULL_WIDTH = [(chr(ord(c) + 0xFEE0), c) for c in string.ascii_letters + string.digits]
@@ -258,7 +260,7 @@ def vocabulary_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
 
 
 def text_normalizer(*, keep_typography: bool = False) -> normalizers.Normalizer:
-    """Return the normalizer of texts; see `train_tokenizer`. Twice is the same as once."""
+    """Return the normalizer of texts; see `train_tokenizer`."""
     folded = ([], []) if keep_typography else (_FULL_WIDTH, _TYPOGRAPHY)
     before, after = ([normalizers.Replace(Regex(p), to) for p, to in pairs] for pairs in folded)
     steps = [

@@ -13,8 +13,8 @@ from ..errors import RequestError
 from ..recipes.recipe import Recipe
 from ..storage.metrics import MEASURES
 
-# Arguments that have no effect beside a token budget: those that would change the training, and
-# others, with what holds instead.
+# Arguments that have no effect beside a token budget. The first would change the training and are
+# refused; the others change nothing that matters, and a warning names them.
 _BATCHES = (
     *("per_device_train_batch_size", "train_sampling_strategy", "dataloader_drop_last"),
     "auto_find_batch_size",
@@ -54,7 +54,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         early_stopping_on: What is better: a lower "loss", or one of the trainer's `measures`.
         save_every_minutes: Write a checkpoint when the newest is this old. 0: never.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted,
-            at least two. None: `save_total_limit`, or all without one.
+            at least two. None: as many as `save_total_limit`, or all if that is None too.
         save_total_limit: Checkpoints that are not deleted, at least two, or three with
             `load_best_model_at_end`: the last one is needed until the next is whole. None: all.
         logging_nan_inf_filter: Leave losses that are not finite out of the log. False: such a loss
@@ -185,7 +185,7 @@ def refuse_sharding(args: VanillaTransformerTrainingArguments) -> None:
 
 
 def void_arguments(args: VanillaTransformerTrainingArguments) -> list[str]:
-    """Return the arguments, as typed, that `batch_tokens` makes void without harm."""
+    """Return "name=value" of arguments without effect, but also without harm, by `batch_tokens`."""
     found = _changed(args, VanillaTransformerTrainingArguments, _VOID)
     return found + _changed(args.accelerator_config, AcceleratorConfig(), _VOID_OF_ACCELERATE)
 

@@ -111,7 +111,7 @@ class Stream:
 
     Attributes:
         epoch: Number of the pass, from 0.
-        batches: How many of it were taken.
+        batches: How many of this pass were handed out.
     """
 
     def __init__(self, loader: Any, *, per_update: int) -> None:
@@ -165,6 +165,12 @@ class Stream:
             for batch in update:
                 self.batches += 1
                 yield batch
+        if self.epoch == self.batches == 0:
+            raise RequestError(
+                f"got a training stream that gives no update: it has fewer than {self.per_update} "
+                "batches, which gradient_accumulation_steps makes an update of. Lower that, or "
+                "give more pairs."
+            )
 
     def _updates(self) -> Iterator[list[Any]]:
         batches = iter(self.loader)

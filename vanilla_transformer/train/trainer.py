@@ -30,6 +30,7 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
+from transformers.trainer_pt_utils import LabelSmoother
 from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput, has_length
 from transformers.training_args import OptimizerNames
 
@@ -71,11 +72,6 @@ _TRAINING_PAIRS = 200  # at most; their plain loss is compared with the validati
 # Figures of the host that assume batches of equal size, by the ends of their names.
 _OF_THE_HOST = ("samples_per_second", "steps_per_second", "_flos", "_runtime", "_preparation_time")
 _FORWARD = inspect.signature(VanillaTransformerForConditionalGeneration.forward).parameters
-# Methods of the host through which the evaluation loss comes.
-_EVALUATION_STEPS = (
-    *("get_eval_dataloader", "prediction_step", "compute_loss", "compute_loss_context_manager"),
-    *("_prepare_inputs", "_prepare_input"),
-)
 _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
@@ -309,9 +305,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _has_other_evaluation(self) -> bool:
         """Whether a subclass or a user has replaced a step from the data to the evaluation loss."""
         replaced = [
-            getattr(getattr(self, name), "__func__", None)
-            is not getattr(VanillaTransformerTrainer, name)
-            for name in _EVALUATION_STEPS
+            getattr(getattr(self, name), "__func__", None) is not method
+            for name, method in _EVALUATION_STEPS.items()
         ]
         collators = (PairCollator, DataCollatorForSeq2Seq)
         return any(replaced) or type(self.data_collator) not in collators
@@ -394,8 +389,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 would replace, or none to resume.
         """
         self._print_once()
-        folder = Path(self._get_output_dir(trial))
-        checkpoint = resumption.checkpoint_to_resume(folder, resume_from_checkpoint)
+        asked = resume_from_checkpoint
+        if trial is None:  # else its folder has no name yet
+            asked = resumption.checkpoint_to_resume(Path(self.args.output_dir), asked)
+        checkpoint = None if asked is None or isinstance(asked, bool) else Path(asked)
         self._resumed_from, self.stream = checkpoint, None
         self.run_control.signum = 0
         self._begins_anew = self.args.ignore_data_skip
@@ -408,8 +405,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             handled_by(self.run_control.note_signal, signal.SIGTERM, signal.SIGINT),
         ):
             try:
-                asked = str(checkpoint) if checkpoint else None
-                output = super().train(asked, trial, *args, **kwargs)
+                given = str(checkpoint) if checkpoint else None
+                output = super().train(given, trial, *args, **kwargs)
             except UnpicklingError as error:  # torch reads with weights_only=True
                 raise RequestError(
                     f"{checkpoint} holds a file that torch refuses to unpickle, as it would run "
@@ -419,8 +416,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 self.progress.stop()
                 self.threads = self._resumed_from = None
                 self.args.ignore_data_skip = self._begins_anew
-        if signum := self.run_control.signum:
-            raise TrainingInterrupted(signum, last_whole_checkpoint(folder))
+        if (signum := self.run_control.signum) and self.state.global_step < self.state.max_steps:
+            raise TrainingInterrupted(signum, last_whole_checkpoint(self._get_output_dir(trial)))
         return output
 
     def _hp_search_setup(self, trial: Any) -> None:
@@ -429,6 +426,19 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         The host calls this in every training, before it loads a checkpoint.
         """
         super()._hp_search_setup(trial)
+        folder = Path(self._get_output_dir(trial))
+        if trial is not None:
+            resumption.checkpoint_to_resume(folder, self._resumed_from)
+        if self.accelerator.mixed_precision != self.args.precision.replace("fp32", "no"):
+            raise RequestError(
+                f"got {self.args.precision} after the trainer was made with "
+                f"mixed_precision={self.accelerator.mixed_precision}; set bf16 or fp16 when you "
+                "make the arguments."
+            )
+        # The host has read these when the trainer was made.
+        self._train_batch_size = self.args.train_batch_size
+        smoothing = self.args.label_smoothing_factor
+        self.label_smoother = LabelSmoother(epsilon=smoothing) if smoothing else None
         figures = ["loss", *(self.measures if self.validation_pairs else [])]
         several = isinstance(self.eval_dataset, dict)
         check_arguments(
@@ -450,10 +460,26 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "round to nothing; load the model with dtype=torch.float32, and train with "
                 "bf16=True for the speed."
             )
-        self._set_progress(Path(self._get_output_dir(trial)))
+        self._set_progress(folder)
         # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
+
+    def hyperparameter_search(
+        self,
+        hp_space: Callable[..., Any] | None = None,
+        compute_objective: Callable[[dict[str, float]], float] | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Search as Seq2SeqTrainer does, by default for the lowest `eval_loss`.
+
+        The host's default is the sum of all other figures, here the perplexity and more; it holds
+        with `compute_metrics`.
+        """
+        if self.compute_metrics is None:
+            compute_objective = compute_objective or _eval_loss
+        return super().hyperparameter_search(hp_space, compute_objective, *args, **kwargs)
 
     def _set_progress(self, folder: Path) -> None:
         """Set `progress` to that of the checkpoint to resume from, or to a new one."""
@@ -529,6 +555,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list, torch.Tensor | int | None]:
         """Also count the update's target tokens, without padding, over all ranks."""
+        if self.state.global_step >= self.state.max_steps:  # of a training that was complete
+            self.control.should_training_stop = True
+            return [], None
         batches = [*map(self._without_padding, itertools.islice(epoch_iterator, num_batches))]
         if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:
             batches[-1] = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], IGNORED)}
@@ -553,6 +582,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate as Seq2SeqTrainer does; of another set there are no BLEU and training loss."""
+        if self.model is None:
+            raise RequestError("a search leaves no model behind; call train() before evaluate().")
         self._evaluates_own_set = eval_dataset is None or eval_dataset is self.eval_dataset
         return super().evaluate(eval_dataset, *args, **kwargs)
 
@@ -608,8 +639,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             measured["perplexity"] = math.exp(min(loss, 700.0))
         elif not _lacks_labels(dataset):
             self._tell_once(
-                "No Dataset with columns input_ids and labels, not in full precision, or with "
-                "another loss or collator: eval_loss is a mean over batches, without perplexity."
+                "eval_loss is a mean over batches, and there is no perplexity, because the data is "
+                "no Dataset with columns input_ids and labels, the precision is not full, or the "
+                "loss or the collator is another one."
             )
         if measured and own_set and has_tokens(self.train_dataset) and self.train_dataset:
             # The same for some training pairs: the gap between the two shows overfitting.
@@ -765,6 +797,20 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return corpus_scores(
             hypotheses, references, target_language=self.target_language, measures=self.measures
         )
+
+
+# Methods through which the evaluation loss comes, as they were before anybody replaced them.
+_EVALUATION_STEPS = {
+    name: getattr(VanillaTransformerTrainer, name)
+    for name in (
+        *("get_eval_dataloader", "prediction_step", "compute_loss", "_prepare_inputs"),
+        *("compute_loss_context_manager", "_prepare_input"),
+    )
+}
+
+
+def _eval_loss(metrics: Mapping[str, float]) -> float:
+    return metrics["eval_loss"]
 
 
 def _lacks_labels(dataset: object) -> bool:
