@@ -903,7 +903,7 @@ MUTATIONS = [
     ),
     Mutation(
         "train/trainer.py",
-        "if self.state.global_step >= self.state.max_steps:",
+        "if 0 < self.state.max_steps <= self.state.global_step:",
         "if False:",
         "train/test_streams.py::test_a_complete_training_is_not_continued",
     ),

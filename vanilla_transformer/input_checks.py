@@ -67,7 +67,7 @@ def _unread_by(attend: Callable, names: tuple[str, ...], is_causal: bool) -> tup
         read |= {"scaling", "dropout", "is_causal"}  # unknown, or handed on to another function
     # Without a mask, Eq. 1 attends to all, as do functions that say nothing of causality.
     says = "causal" in source.replace(getattr(attend, "__name__", "def"), "")
-    if attend.__module__.startswith(__package__) or not (is_causal or says):
+    if str(attend.__module__).startswith(__package__) or not (is_causal or says):
         read.add("is_causal")
     return tuple(name for name in names if name not in read)
 

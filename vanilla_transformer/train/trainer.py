@@ -555,7 +555,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list, torch.Tensor | int | None]:
         """Also count the update's target tokens, without padding, over all ranks."""
-        if self.state.global_step >= self.state.max_steps:  # of a training that was complete
+        if 0 < self.state.max_steps <= self.state.global_step:  # of a training that was complete
             self.control.should_training_stop = True
             return [], None
         batches = [*map(self._without_padding, itertools.islice(epoch_iterator, num_batches))]
