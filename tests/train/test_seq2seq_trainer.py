@@ -12,6 +12,7 @@ from published_runs import tiny_tokenizer
 from tiny_trainers import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
 from torch import nn
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers.trainer_pt_utils import LabelSmoother
 
 from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.train.cpu_settings import FastDropoutOfSums
@@ -489,8 +490,18 @@ def test_arguments_that_a_budget_makes_void_are_named_once(tmp_path, caplog):
         len([text for text in caplog.messages if "persistent_workers is switched off" in text]) == 1
     )
     caplog.clear()
-    make_trainer(tmp_path / "two", **void, batch_tokens=None, max_steps=1).train()
+    evaluated = {"per_device_eval_batch_size": 3}  # by the loop of transformers
+    given = {"compute_metrics": token_accuracy}
+    make_trainer(tmp_path / "two", given=given, **evaluated, max_steps=1).train()
+    make_trainer(tmp_path / "three", **void, batch_tokens=None, max_steps=1).train()
     assert "without effect" not in caplog.text
+
+
+def test_a_label_smoother_of_the_users_stays(tmp_path):
+    trainer = make_trainer(tmp_path, max_steps=1)
+    smoother = trainer.label_smoother = LabelSmoother(epsilon=0.3)
+    trainer.train()
+    assert trainer.label_smoother is smoother
 
 
 SPACES = {

@@ -104,7 +104,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return self
 
     def share(self, chosen: np.ndarray) -> tuple[float, float]:
-        """Return the share of some examples in the target tokens, and that in the pairs, drawn.
+        """Return the share of some examples in the target tokens and in the pairs of an epoch.
 
         Args:
             chosen: Whether each example is one of them, (N,).
@@ -225,7 +225,7 @@ def _split_batches(bounds: np.ndarray, *, count: int) -> np.ndarray:
 
 
 def check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int | None = None) -> None:
-    """Refuse numbers of tokens that are no lengths of pairs, or are zero or above a limit.
+    """Refuse lengths of pairs that are not positive whole numbers, or that exceed a limit.
 
     Args:
         source: Tokens of each source.

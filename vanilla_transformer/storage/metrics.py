@@ -142,7 +142,7 @@ class InitialModel(TypedDict):
 
 
 class Share(TypedDict):
-    """What some pairs have in the target tokens and in the pairs drawn, from 0 to 1."""
+    """Share of some pairs in all target tokens and in all pairs of an epoch, from 0 to 1."""
 
     target_tokens: float  # before BPE-dropout
     pairs: float

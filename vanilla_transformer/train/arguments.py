@@ -54,7 +54,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         early_stopping_on: What is better: a lower "loss", or one of the trainer's `measures`.
         save_every_minutes: Write a checkpoint when the newest is this old. 0: never.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted,
-            at least two. None: as many as `save_total_limit`, or all if that is None too.
+            at least two. If None, `save_total_limit` decides.
         save_total_limit: Checkpoints that are not deleted, at least two, or three with
             `load_best_model_at_end`: the last one is needed until the next is whole. None: all.
         logging_nan_inf_filter: Leave losses that are not finite out of the log. False: such a loss
@@ -184,9 +184,18 @@ def refuse_sharding(args: VanillaTransformerTrainingArguments) -> None:
     _refuse(args, _SHARDED, "here each process holds the whole model; use Seq2SeqTrainer, or leave")
 
 
-def void_arguments(args: VanillaTransformerTrainingArguments) -> list[str]:
-    """Return "name=value" of arguments without effect, but also without harm, by `batch_tokens`."""
-    found = _changed(args, VanillaTransformerTrainingArguments, _VOID)
+def void_arguments(
+    args: VanillaTransformerTrainingArguments, *, evaluates_by_host: bool
+) -> list[str]:
+    """Return "name=value" of arguments that have no effect beside `batch_tokens`, and do no harm.
+
+    Args:
+        args: The training arguments.
+        evaluates_by_host: Whether evaluations run the loop of transformers too, whose batches have
+            `per_device_eval_batch_size` examples.
+    """
+    names = _VOID[1:] if evaluates_by_host else _VOID
+    found = _changed(args, VanillaTransformerTrainingArguments, names)
     return found + _changed(args.accelerator_config, AcceleratorConfig(), _VOID_OF_ACCELERATE)
 
 

@@ -133,6 +133,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         found = list(measures) if validation_pairs else []
         refuse_sharding(args)
         self._given_optimizers = kwargs.get("optimizers", (None, None))
+        self._smoothing = args.label_smoothing_factor
         for name in found:  # fail now, not after an hour
             measure_metric(name, target_language or "")
         if validation_pairs and None in (target_language, kwargs.get("processing_class")):
@@ -278,7 +279,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return self.stream  # type: ignore[return-value]  # the part of a DataLoader that is used
 
     def _tell_of_void_arguments(self) -> None:
-        if void := void_arguments(self.args):
+        by_host = self.compute_metrics is not None or self.has_other_loss
+        if void := void_arguments(self.args, evaluates_by_host=by_host):
             self._tell_once(
                 f"{', '.join(void)}: without effect, because batches are filled up to "
                 f"batch_tokens={self.args.batch_tokens}."
@@ -438,7 +440,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         # The host has read these when the trainer was made.
         self._train_batch_size = self.args.train_batch_size
         smoothing = self.args.label_smoothing_factor
-        self.label_smoother = LabelSmoother(epsilon=smoothing) if smoothing else None
+        if smoothing != self._smoothing:  # else a smoother of the user's stays
+            self._smoothing = smoothing
+            self.label_smoother = LabelSmoother(epsilon=smoothing) if smoothing else None
         figures = ["loss", *(self.measures if self.validation_pairs else [])]
         several = isinstance(self.eval_dataset, dict)
         check_arguments(
