@@ -12,8 +12,15 @@ unexport PYTHONPATH PYTHONHOME
 
 .PHONY: demo test test-newest test-slow test-hostile test-export test-doors test-import test-hf lint benchmarks benchmarks-gpu notebook docs clean
 
+# Writes phrases as files of pairs, and trains on them as on your own files.
+PHRASES = runs/phrases-$(PAIR)
 demo: $(STAMP)
-	$(BIN)/vanilla-transformer train demo --pair $(PAIR) --output-dir runs/demo-$(PAIR)
+	$(BIN)/python training/demo/phrases.py --pair $(PAIR) --output-dir $(PHRASES)
+	$(BIN)/vanilla-transformer train demo --pair $(PAIR) \
+		--train-file $(PHRASES)/train.jsonl --validation-file $(PHRASES)/validation.jsonl \
+		--test-file $(PHRASES)/test_values.jsonl $(PHRASES)/test_combinations.jsonl \
+		--data-source "phrases generated from CLDR" --data-license Unicode-3.0 \
+		--output-dir runs/demo-$(PAIR)
 
 LINT = $(1)/ruff check . && $(1)/ruff format --check . && $(1)/python -m mypy
 TESTS = $(1)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu"

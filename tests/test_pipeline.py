@@ -702,7 +702,7 @@ def pipe(model, tokenizer):
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
 def test_all_input_types_give_the_same_translations(pipe, model, tokenizer, batch_size):
-    datasets = pytest.importorskip("datasets", reason="comes with the extra demo")
+    datasets = pytest.importorskip("datasets", reason="comes with the extra train")
     rows = datasets.Dataset.from_dict({"source": TEXTS})
     options = {"num_beams": 2, "max_new_tokens": 5}
     texts = translate(model, tokenizer, TEXTS, **options)

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import phrases as generator
 import pytest
 from pages import BLOCK, README, SMALL, in_clone, run_shell
 
@@ -68,12 +69,19 @@ def run_here(words, folder, *, typed=None):
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
-    """Return a folder in which a short demo training has run."""
+    """Return a folder in which the commands of `make demo` have run, on few pairs."""
     folder = tmp_path_factory.mktemp("reader")
-    options = ["--generated-pairs", "300", "--generated-test-pairs", "10", "--warmup-steps", "10"]
-    options += ["--vocab-size", "400", *SMALL]
-    train = f".venv/bin/vanilla-transformer train demo {' '.join(options)}"
-    printed = run(f"{train} --pair en-de --output-dir runs/demo-en-de", folder)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = re.search(r"^demo: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)[1]
+    for name, value in {"BIN": ".venv/bin", "PHRASES": "runs/phrases", "PAIR": "en-de"}.items():
+        recipe = recipe.replace(f"$({name})", value)
+    phrases, train = recipe.replace("\\\n", "").splitlines()
+    _, script, *words = shlex.split(phrases)
+    assert (ROOT / script).samefile(generator.__file__)
+    with contextlib.chdir(folder):
+        generator.main([*words, "--pairs", "300", "--test-pairs", "10"])
+    options = ["--warmup-steps", "10", "--vocab-size", "400", *SMALL]
+    printed = run(f"{train} {' '.join(options)}", folder)
     (folder / "printed").write_text(printed, encoding="utf-8")
     return folder
 

@@ -134,7 +134,6 @@ def test_help_and_mistyped_commands_load_no_slow_library(tmp_path, words):
         (["train", "demo", "--pair", "../../x-en"], "pair: got '../../x-en'; write SOURCE-TARGET"),
         (["translate", "nowhere", "--nbest", "9" * 5000], "--nbest: invalid count value: '999"),
         (["import", "torch", "a", "b", "--heads", "9" * 5000], "invalid int value"),
-        (["train", "demo", "--pair", "en-tlh", "--output-dir", "OUT"], "tlh"),
         (["train"], "Name a recipe, such as demo, or give --train-file"),
         (["teach", "demo"], "invalid choice: 'teach'"),
         (["translate", "nowhere"], "There is no folder nowhere"),

@@ -14,14 +14,10 @@ from transformers import EvalPrediction
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer import evaluation as ours
 from vanilla_transformer.evaluation.models import decode_ids
-from vanilla_transformer.evaluation.scores import (
-    bleu_tokenizer,
-    installed_bleu_tokenizer,
-    scores_by_kind,
-)
+from vanilla_transformer.evaluation.scores import bleu_tokenizer, installed_bleu_tokenizer
 from vanilla_transformer.translation.many_texts import translate
 
-sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
+sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra train")
 
 HYPOTHESES = ["the cat sat on the mat .", "Hello, World!", "a dog runs", ""]
 REFERENCES = ["the cat sat on a mat .", "Hello, World!", "A dog runs on the beach.", "x"]
@@ -136,7 +132,6 @@ def test_missing_mecab_falls_back_to_characters_with_one_warning(language, witho
     "score",
     [
         lambda h, r: ours.corpus_scores(h, r, target_language="de"),
-        lambda h, r: scores_by_kind(h, r, [["a"]] * len(r)),
         lambda h, r: ours.score_model(None, None, h, r, target_language="de"),
     ],
 )
@@ -147,27 +142,6 @@ def test_different_lengths_and_empty_lists_are_errors(score):
         score(["a", "b"], [["a"], []])
     with pytest.raises(ValueError, match="no sentences"):
         score([], [])
-
-
-def test_exact_match_by_kind_counts_each_sentence_once():
-    generator = random.Random(1)
-    references = [str(generator.randrange(3)) for _ in range(60)]
-    hypotheses = [str(generator.randrange(3)) for _ in range(60)]
-    kinds = [generator.choice(["unit", "date", "number"]) for _ in range(60)]
-    found = scores_by_kind(hypotheses, references, [[kind] for kind in kinds])
-    assert list(found) == ["date", "number", "unit"]
-    for kind, scores in found.items():
-        rows = [h == r for h, r, k in zip(hypotheses, references, kinds, strict=True) if k == kind]
-        assert scores == {"exact_match": 100 * sum(rows) / len(rows), "num_sentences": len(rows)}
-    whole = sum(s["exact_match"] * s["num_sentences"] for s in found.values()) / 60
-    assert whole == pytest.approx(
-        ours.corpus_scores(hypotheses, references, target_language="de")["exact_match"]
-    )
-    with pytest.raises(ValueError, match="shorter"):
-        scores_by_kind(["a", "b"], ["a", "b"], [["x"]])
-    several = scores_by_kind(["a", "b"], ["a", "c"], [("x", "y", "x"), ("y",)])
-    assert [several[kind]["exact_match"] for kind in "xy"] == [100, 50]
-    assert [several[kind]["num_sentences"] for kind in "xy"] == [1, 2]
 
 
 # -------------------------------------------------------------------------------- perplexity
@@ -292,9 +266,8 @@ def test_evaluate_model_scores_translations_and_the_copy_baseline(model):
     expected = list(translate(model, TOKENIZER, sources, **options))
     references = [expected[0], "two", "something else", expected[3]]
     result = ours.score_model(
-        model, TOKENIZER, sources, references,
-        target_language="zh", kinds=[["a"], ["b"], ["a"], ["b"]], **options,
-    )  # fmt: skip
+        model, TOKENIZER, sources, references, target_language="zh", **options
+    )
     assert result["hypotheses"] == expected
     for key, value in ours.corpus_scores(expected, references, target_language="zh").items():
         assert result[key] == value
@@ -304,10 +277,6 @@ def test_evaluate_model_scores_translations_and_the_copy_baseline(model):
         for s, r in zip(sources, references, strict=True)
     ]
     assert result["perplexity"] == pytest.approx(plain_perplexity(model, ids)[0])
-    assert result["by_kind"] == {
-        "a": {"exact_match": 50.0, "num_sentences": 2},
-        "b": {"exact_match": 50.0, "num_sentences": 2},
-    }
 
 
 # ------------------------------------------------------------------ predictions of a Trainer

@@ -289,8 +289,16 @@ def test_train_command_with_push_to_hub_pushes_the_run(
 
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setattr("vanilla_transformer.train.run.run_recipe", train)
-    arguments = ["train", "demo", "--output-dir", str(tmp_path / "run"), "--push-to-hub", REPO]
-    assert cli.main([*arguments, "--license", "apache-2.0", "--private"]) == 0
+    arguments = [
+        "train",
+        "demo",
+        "--data-license",
+        "CC0-1.0",
+        "--output-dir",
+        str(tmp_path / "run"),
+    ]
+    arguments += ["--push-to-hub", REPO, "--license", "apache-2.0", "--private"]
+    assert cli.main(arguments) == 0
     repository = hub.repositories["model", REPO]
     head = repository.branches["main"]
     assert f"Pushed 12 files: {hub.url}/{REPO}/commit/{head}" in capsys.readouterr().out

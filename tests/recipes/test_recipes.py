@@ -107,9 +107,7 @@ def test_shipped_recipe_names_its_languages_and_data(name):
     # These are trained on any language pair, from files.
     any_pair = name in ("student", "fewest_pairs", "few_pairs", "many_pairs")
     assert any_pair or (recipe.source_language and recipe.target_language)
-    assert (
-        recipe.generated or recipe.dataset or "--train-file" in shipped_recipes()[name].read_text()
-    )
+    assert recipe.dataset or "--train-file" in shipped_recipes()[name].read_text()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("wmt14")])
@@ -153,7 +151,7 @@ def other_value(name):
     field, (kind, _) = OPTIONS[name], option_type(name)
     if kind is str:
         texts = {"preset": "C_N2", "position_encoding": "learned"}
-        texts |= {"generated": "cldr", "precision": "fp32", "report_to": "wandb"}
+        texts |= {"precision": "fp32", "report_to": "wandb"}
         texts |= {"metric": "exact_match,wer", "early_stopping_on": "bleu"}
         return texts.get(name, "some text")
     if kind is bool:
@@ -270,9 +268,8 @@ OF_INIT_FROM = OF_MODEL | names_of(Tokenizer) | {*LANGUAGES, "bpe_dropout"}
 @pytest.mark.parametrize(
     ("name", "typed", "replaced"),
     [
-        ("demo", {"train_file": "mine.jsonl"}, names_of(Data)),
+        ("student", {"train_file": "mine.jsonl"}, names_of(Data)),
         ("multi30k_en_de", {"dataset": "someone/pairs", "test_file": "t.tsv"}, names_of(Data)),
-        ("multi30k_en_de", {"generated": "cldr", "data_license": "CC0"}, names_of(Data)),
         ("mine", {"train_file": "b.tsv"}, names_of(Data)),
         ("wmt14_ende_base", {"preset": "big", "dropout": 0.2, "encoder_layers": 2}, OF_MODEL),
         ("multi30k_en_de", {"preset": "base"}, OF_MODEL),
@@ -308,7 +305,6 @@ def test_what_is_typed_wins_over_the_file_and_may_replace_its_section(
     "values",
     [
         {"dataset": "someone/pairs", "train_file": "mine.jsonl"},
-        {"generated": "cldr", "train_file": "mine.jsonl"},
         {"learning_rate": 2e-4, "learning_rate_factor": 2.0},
         {"init_from": "runs/mine", "preset": "big"},
         {"init_from": "runs/mine", "d_model": 8},
@@ -330,7 +326,6 @@ def test_options_that_set_the_same_thing_are_refused(values):
     [
         ({"dataset_config": "de-en"}, "dataset_config: got 'de-en', which has no effect without"),
         ({"streaming": True}, "no effect without dataset; give that too"),
-        ({"generated_pairs": 77}, "no effect without generated"),
         ({"early_stopping_on": "bleu"}, "no effect without early_stopping_patience"),
         ({"held_out_pairs": 30, "test_file": "b.tsv"}, "beside which no pairs are held out"),
     ],

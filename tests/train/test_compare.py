@@ -28,7 +28,7 @@ from vanilla_transformer.train.run_scores import score_run
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
-sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra demo")
+sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra train")
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,12 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
-from vanilla_transformer.recipes.data import TextPairs, data_identity, training_pairs
+from vanilla_transformer.recipes.data import (
+    TextPairs,
+    data_identity,
+    evaluation_sets,
+    training_pairs,
+)
 from vanilla_transformer.recipes.recipe import load_recipe, train_command
 from vanilla_transformer.storage import environment
 from vanilla_transformer.storage.run_files import HOLDER
@@ -647,22 +652,22 @@ def test_no_pairs_are_held_out_if_validation_or_test_pairs_are_given(tmp_path, g
     assert list(metrics["scores"]) == [given.removesuffix("_file")]
 
 
-def test_generated_test_sets_are_scored_separately_and_by_kind(tmp_path):
-    path = str(tiny_recipe(tmp_path, train_file="null", validation_file="null", test_file="null"))
-    overrides = {"generated": "cldr", "generated_pairs": 200, "generated_test_pairs": 12}
-    overrides |= {"max_steps": 1, "vocab_size": 300}
-    metrics = run_recipe(load_recipe(path, overrides), tmp_path / "run")
-    assert set(metrics["scores"]) == {"validation", "test_values", "test_combinations"}
-    for scores in metrics["scores"].values():
-        assert scores["by_kind"]
-        assert "exact_match" in scores["copy_baseline"]
-    # A file replaces the generated validation pairs alone.
-    overrides["validation_file"] = str(tmp_path / "validation.jsonl")
-    metrics = run_recipe(load_recipe(path, overrides), tmp_path / "another")
-    assert set(metrics["data"]["files"]) == {"validation"}
-    assert metrics["data"]["validation_pairs"] == 10
-    assert "by_kind" not in metrics["scores"]["validation"]
-    assert metrics["scores"]["test_values"]["by_kind"]
+def test_several_test_files_are_scored_one_by_one(tmp_path):
+    path, names = tiny_recipe(tmp_path, max_steps=1), ["test", "other"]
+    (tmp_path / "other.jsonl").write_bytes((tmp_path / "validation.jsonl").read_bytes())
+    files = [str(tmp_path / f"{name}.jsonl") for name in names]
+    metrics = run_recipe(load_recipe(str(path), {"test_file": files}), tmp_path / "run")
+    assert [*metrics["scores"]] == ["validation", *names]
+    assert [file["name"] for file in metrics["data"]["files"]["test"]] == [
+        "test.jsonl",
+        "other.jsonl",
+    ]
+    assert {"hypotheses.test.txt", "hypotheses.other.txt"} <= set(os.listdir(tmp_path / "run"))
+    assert [*score_run(tmp_path / "run")] == names
+    for clash in ("test.jsonl", "validation.jsonl"):
+        recipe = load_recipe(str(path), {"test_file": [files[0], str(tmp_path / clash)]})
+        with pytest.raises(RequestError, match="give files of different names"):
+            evaluation_sets(recipe)
 
 
 class Hub:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from phrases import generate_pairs
 from tiny_models import tiny_config
 from token_shares import real_token_shares
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.data.cldr import generate_pairs
 from vanilla_transformer.loss import smoothed_cross_entropy
 from vanilla_transformer.storage import environment as machine
 from vanilla_transformer.train.cpu_settings import cpu_training_settings

@@ -138,6 +138,8 @@ def run_tiny(experiment, tmp_path, *arguments):
     places = ["--results", str(tmp_path / "results")]
     if arguments[:1] != ("--run",):
         places += ["--runs", str(tmp_path / "runs")]
+        for part in ("train", "validation"):
+            places += [f"--{part}-file", str(ROOT / f"tests/fixtures/tiny_pairs/{part}.jsonl")]
     experiment.main(["--size", "tiny", *places, *arguments])
     path = tmp_path / "results" / f"{experiment.name}.tiny.json"
     assert path.with_suffix(".png").is_file()

@@ -9,6 +9,7 @@ it in one thing. The figures depend on the updates, not on the clock.
 import argparse
 import csv
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -18,11 +19,14 @@ from typing import NamedTuple
 
 from report import write_results
 
-from vanilla_transformer.data.cldr import generate_pairs
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train.run import run_recipe
 from vanilla_transformer.translation.many_texts import translate
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "demo"))
+
+from phrases import generate_pairs
 
 RESULTS = Path(__file__).parent / "results" / "bad_runs.json"
 KINDS = {"date", "time", "datetime", "interval", "duration", "relative"}

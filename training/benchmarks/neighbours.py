@@ -1,6 +1,6 @@
 """Count a training's updates, and the seconds of a translation, beside other busy processes.
 
-python training/benchmarks/neighbours.py
+python training/benchmarks/neighbours.py --train-file runs/phrases-en-de/train.jsonl
 python training/benchmarks/neighbours.py --recipe multi30k_en_de --train-file train.jsonl.gz
 python training/benchmarks/neighbours.py --translate RUN sentences.txt
 

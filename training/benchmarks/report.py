@@ -72,7 +72,10 @@ COMMANDS = {
     ),
     "doors": ("doors.py --test-file test.jsonl.gz --pair en-de", ""),
     "bad_runs": ("bad_runs.py", ""),
-    "neighbours_demo": ("neighbours.py --seconds 24 --rounds 1", ""),
+    "neighbours_demo": (
+        "neighbours.py --train-file runs/phrases-en-de/train.jsonl --seconds 24 --rounds 1",
+        "",
+    ),
 }
 
 
@@ -189,7 +192,7 @@ def _training(metrics: Metrics) -> str:
 
 
 def _test(metrics: Metrics) -> str:
-    if not metrics["recipe"]["generated"]:
+    if "test" in metrics["scores"]:
         return f"BLEU {metrics['scores']['test']['bleu']:.1f}"
     shares = [
         f"{metrics['scores'][f'test_{name}']['exact_match']:.1f} % of unseen {name}"

@@ -27,7 +27,6 @@ from transformers import PreTrainedTokenizerFast
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.batches import TokenBatchSampler
-from vanilla_transformer.data.cldr import generate_pairs
 from vanilla_transformer.data.dataset import (
     PairCollator,
     load_pairs,
@@ -39,6 +38,10 @@ from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.recipes.recipe import Recipe
 from vanilla_transformer.train.cpu_settings import cpu_training_settings
 from vanilla_transformer.train.optimization import paper_adam
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "demo"))
+
+from phrases import generate_pairs
 
 RESULTS = Path(__file__).with_name("results")
 BATCH_TOKENS = 2048

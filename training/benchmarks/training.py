@@ -43,13 +43,16 @@ from transformers import (
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.batches import TokenBatchSampler
-from vanilla_transformer.data.cldr import generate_pairs
 from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences, tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.train.trainer import (
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
 )
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "demo"))
+
+from phrases import generate_pairs
 
 SPEED_SETTINGS = ("rounds", "steps", "batch_tokens", "sentences", "pair", "pairs")
 

@@ -5,6 +5,7 @@ python training/paper/table_2.py --size cpu
 
 import itertools
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,13 +19,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.data.cldr import generate_pairs
 from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences, tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.storage.environment import resolve_precision
 from vanilla_transformer.train.cpu_settings import cpu_training_settings, fast_float32_products
 from vanilla_transformer.train.optimization import paper_adam
 from vanilla_transformer.visualization.figure import new_figure, tidy
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "demo"))
+
+from phrases import generate_pairs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

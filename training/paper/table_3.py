@@ -232,10 +232,7 @@ class Table3(TranslationExperiment):
     sizes = {
         "tiny": {
             "recipe": "demo",
-            "values": {
-                **{"generated_pairs": 300, "generated_test_pairs": 8, "vocab_size": 400},
-                **{"max_steps": 2, "max_minutes": None},
-            },
+            "values": {**{"vocab_size": 400, "max_steps": 2, "max_minutes": None}},
             "width": 16,
             "depth": 2,
             "seeds_of_base": 2,
@@ -259,7 +256,7 @@ class Table3(TranslationExperiment):
     def about(self, settings: Settings) -> str:
         """Return how the models were trained, and how to read the tables."""
         recipe = load_recipe(settings["recipe"], settings["values"])
-        data = "phrases generated from CLDR" if recipe.generated else "Multi30k"
+        data = "Multi30k" if recipe.dataset else "the files"
         return (
             "Each row changes one thing in the base model, as in Table 3. The paper's figures are "
             "for newstest2013 after 100,000 updates (300,000 for big), so only the direction of a "

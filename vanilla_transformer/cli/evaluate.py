@@ -90,14 +90,6 @@ def print_scores(scores: Mapping[str, TestScores]) -> None:
     measured = [name for name in MEASURES if any(name in result for result in scores.values())]
     copied = ["copied"] if "exact_match" in measured else []
     _print_table(rows, [*measured, *copied, "perplexity", "sentences"])
-    if by_kind := {name: found["by_kind"] for name, found in scores.items() if "by_kind" in found}:
-        print("\nexact match by kind of phrase")
-        rows = {
-            kind: {name: found.get(kind, {}).get("exact_match") for name, found in by_kind.items()}
-            for kind in sorted({kind for found in by_kind.values() for kind in found})
-        }
-        _print_table(rows, [*by_kind])
-        print()
     for name in measured:
         signatures = [result.get(f"{name}_signature") for result in scores.values()]
         for signature in dict.fromkeys(signatures):

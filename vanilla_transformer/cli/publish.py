@@ -75,7 +75,7 @@ def check_push_to_hub(options: argparse.Namespace, recipe: Recipe) -> None:
 
     check_repo_id(options.push_to_hub)
     check_licenses(options.license, recipe.data_license)
-    scored = (recipe.validation_file, recipe.test_file, recipe.dataset, recipe.generated)
+    scored = (recipe.validation_file, recipe.test_file, recipe.dataset)
     if not any(scored) and recipe.held_out_pairs == 0:
         raise RequestError("a card shows scores; give --validation-file or --test-file to push.")
     if get_token() is None:

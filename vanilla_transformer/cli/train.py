@@ -17,8 +17,8 @@ from .evaluate import print_scores
 from .publish import add_push_to_hub, check_push_to_hub, push_trained
 
 _TRAIN_EXAMPLE = """example:
-  vanilla-transformer train demo
-  vanilla-transformer train demo --pair en-zh --max-steps 6000 --output-dir runs/chinese
+  vanilla-transformer train multi30k_en_de
+  vanilla-transformer train multi30k_en_de --max-steps 6000 --seed 1 --output-dir runs/longer
   vanilla-transformer train --pair en-de --train-file train.en,train.de \\
       --validation-file valid.en,valid.de --test-file test.en,test.de --output-dir runs/mine
   vanilla-transformer train my/recipe.yaml --max-steps 20000 --max-minutes none
@@ -32,10 +32,6 @@ give a learning rate no higher than the last one of the model's own training (hi
 To resume a run that was stopped, repeat the command. To train on several devices:
   accelerate launch training/train.py RECIPE [overrides]
 """
-# What to try after the demo: Multi30k, then your own pairs.
-_NEXT = """  {program} train multi30k_en_de
-  {program} train --pair S-T --train-file TRAIN.jsonl \\
-      --validation-file VALIDATION.jsonl --test-file TEST.jsonl --output-dir runs/mine"""
 
 
 def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -106,8 +102,6 @@ def _train(options: argparse.Namespace) -> int:
             print("\n\n".join(["", *map(sample_text, samples[:3]), ""]))
         print(f"The model and its metrics are in {output_dir}. Next:")
         print(f"  {_program()} translate {shlex.quote(str(output_dir))} FILE")
-        if recipe.generated:
-            print(_NEXT.format(program=_program()))
         push_trained(options, output_dir)
     return 0
 

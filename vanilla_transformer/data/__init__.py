@@ -2,7 +2,6 @@
 
 from .batches import TokenBatchSampler
 from .bpe_dropout import BpeDropout, BpeDropoutCollator
-from .cldr import generate_pairs
 from .dataset import (
     PairCollator,
     load_pairs,
@@ -23,7 +22,6 @@ __all__ = [
     "PairCollator",
     "TokenBatchSampler",
     "clean_pairs",
-    "generate_pairs",
     "hold_out",
     "join_sentences",
     "load_pairs",

@@ -4,7 +4,7 @@ Shapes: B pairs in a batch, T target length, V vocabulary.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from ..loss import IGNORED
 from ..storage.metrics import TRANSLATION_MEASURES, Perplexity, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
-from .scores import References, corpus_scores, first_references, measure_metric, scores_by_kind
+from .scores import References, corpus_scores, first_references, measure_metric
 
 
 def _unmasked(example: Mapping[str, Sequence[int]]) -> np.ndarray:
@@ -93,7 +93,6 @@ def score_model(
     *,
     target_language: str,
     measures: Sequence[str] = TRANSLATION_MEASURES,
-    kinds: Sequence[Collection[str]] | None = None,
     batch_tokens: int = 4096,
     progress: bool = False,
     num_beams: int | None = None,
@@ -108,7 +107,6 @@ def score_model(
         references: One reference each, or several each, whose first the perplexity is of.
         target_language: Code of the references' language; see `corpus_scores`.
         measures: Names from `MEASURES`.
-        kinds: The labels of each pair, to report scores by label too. None means no labels.
         batch_tokens: Maximum number of tokens in a batch; see `translate`.
         progress: Whether to show progress bars.
         num_beams: Beams of the search. None means the model's own.
@@ -116,8 +114,7 @@ def score_model(
 
     Returns:
         The keys of `corpus_scores` and `perplexity`; `num_beams`; `copy_baseline`, the
-        `corpus_scores` of the untranslated sources; if kinds are given, `by_kind`, with
-        `exact_match` and `num_sentences` of each kind; and the texts: `sources`, `hypotheses`,
+        `corpus_scores` of the untranslated sources; and the texts: `sources`, `hypotheses`,
         `references`.
 
     Raises:
@@ -131,7 +128,7 @@ def score_model(
     decoding: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress}
     search = {"num_beams": num_beams, **generation_kwargs}
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **search))
-    result: TestTexts = {
+    return {
         **corpus_scores(hypotheses, references, **scoring),
         **perplexity(model, pairs, **decoding),
         "copy_baseline": copies,
@@ -140,9 +137,6 @@ def score_model(
         "references": references,
         "hypotheses": hypotheses,
     }
-    if kinds is not None:
-        result["by_kind"] = scores_by_kind(hypotheses, references, kinds)
-    return result
 
 
 def decode_ids(tokenizer: PreTrainedTokenizerBase, ids: object) -> list[str]:

@@ -6,12 +6,12 @@ compare only scores with the same signature.
 
 import functools
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ..errors import RequestError, quoted
 from ..storage.extras import require
-from ..storage.metrics import TRANSLATION_MEASURES, KindScores, Scores, check_measures
+from ..storage.metrics import TRANSLATION_MEASURES, Scores, check_measures
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -135,28 +135,6 @@ def corpus_scores(
             f"the same or empty: {quoted(max(hypotheses))}" if any(hypotheses) else "empty",
         )
     return cast("Scores", {**scores, "num_sentences": len(hypotheses)})
-
-
-def scores_by_kind(
-    hypotheses: Sequence[str], references: References, kinds: Sequence[Collection[str]]
-) -> dict[str, KindScores]:
-    """Return exact match in percent and the number of sentences of each kind, sorted by kind.
-
-    A sentence of several kinds counts towards each.
-    """
-    check_pairs(hypotheses, references)
-    members: dict[str, list[int]] = {}
-    for index, (_, labels) in enumerate(zip(references, kinds, strict=True)):
-        for kind in set(labels):
-            members.setdefault(kind, []).append(index)
-    metric = measure_metric("exact_match", "")
-    found: dict[str, KindScores] = {}
-    for kind in sorted(members):
-        ours = [hypotheses[index] for index in members[kind]]
-        theirs = reference_streams([references[index] for index in members[kind]])
-        score = float(metric.corpus_score(ours, theirs).score)
-        found[kind] = {"exact_match": score, "num_sentences": len(ours)}
-    return found
 
 
 def first_references(references: References) -> list[str]:

@@ -422,8 +422,7 @@ def _hub_datasets(facts: Metrics) -> list[str]:
 
 def _eval_results(facts: Metrics, task: str) -> Iterator[EvalResult]:
     recipe, data = facts["recipe"], facts["data"]
-    files = "cldr" if recipe.get("generated") else "parallel-text"
-    dataset = _dataset_on_hub(recipe) or files
+    dataset = _dataset_on_hub(recipe) or "parallel-text"
     source = facts["published"]["data_source"]
     scores = _test_scores(facts["scores"])
     labels = {name: measure.label for name, measure in MEASURES.items()}

@@ -6,7 +6,6 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +19,6 @@ from .recipe import Recipe, load_recipe, make_recipe
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-    from ..data.cldr import Pair
 
 logger = logging.getLogger(__name__)
 
@@ -41,14 +38,13 @@ TRAINING_FILES = frozenset({"train", "dataset"})
 
 @dataclasses.dataclass(frozen=True)
 class TextPairs:
-    """Sentences and their translations, and the kinds of phrase in each, if known.
+    """Sentences and their translations.
 
     Of several references of one source, `targets` has the first.
     """
 
     sources: list[str]
     targets: list[str]
-    kinds: list[tuple[str, ...]] | None = None
     several: list[list[str]] | None = None  # references of each source
 
     def __len__(self) -> int:
@@ -142,7 +138,7 @@ def training_pairs(recipe: Recipe) -> "Dataset":
     Raises:
         ValueError: If the recipe names no training pairs.
     """
-    if recipe.train_file is None and recipe.generated is None and recipe.dataset is None:
+    if recipe.train_file is None and recipe.dataset is None:
         raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
     from ..data.selection import clean_pairs
 
@@ -152,18 +148,28 @@ def training_pairs(recipe: Recipe) -> "Dataset":
 
 def validation_pairs(recipe: Recipe) -> TextPairs:
     """Return the validation pairs of a recipe; empty if it names none."""
-    if recipe.generated and recipe.validation_file is None:
-        return _generated_texts(recipe, "validation")
     return _grouped(recipe, _texts(_load_split(recipe, "validation")))
 
 
 def evaluation_sets(recipe: Recipe) -> dict[str, TextPairs]:
-    """Return the test sets of a recipe by name."""
-    if recipe.generated and recipe.test_file is None:
-        names = ("test_values", "test_combinations")
-        return {name: _generated_texts(recipe, name) for name in names}
-    found = _grouped(recipe, _texts(_load_split(recipe, "test")))
-    return {"test": found} if len(found) else {}
+    """Return the test sets of a recipe by name: of several files, each is named as its file."""
+    files = listed(recipe.test_file)
+    one_each = {
+        _set_name(file) if len(files) > 1 else "test": dataclasses.replace(recipe, test_file=file)
+        for file in files or [None]
+    }
+    if len(one_each) < len(files) or "validation" in one_each:
+        raise RequestError(
+            f"test_file: got {', '.join(files)}; each names its scores, so give files of "
+            "different names, none of them validation."
+        )
+    sets = {name: _grouped(one, _texts(_load_split(one, "test"))) for name, one in one_each.items()}
+    return {name: pairs for name, pairs in sets.items() if len(pairs)}
+
+
+def _set_name(file: str) -> str:
+    """Return the name of a test set: newstest2014 for newstest2014.en,newstest2014.de."""
+    return named_files(file)[0].name.partition(".")[0]
 
 
 def held_out(recipe: Recipe, pairs: "Dataset") -> tuple["Dataset", TextPairs, TextPairs]:
@@ -247,7 +253,7 @@ def _hub_revision(dataset: str, revision: str | None) -> str | None:
 
 
 def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
-    """Load the pairs of a split: from its file or, without a training file, CLDR or the Hub."""
+    """Load the pairs of a split: from its file or, without a training file, from the Hub."""
     from datasets import concatenate_datasets
     from datasets.exceptions import DatasetGenerationError
 
@@ -268,9 +274,6 @@ def _load_split(recipe: Recipe, split: str) -> "Dataset | None":
         if split == "train" and recipe.train_weights is not None:
             parts = [mark_corpus(part, number) for number, part in enumerate(parts)]
         return parts[0] if len(parts) == 1 else concatenate_datasets(parts)
-    if recipe.generated is not None:
-        pairs = _generate(recipe, split, recipe.generated_pairs)
-        return load_pairs(pairs, cache_key=_cldr_key(recipe, split), **options)
     if recipe.dataset is None:
         return None
     try:
@@ -333,27 +336,6 @@ def _files(recipe: Recipe, split: str) -> list[Path | tuple[str, ...]]:
             raise RequestError(f"{split}_file: {error}") from error
         corpora.append(files)
     return corpora
-
-
-def _cldr_key(recipe: Recipe, split: str) -> str:
-    """Return a cache key for `_generate`: the same code, data and settings give the same pairs."""
-    code = sha256(Path(__file__).parents[1] / "data" / "cldr.py")
-    languages = f"{recipe.source_language} {recipe.target_language}"
-    parts = (languages, split, recipe.generated_pairs, metadata.version("babel"))
-    return f"{parts} {code}"
-
-
-def _generate(recipe: Recipe, split: str, count: int) -> "Iterator[Pair]":
-    from ..data.cldr import generate_pairs
-
-    # The same pairs for every seed of the training, so that runs differ in one thing only.
-    return generate_pairs(*recipe.languages, split=split, count=count, seed=0)
-
-
-def _generated_texts(recipe: Recipe, split: str) -> TextPairs:
-    pairs = _generate(recipe, split, recipe.generated_test_pairs)
-    sources, targets, kinds = map(list, zip(*pairs, strict=True))
-    return TextPairs(sources, targets, kinds)
 
 
 def _grouped(recipe: Recipe, pairs: TextPairs) -> TextPairs:

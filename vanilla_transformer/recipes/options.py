@@ -145,13 +145,6 @@ class Data:
     streaming: bool = _option(False, "read the data set without downloading it first")
     data_source: str | None = _option(None, "where the pairs come from, in words, for the card")
     data_license: str | None = _option(None, "licence of the pairs, in words, for the card")
-    generated: str | None = _option(
-        None, "cldr: generate pairs from CLDR, without a download", ("cldr",)
-    )
-    generated_pairs: int = _option(100_000, "training pairs to generate", COUNT)
-    generated_test_pairs: int = _option(
-        500, "pairs to generate for validation and for each test set", COUNT
-    )
     train_file: str | tuple[str, ...] | None = _option(
         None,
         "training pairs: .tsv, .csv or .jsonl[.gz], .parquet, or two texts SOURCE,TARGET",
@@ -166,7 +159,9 @@ class Data:
     validation_file: str | None = _option(
         None, "validation pairs, in the same formats", common=True
     )
-    test_file: str | None = _option(None, "test pairs, in the same formats", common=True)
+    test_file: str | tuple[str, ...] | None = _option(
+        None, "test pairs, in the same formats; several are scored one by one", common=True
+    )
     monolingual_target: str | None = _option(
         None, "text in the target language, translated back to make more training pairs"
     )

@@ -6,7 +6,6 @@ To add an option, add one entry to a table in options.py and the code that uses 
 
 import dataclasses
 import difflib
-import itertools
 import logging
 import re
 import shlex
@@ -44,7 +43,7 @@ if typing.TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PAIRS = ("train_file", "dataset", "generated")  # where training pairs can come from
+_PAIRS = ("train_file", "dataset")  # where training pairs can come from
 _RATES = ("learning_rate", "learning_rate_factor")  # two ways to set the peak learning rate
 # What a typed option replaces of a recipe file, besides its own value.
 _REPLACED = {
@@ -55,14 +54,13 @@ _REPLACED = {
 }
 # Pairs of options that set the same thing, so that only one of the two can be given.
 _EXCLUSIVE = [
-    *itertools.combinations(_PAIRS, 2),
+    _PAIRS,
     _RATES,
     *(("init_from", name) for name in sorted(names_of(Model, Tokenizer) - {"init_from"})),
 ]
 # Without the second of these, the first has no effect.
 _NEEDED = {
     **dict.fromkeys(("dataset_config", "dataset_revision", "streaming"), "dataset"),
-    **dict.fromkeys(("generated_pairs", "generated_test_pairs"), "generated"),
     "early_stopping_on": "early_stopping_patience",
 }
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what no file name or UTF-8 holds

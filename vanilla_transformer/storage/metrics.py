@@ -48,13 +48,6 @@ def check_measures(names: Sequence[str]) -> None:
             raise RequestError(f"metric: got {quoted(name)}; choose from {', '.join(MEASURES)}.")
 
 
-class KindScores(TypedDict, total=False):
-    """Scores of the pairs of one kind, in percent."""
-
-    exact_match: float
-    num_sentences: int
-
-
 class Scores(TypedDict, total=False):
     """Scores of translations by `MEASURES`, as far as they were measured."""
 
@@ -87,7 +80,6 @@ class TestScores(Scores, Perplexity, total=False):
     """Scores of a model on a test set, and the beams that it searched with."""
 
     copy_baseline: Scores  # of the untranslated sources
-    by_kind: dict[str, KindScores]
     num_beams: int
 
 
@@ -177,7 +169,7 @@ class RecipeValues(TypedDict, total=False):
     dataset: str | None
     train_file: str | list[str] | None
     validation_file: str | None
-    test_file: str | None
+    test_file: str | list[str] | None
     data_license: str | None
     data_source: str | None
     init_from: str | None

@@ -173,7 +173,6 @@ def _reversed(recipe: Recipe, folder: Path) -> Recipe:
         source_language=target,
         target_language=source,
         dataset=None,
-        generated=None,
         source_column="target",
         target_column="source",
         max_source_length=recipe.max_target_length,

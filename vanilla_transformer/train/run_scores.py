@@ -100,7 +100,6 @@ def score_set(
         pairs.references,
         target_language=recipe.languages[1],
         measures=recipe.measures,
-        kinds=pairs.kinds,
         progress=sys.stderr.isatty(),
         **options,
     )
@@ -144,7 +143,7 @@ def recipe_and_test_sets(
     recorded, recipe = recorded_data(run), load_recipe(str(run / RECIPE), overrides)
     trained = pinned(load_recipe(str(run / RECIPE)), recorded)
     if "test_file" in overrides:
-        recipe = dataclasses.replace(recipe, generated=None, dataset=None)
+        recipe = dataclasses.replace(recipe, dataset=None)
     recipe_of_pairs = pinned(recipe, recorded)
     try:
         sets = evaluation_sets(recipe_of_pairs)
@@ -158,14 +157,13 @@ def recipe_and_test_sets(
         ) from error
     warn_of_changed_model(run)
     changed = _changed_files(trained, recorded)
-    own_sets = [] if "test_file" in overrides else [*sets]
-    if told := [changed[name] for name in own_sets if name in changed]:
-        logger.warning("This is not the test of %s: %s.", run, "; ".join(told))
+    split = "validation" if "validation" in sets else "test"
+    if split in changed and "test_file" not in overrides:
+        logger.warning("This is not the test of %s: %s.", run, changed[split])
     warn_of_other_languages(run, recipe.languages)
     changed_training = "; ".join(changed[name] for name in TRAINING_FILES & changed.keys())
     if any(map(len, sets.values())):
-        if not recipe_of_pairs.generated:  # whose splits have no pair in common
-            _warn_of_training_pairs(run, trained, recorded, changed_training, sets)
+        _warn_of_training_pairs(run, trained, recorded, changed_training, sets)
     elif recipe_of_pairs.held_out_pairs:
         if changed_training:
             raise RequestError(
@@ -216,7 +214,7 @@ def _warn_of_training_pairs(
     run: Path, trained: Recipe, recorded: Data, changed: str, sets: Mapping[str, TextPairs]
 ) -> None:
     """Count the test pairs that a run was trained on, if its training pairs are still there."""
-    has_files = trained.generated or TRAINING_FILES & recorded.get("files", {}).keys()
+    has_files = TRAINING_FILES & recorded.get("files", {}).keys()
     reason = changed if has_files else f"they are those of {trained.dataset} on the Hub"
     if reason:
         logger.warning(_NOT_COMPARED, run, reason)

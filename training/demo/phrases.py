@@ -1,4 +1,8 @@
-"""Sentence pairs generated from CLDR through Babel: the data of the demo.
+"""Generate the sentence pairs of the demo from CLDR, through Babel.
+
+    python training/demo/phrases.py --pair en-de --output-dir runs/phrases-en-de
+
+writes train.jsonl, validation.jsonl, test_values.jsonl and test_combinations.jsonl.
 
 A pair is a value, or several in a list or a note, written in two languages: "3 hours ago",
 "12 kilometers per hour, March 3, 2025, and German (Switzerland)". This module draws values, has
@@ -22,6 +26,8 @@ Splits are disjoint by construction, for every seed and count:
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 import random
 import re
@@ -31,11 +37,9 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from zlib import crc32
-
-from ..errors import RequestError
-from ..ranges import Range
 
 if TYPE_CHECKING:
     from babel import Locale
@@ -159,22 +163,20 @@ def generate_pairs(
         the languages have fewer than `count` distinct pairs in this split.
 
     Raises:
-        ValueError: Unknown language or split, the same language twice, negative count, or two
-            languages that share too few words in CLDR.
-        ImportError: Babel is not installed.
+        ValueError: Unknown language or split, the same language twice, or two languages that share
+            too few words in CLDR.
     """
     if split not in SPLITS:
-        raise RequestError(f"got split {split!r}; allowed are {', '.join(SPLITS)}; choose one.")
-    Range(0).check(count=count)
+        raise ValueError(f"got split {split!r}; allowed are {', '.join(SPLITS)}; choose one.")
     source, target = _parse_language(source_language), _parse_language(target_language)
     if source == target:
-        raise RequestError(
+        raise ValueError(
             f"got {source_language!r} as source and {target_language!r} as target; allowed are two "
             "different languages; change one."
         )
     styles = _shared_styles(source, target)
     if styles.keys() <= _WITHOUT_WORDS:
-        raise RequestError(
+        raise ValueError(
             f"got {source_language!r} and {target_language!r}, which have no words in common in "
             "CLDR; allowed are languages whose locales hold names and units; choose another."
         )
@@ -191,7 +193,7 @@ def generate_pairs(
         idle = 0
         while len(seen) < count:
             if idle == _MAX_DRAWS:
-                raise RequestError(
+                raise ValueError(
                     f"got count={count}; allowed are about {len(seen)}, which is all that these "
                     f"two languages have in {split!r}; lower count."
                 )
@@ -224,7 +226,7 @@ def _parse_language(code: str) -> Locale:
     try:
         return Locale.parse(str(code).replace("-", "_"))
     except (UnknownLocaleError, ValueError) as error:
-        raise RequestError(
+        raise ValueError(
             f"got language {code!r}; allowed are CLDR's locales, such as en, de, zh, ja, ar or "
             "pt_BR; `pybabel --list-locales` names them all."
         ) from error
@@ -651,3 +653,30 @@ def _write_text(
         next(texts) if size == 1 else note % {"1": next(texts), "0": next(texts)} for size in shape
     ]
     return format_list(members, join, locale).translate(_SPACES)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write one file of pairs for each split."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pair", default="en-de", help="source and target language (en-de)")
+    parser.add_argument("--output-dir", type=Path, required=True, help="folder of the files")
+    parser.add_argument("--pairs", type=int, default=100_000, help="pairs for training (100000)")
+    parser.add_argument(
+        "--test-pairs", type=int, default=500, help="pairs of each of the other three files (500)"
+    )
+    options = parser.parse_args(arguments)
+    source, _, target = options.pair.partition("-")
+    options.output_dir.mkdir(parents=True, exist_ok=True)
+    for split in SPLITS:
+        count = options.pairs if split == "train" else options.test_pairs
+        try:
+            pairs = list(generate_pairs(source, target, split=split, count=count))
+        except ValueError as error:
+            parser.error(str(error))
+        rows = [{source: pair.source, target: pair.target} for pair in pairs]
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+        (options.output_dir / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
