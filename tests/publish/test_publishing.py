@@ -138,11 +138,8 @@ def test_dry_run_lists_every_file_without_contacting_the_hub(run, tmp_path, monk
     assert found == listed
     assert AutoModelForSeq2SeqLM.from_pretrained(output).config.name_or_path == str(output)
     assert {path: path.read_bytes() for path in before} == before
-    (card_dir / "README.md").write_text("mine")
     assert cli.main(arguments) == 2
-    assert "card is not empty: it holds README.md, added or changed since it was written; give" in (
-        capsys.readouterr().err
-    )
+    assert "card exists; give --overwrite to replace it" in capsys.readouterr().err
     (card_dir / "README.md").unlink()
     for path in card_dir.iterdir():
         assert b"somebody" not in path.read_bytes()

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 import stat
 import threading
 from pathlib import Path
@@ -30,6 +29,7 @@ from vanilla_transformer.storage.atomic import (
     write_text,
     writing,
 )
+from vanilla_transformer.storage.outputs import check_outputs
 from vanilla_transformer.visualization.figure import new_figure, save_figure
 
 
@@ -109,32 +109,6 @@ def test_files_below_dev_are_replaced_and_devices_are_not():
         assert cannot_be_replaced(Path(device))
 
 
-def test_a_copy_of_a_written_file_is_the_users(tmp_path):
-    with folder_written_aside(tmp_path / "model") as aside:
-        aside.mkdir()
-        (aside / "weights").write_text("w")
-    check_folder(tmp_path / "model")
-    shutil.copy(tmp_path / "model" / "weights", tmp_path / "model" / "keep")
-    with pytest.raises(RequestError, match="it holds keep, added or changed"):
-        check_folder(tmp_path / "model")
-
-
-def test_what_another_command_wrote_is_replaced_only_on_request(tmp_path):
-    def write(text, kind):
-        with folder_written_aside(tmp_path / "out", kind) as aside:
-            aside.mkdir()
-            (aside / "weights").write_text(text)
-
-    write("one", "an average")
-    write("two", "an average")
-    with pytest.raises(RequestError, match="out holds an average; give --overwrite to replace it"):
-        write("three", "an export")
-    assert (tmp_path / "out" / "weights").read_text() == "two"
-    check_folder(tmp_path / "out", kind="an export", overwrite=True)
-    write("three", "an export")
-    assert (tmp_path / "out" / "weights").read_text() == "three"
-
-
 def test_a_file_and_its_folder_can_be_written_at_the_same_time(tmp_path):
     with file_written_aside(tmp_path / "translation") as aside:
         aside.write_text("long work")
@@ -189,31 +163,35 @@ def test_an_empty_folder_stays_and_gets_the_files(tmp_path, monkeypatch, name):
     assert (tmp_path / "link").is_symlink()
 
 
-def test_a_folder_is_written_again_if_it_holds_only_what_was_written_there(tmp_path):
+def test_a_folder_is_replaced_only_if_it_was_written_here(tmp_path):
     output = tmp_path / "out"
 
-    def write(name, text):
+    def write(name):
         with folder_written_aside(output) as aside:
             (aside / "inside").mkdir(parents=True)
-            (aside / "inside" / name).write_text(text)
+            (aside / "inside" / name).write_text(name)
 
-    for name, text in (("a", "first"), ("a", "first"), ("b", "second")):
-        write(name, text)
+    for name in ("a", "b"):
+        write(name)
         assert names(output) == {"inside", MARKER}
         assert names(output / "inside") == {name}
-    for path, text in ((output / "mine", "mine"), (output / "inside" / "b", "edited")):
-        path.write_text(text)
-        told = f"it holds {path.relative_to(output)}, added or changed since it was written; give "
-        with pytest.raises(RequestError, match=told):
-            write("c", "third")
-        assert path.read_text() == text
-        check_folder(output, overwrite=True)
-    write("c", "third")
-    assert {path.name for path in output.rglob("*")} == {"inside", MARKER, "c"}
+        (output / "mine").write_text("mine")
     (output / MARKER).unlink()
-    for taken in (output, output / "inside" / "c"):
-        with pytest.raises(RequestError, match=r"which no command wrote; name another"):
-            check_folder(taken, overwrite=True)
+    for taken in (output, output / "inside" / "b"):
+        with pytest.raises(RequestError, match="is not empty and no command wrote it: it holds"):
+            check_folder(taken)
+    with pytest.raises(RequestError, match="it holds inside, mine; name another"):
+        write("c")
+
+
+def test_commands_replace_a_file_or_a_folder_only_on_request(tmp_path):
+    (tmp_path / "file").write_text("old")
+    with folder_written_aside(tmp_path / "folder") as aside:
+        aside.mkdir()
+    for files, folders in (([tmp_path / "file"], []), ([], [tmp_path / "folder"])):
+        with pytest.raises(RequestError, match="exists; give --overwrite to replace it"):
+            check_outputs(files, folders, inputs=[], overwrite=False)
+        check_outputs(files, folders, inputs=[], overwrite=True)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import RequestError
-from ..storage.run_files import AVERAGE
 from .shared_options import add_overwrite, count
 
 _AVERAGE_EXAMPLE = """example:
@@ -25,9 +24,9 @@ def add_average(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("checkpoints", metavar="CHECKPOINT", nargs="+", help=text)
     text = "average the last N checkpoints of a run, or of a stock Trainer's output directory"
     command.add_argument("--last", type=count, metavar="N", help=text)
-    text = "directory for the model: new, or made by an earlier average"
+    text = "new directory for the model"
     command.add_argument("--output", metavar="DIR", required=True, help=text)
-    add_overwrite(command, reads=("checkpoints",), folders={"output": AVERAGE})
+    add_overwrite(command, reads=("checkpoints",), folders=("output",))
     command.set_defaults(run=_average, command=command)
 
 
@@ -46,6 +45,6 @@ def _average(options: argparse.Namespace) -> int:
             f"Got {names[0]} alone; give --last N to average the last checkpoints of a run, or "
             "name two checkpoints or more."
         )
-    with folder_written_aside(Path(options.output), AVERAGE) as aside:
+    with folder_written_aside(Path(options.output)) as aside:
         average_checkpoints(names, aside)
     return 0

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import RequestError
-from ..storage.run_files import EXPORT, IMPORT
 from .shared_options import add_overwrite
 
 _IMPORT_EXAMPLE = """example:
@@ -110,10 +109,10 @@ def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
             allow_abbrev=False,
         )
         parser.add_argument("path", metavar="PATH", help=path_help)
-        parser.add_argument("output", metavar="OUT", help="new directory, or an earlier import")
+        parser.add_argument("output", metavar="OUT", help="new directory")
         for name, option in options.items():
             parser.add_argument(f"--{name.replace('_', '-')}", **option)
-        add_overwrite(parser, reads=("path", *options), folders={"output": IMPORT})
+        add_overwrite(parser, reads=("path", *options), folders=("output",))
         parser.set_defaults(run=_import, command=parser, system=system, names=options)
 
 
@@ -135,13 +134,13 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command = add_command("export", help=help, epilog=_EXPORT_EXAMPLE)
     command.add_argument("format", metavar="FORMAT", choices=FORMATS, help=", ".join(FORMATS))
     command.add_argument("directory", metavar="DIR", help="run directory, or any model")
-    command.add_argument("output", metavar="OUT", help="new directory, or an earlier export")
+    command.add_argument("output", metavar="OUT", help="new directory")
     command.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,
         help="how ctranslate2 stores weights (default: float32)",
     )
-    add_overwrite(command, reads=("directory",), folders={"output": EXPORT})
+    add_overwrite(command, reads=("directory",), folders=("output",))
     command.set_defaults(run=_export, command=command)
 
 

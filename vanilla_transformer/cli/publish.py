@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ..errors import RequestError
 from ..recipes.recipe import Recipe
-from ..storage.run_files import CARD, PUBLISHED
 from .shared_options import add_overwrite
 
 _PUBLISH_EXAMPLE = """example:
@@ -48,7 +47,7 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "also write all files into a folder, to deploy the model without the Hub"
     command.add_argument("--output", metavar="FOLDER", help=text)
     reads = ("directory", "run_directory")
-    add_overwrite(command, reads=reads, folders={"card_dir": CARD, "output": PUBLISHED})
+    add_overwrite(command, reads=reads, folders=("card_dir", "output"))
     apart = [("--space", option) for option in _OF_MODEL]
     command.set_defaults(run=_publish, command=command, apart=apart)
 

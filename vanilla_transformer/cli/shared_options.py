@@ -1,9 +1,8 @@
 """Options that several commands have, and the check of their outputs before any work."""
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ..recipes.data import named_files
@@ -53,7 +52,7 @@ def add_overwrite(
     *,
     reads: Sequence[str],
     files: Sequence[str] = (),
-    folders: Mapping[str, str] = MappingProxyType({}),
+    folders: Sequence[str] = (),
 ) -> None:
     """Add `--overwrite` to a command, and say which of its options are paths.
 
@@ -61,9 +60,9 @@ def add_overwrite(
         command: Parser of the command.
         reads: Options with paths that the command reads.
         files: Options with files that it writes.
-        folders: Options with folders that it writes, and what each will hold.
+        folders: Options with folders that it writes.
     """
-    text = "replace an output file that exists, or all of a folder that a command wrote"
+    text = "replace a file that exists, or all of a folder that a command wrote"
     command.add_argument("--overwrite", action="store_true", help=text)
     command.set_defaults(reads=reads, files=files, folders=folders)
 
@@ -72,12 +71,7 @@ def check_outputs_of(options: argparse.Namespace) -> None:
     """Refuse outputs of a command that may not be written, before any work."""
     if not hasattr(options, "overwrite"):
         return
-    files = _values(options, options.files)
-    folders = {
-        Path(name): kind
-        for option, kind in options.folders.items()
-        for name in _values(options, [option])
-    }
+    files, folders = (_values(options, names) for names in (options.files, options.folders))
     if not (files or folders):
         return
     from ..storage.outputs import check_outputs
@@ -88,7 +82,7 @@ def check_outputs_of(options: argparse.Namespace) -> None:
     read += [file for recipe in recipes for name in names for file in listed(recipe.get(name))]
     check_outputs(
         [Path(name) for name in files],
-        folders,
+        [Path(name) for name in folders],
         inputs=[path for name in read for path in named_files(str(name))],
         overwrite=options.overwrite,
     )

@@ -30,7 +30,7 @@ from ..storage.atomic import copy_files, folder_written_aside, temporary_folder,
 from ..storage.identity import changed_since_scored, config_identity, differences
 from ..storage.metrics import Metrics
 from ..storage.reading import own_file, read_json
-from ..storage.run_files import CARD, CURVES, HISTORY, METRICS, PUBLISHED
+from ..storage.run_files import CURVES, HISTORY, METRICS
 from ..storage.saved_model import (
     CHOOSE_CODE,
     CONFIG,
@@ -157,9 +157,9 @@ def publish(
             facts["published"]["form"] = NATIVE  # the code is not in the directory that it names
         write_json(folder / METRICS, facts)
         render_card(facts).save(folder / "README.md")
-        for written, kind, patterns in ((card_dir, CARD, _CARD), (output, PUBLISHED, ("**/*",))):
+        for written, patterns in ((card_dir, _CARD), (output, ("**/*",))):
             if written is not None:
-                with folder_written_aside(Path(written), kind) as aside:
+                with folder_written_aside(Path(written)) as aside:
                     for pattern in patterns:
                         copy_files(folder, aside, pattern)
         commit = None

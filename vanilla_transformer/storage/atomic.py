@@ -3,7 +3,7 @@
 Output goes into a new temporary folder next to its target, so that it cannot overwrite a file of
 the user, and is moved into place once it is complete and on the disk. A killed process leaves the
 old file, and perhaps a folder `.vanilla-transformer-partial-...`, which the next write there
-deletes. A folder that was written holds the list of its files, so that it may be written again.
+deletes. A folder that was written holds a mark, without which no folder with files is replaced.
 """
 
 import errno
@@ -20,11 +20,10 @@ from filelock import FileLock
 from safetensors import SafetensorError
 
 from ..errors import RequestError
-from .reading import sha256
 
 PARTIAL = ".vanilla-transformer-partial-"  # prefix of temporary folders
-MARKER = ".vanilla-transformer-files"  # in a folder that was written: SHA-256 and name of each file
-_HOLDS = "# "  # before the kind of a folder, in its list of files
+MARKER = ".vanilla-transformer-output"  # in each folder that was written
+_MARK = "A command of vanilla-transformer wrote this folder; --overwrite replaces all of it.\n"
 _LOCK = "lock"  # held by the process that writes into a temporary folder
 # Errors of a disk that cannot be written to.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
@@ -154,73 +153,32 @@ def copy_files(source: Path, target: Path, pattern: str = "**/*") -> None:
             shutil.copyfile(path, target / name)
 
 
-def check_folder(output: Path, *, kind: str = "", overwrite: bool = False) -> None:
-    """Refuse an output folder that holds anything but what `folder_written_aside` wrote there.
+def check_folder(output: Path) -> None:
+    """Refuse an output folder that holds files, unless `folder_written_aside` wrote it.
 
     Args:
         output: Folder to write, which need not exist.
-        kind: What will be written, such as "an export".
-        overwrite: Whether all files of a folder that was written there count as its own.
 
     Raises:
-        ValueError: It is no folder, or it holds other files, changed ones, or another kind.
+        ValueError: It is a file, or holds files that no command wrote.
     """
-    is_ours, foreign, held = (output / MARKER).is_file(), _foreign_files(output), _kind(output)
-    is_another = is_ours and held != kind
-    if (foreign or is_another) and is_ours and overwrite:
-        _mark(output, kind)
-    elif is_another and not foreign:
+    held = [output] if output.is_file() else _content(output)
+    if held and not (output / MARKER).is_file():
+        names = ", ".join(sorted(path.name for path in held)[:3])
         raise RequestError(
-            f"{output} holds {held or 'what another command wrote'}; give --overwrite to replace "
-            "it, or name another."
+            f"{output} is not empty and no command wrote it: it holds {names}; name another."
         )
-    elif foreign:
-        names = f"{', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}"
-        whose, advice = "which no command wrote", "name"
-        if is_ours:
-            whose = "added or changed since it was written"
-            advice = "give --overwrite to replace all of it, or name"
-        raise RequestError(f"{output} is not empty: it holds {names}, {whose}; {advice} another.")
 
 
-def _foreign_files(folder: Path) -> list[str]:
-    """Return the names in a folder that are not in its list of files, or have other content."""
-    if folder.is_file():
-        return [folder.name]
-    inside = [path for path in folder.glob("*") if not path.name.startswith(PARTIAL)]
-    if not (folder / MARKER).is_file():
-        return sorted(path.name for path in inside)
-    ours = (folder / MARKER).read_text(encoding="utf-8", errors="replace").splitlines()
-    files = [file for path in inside for file in (path, *path.rglob("*")) if file.name != MARKER]
-    names = {file.relative_to(folder).as_posix(): file for file in files}
-    return sorted(
-        name
-        for name, file in names.items()
-        if (file.is_symlink() or not file.is_dir())
-        and not (file.is_file() and f"{sha256(file)}  {name}" in ours)
-    )
-
-
-def _kind(folder: Path) -> str:
-    """Return what a folder was written as; empty if its list of files does not say."""
-    if not (folder / MARKER).is_file():
-        return ""
-    text = (folder / MARKER).read_text(encoding="utf-8", errors="replace")
-    return text.partition("\n")[0].removeprefix(_HOLDS) if text.startswith(_HOLDS) else ""
-
-
-def _mark(folder: Path, kind: str, *, also: str = "") -> None:
-    """Write what a folder is, the list of its files, as `sha256sum` does, and other lines."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != MARKER]
-    lines = [f"{_HOLDS}{kind}\n"] if kind else []
-    lines += [f"{sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in sorted(files)]
-    lines += [line for line in also.splitlines(keepends=True) if line not in lines]
-    (folder / MARKER).write_text("".join(lines), encoding="utf-8")
+def _content(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("*") if not path.name.startswith(PARTIAL)]
 
 
 @contextmanager
-def folder_written_aside(output: Path, kind: str = "") -> Iterator[Path]:
+def folder_written_aside(output: Path) -> Iterator[Path]:
     """Create a folder with what the block writes to the yielded path; an error creates nothing.
+
+    What an earlier call wrote there is replaced; commands ask before (`check_outputs`).
 
     The block creates the folder at that path, for example by `save_pretrained`.
     Parent folders are created, and removed again after an error. A folder that exists stays, since
@@ -229,9 +187,8 @@ def folder_written_aside(output: Path, kind: str = "") -> Iterator[Path]:
 
     Args:
         output: Folder that passes `check_folder`.
-        kind: What is written.
     """
-    check_folder(output, kind=kind)
+    check_folder(output)
     output = output.resolve()
     created = [folder for folder in output.parents if not folder.exists()]
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -242,9 +199,9 @@ def folder_written_aside(output: Path, kind: str = "") -> Iterator[Path]:
             whole = aside / output.name
             yield whole
             let_others_read_weights(whole)
-            _mark(whole, kind)
+            (whole / MARKER).write_text(_MARK, encoding="utf-8")
             with _alone_in(output.parent):
-                check_folder(output, kind=kind)  # again: the block may have taken hours
+                check_folder(output)  # again: the block may have taken hours
                 if output.is_dir():
                     _replace_content(output, whole)
                 else:
@@ -273,19 +230,13 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _replace_content(output: Path, whole: Path) -> None:
-    """Delete the files of a folder and move those of another one there.
-
-    Its list of files comes first and names the old and the new ones: whenever this is killed, what
-    is left is known as written here.
-    """
-    old = [path for path in output.iterdir() if not path.name.startswith(PARTIAL)]
-    marker = output / MARKER
-    _mark(whole, _kind(whole), also=marker.read_text(encoding="utf-8") if marker in old else "")
-    move_into_place(whole / MARKER, marker)
+    """Delete the files of a folder and move those of another one there, after its mark."""
+    old = [path for path in _content(output) if path.name != MARKER]
+    move_into_place(whole / MARKER, output / MARKER)
     for path in old:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path != marker:
+        else:
             path.unlink()
     largest = max(whole.iterdir(), key=lambda path: path.stat().st_size, default=whole)
     _move_files_into_place(whole, output, last=largest.name)

@@ -4,7 +4,7 @@ A file or a folder that exists is replaced only on request. An input of the comm
 or a model consists of, is never replaced.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import RequestError
@@ -20,15 +20,15 @@ _NAMES = (
 
 
 def check_outputs(
-    files: Sequence[Path], folders: Mapping[Path, str], *, inputs: Sequence[Path], overwrite: bool
+    files: Sequence[Path], folders: Sequence[Path], *, inputs: Sequence[Path], overwrite: bool
 ) -> None:
     """Refuse outputs that would replace what they may not, or that could not be written.
 
     Args:
         files: Files to write. A device or a pipe is never refused.
-        folders: Folders to write with `folder_written_aside`, and what each will hold.
+        folders: Folders to write with `folder_written_aside`.
         inputs: Files and folders that the command reads. One that is missing counts for nothing.
-        overwrite: Whether to replace files that exist, and whole folders that commands wrote.
+        overwrite: Whether to replace files that exist, and folders that commands wrote.
 
     Raises:
         ValueError: An output may not be written; the message says why.
@@ -51,10 +51,10 @@ def check_outputs(
                 f"{output} is an input, or a file of a run or a model, which the output would "
                 "replace; give another name."
             )
-        if is_file and output.exists() and not overwrite:
-            raise RequestError(f"{output} exists; give --overwrite to replace it, or another name.")
         if not is_file:
-            check_folder(output, kind=folders[output], overwrite=overwrite)
+            check_folder(output)
+        if (output if is_file else output / MARKER).exists() and not overwrite:
+            raise RequestError(f"{output} exists; give --overwrite to replace it, or another name.")
 
 
 def _is_needed(target: Path) -> bool:

@@ -22,9 +22,6 @@ CHECKPOINTS = "checkpoints"
 DATA = Path(CHECKPOINTS, "data.json")
 LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
 HOLDER = Path(CHECKPOINTS, "training.holder")  # which process that is
-# What a folder that a command wrote holds: no other command replaces it.
-AVERAGE, IMPORT, EXPORT = "an average", "an import", "an export"
-CARD, PUBLISHED = "a card", "a published model"
 
 
 class _Recorded(TypedDict):

@@ -15,7 +15,6 @@ from ...generation_limits import HOSTS_LENGTH
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside, write_json
 from ...storage.reading import read_json
-from ...storage.run_files import EXPORT
 from ...storage.saved_model import (
     TOKENIZER_SETTINGS,
     VOCABULARY_FILES,
@@ -46,7 +45,7 @@ def write_export(
         `output_dir` as a path.
     """
     source, output = Path(model_dir), Path(output_dir)
-    with folder_written_aside(output, EXPORT) as aside:
+    with folder_written_aside(output) as aside:
         found = write(source, aside)
     logger.info(
         "Wrote %s as %s to %s; log-probabilities differ by %s.", source, kind, output, found

@@ -23,7 +23,6 @@ from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError, quoted
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
 from ...storage.atomic import folder_written_aside
-from ...storage.run_files import IMPORT
 from ...storage.saved_model import check_finite
 from ...target_tokenizer import hold_target_tokenizer
 from ..layer_names import LayerNames
@@ -386,7 +385,7 @@ def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Importe
         hold_target_tokenizer(imported.tokenizer, imported.target_tokenizer)
     if output is None:
         return imported
-    with folder_written_aside(Path(output), IMPORT) as aside:
+    with folder_written_aside(Path(output)) as aside:
         imported.model.save_pretrained(aside)
         if imported.tokenizer is not None:
             imported.tokenizer.save_pretrained(aside)
