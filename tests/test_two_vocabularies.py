@@ -145,7 +145,8 @@ def test_evaluate_and_translate_commands_work(kind, directory, tmp_path, capsys)
     test_file, output = str(tmp_path / "test.jsonl"), str(tmp_path / "scores.json")
     arguments = ["--pair", "en-de", "--test-file", test_file, "--output", output]
     assert main(["evaluate", str(directory), *arguments]) == 0
-    assert json.loads(Path(output).read_text())["test"]["target_tokens"] == len(LABELS[kind])
+    scores = json.loads(Path(output).read_text())["scores"]
+    assert scores["test"]["target_tokens"] == len(LABELS[kind])
     picture, text = tmp_path / "map.png", str(tmp_path / "source.txt")
     assert main(["translate", str(directory), text, "--attention", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")

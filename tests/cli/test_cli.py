@@ -194,7 +194,7 @@ def test_evaluate_prints_a_table_and_writes_json(capsys, trained, tmp_path):
     assert re.search(r"bleu +chrf +exact_match +copied +perplexity", text)
     assert "tok:13a" in text
     stored = json.loads((trained / "run" / "metrics.json").read_text(encoding="utf-8"))
-    assert json.loads(scores.read_text())["test"] == stored["scores"]["test"]
+    assert json.loads(scores.read_text())["scores"] == {"test": stored["scores"]["test"]}
 
 
 def test_translate_prints_one_line_per_input_line_in_order(monkeypatch, capfd, trained):

@@ -18,7 +18,7 @@ COMMANDS = {
     "average": ["average", "one", "two", "--output", "out"],
     "export": ["export", "marian", "run", "out"],
     "import": ["import", "marian", "marian", "out"],
-    "publish": [*PUBLISH, "--license", "mit", "--output", "out", "--card-dir", "card"],
+    "publish": [*PUBLISH, "--license", "mit", "--output", "out"],
     "space": [*PUBLISH, "--space"],
 }
 QUICK = ("average", "space")

@@ -326,17 +326,13 @@ def test_failed_push_leaves_the_old_revision_intact(hub, folder, fault):
     assert hub.files(REPO)["sub/a.txt"] == b"new"
 
 
-def test_token_may_end_with_a_newline_and_is_in_no_error(hub, folder, monkeypatch):
-    push_folder(folder, REPO, token=f" {TOKEN}\r\n", message="one")
-    assert hub.repositories["model", REPO].titles[-1] == "one"
-    for token in (f"{TOKEN}\n{TOKEN}", f"{TOKEN}\u00e9"):
-        with pytest.raises(ValueError, match="the token holds white space or other") as refusal:
-            push_folder(folder, REPO, token=token, message="two")
-        assert "hf_" not in str(refusal.value)
-    for error in (RuntimeError(f"Illegal header 'Bearer {TOKEN}'"), ValueError(f"{TOKEN} is odd")):
-        with pytest.raises(ValueError, match=r"\*\*\*") as refusal, hub_errors(REPO):
-            raise error
-        assert "hf_" not in str(refusal.value)
+@pytest.mark.parametrize(
+    "error", [RuntimeError(f"Illegal header 'Bearer {TOKEN}'"), ValueError(f"{TOKEN} is odd")]
+)
+def test_token_is_in_no_error(error):
+    with pytest.raises(ValueError, match=r"\*\*\*") as refusal, hub_errors(REPO):
+        raise error
+    assert "hf_" not in str(refusal.value)
 
 
 def test_concurrent_push_is_not_overwritten(hub, folder, monkeypatch):
@@ -457,7 +453,7 @@ def test_processes_that_try_out_a_model_find_no_token(run, tmp_path, monkeypatch
     assert TOKEN in hunt([], env=dict(os.environ), input="", capture_output=True, text=True).stderr
     monkeypatch.setattr(subprocess, "run", hunt)
     for attempt in (
-        lambda: publishing.load_in_clean_process(run, ["ein Hund"], form="with_code"),
+        lambda: publishing.load_in_clean_process(run, ["ein Hund"], form="with_code", name="it"),
         lambda: space._try_out(tmp_path / "space", run),
     ):
         with pytest.raises(ValueError, match="found ") as said:
@@ -504,8 +500,6 @@ def test_space_push_needs_its_model_on_the_hub_unlike_a_dry_run(hub, run, capsys
     monkeypatch.setattr(space, "_try_out", lambda folder, directory: None)
     arguments = [run, "--repo", REPO, "--space"]
     assert "Nothing was pushed; give --push." in published(arguments, capsys)
-    refused = published([*arguments, "--run", run], capsys, code=2)
-    assert "--space needs no --run: the page reads the metrics of the model." in refused
     assert hub.requests == []
     text = published([*arguments, "--push", "--token", TOKEN], capsys, code=2)
     assert f"no model {REPO} on the Hub" in text

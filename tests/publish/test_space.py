@@ -100,7 +100,7 @@ def test_sides_and_three_examples_are_those_of_the_models_metrics(
     recipe = dict(zip(("source_language", "target_language"), sides, strict=True))
     for kept in (
         {"samples": {"one": SAMPLES[:9], "two": SAMPLES[9:]}},
-        {"samples": {}, "published": {"samples": SAMPLES[::6]}},
+        {"samples": {"card": SAMPLES[::6]}},
     ):
         (tmp_path / "metrics.json").write_text(json.dumps({**METRICS, "recipe": recipe, **kept}))
         *found, examples = translation.task_of(str(tmp_path))

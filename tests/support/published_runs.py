@@ -66,9 +66,9 @@ def tiny_model(seed=0, **changes):
     return model
 
 
-def tiny_tokenizer():
+def tiny_tokenizer(vocab_size=300):
     texts = [*SENTENCES, *SENTENCES.values()] * 3
-    return train_tokenizer(texts, vocab_size=300, show_progress=False)
+    return train_tokenizer(texts, vocab_size=vocab_size, show_progress=False)
 
 
 def write_run(directory, *, seed=0, metrics=METRICS):
@@ -88,7 +88,7 @@ def write_run(directory, *, seed=0, metrics=METRICS):
     return directory
 
 
-def load_here(folder, texts, *, form, name=None):
+def load_here(folder, texts, *, form, name):
     """Stand in for `load_in_clean_process`, which takes seconds and is tested elsewhere."""
     model, tokenizer = load_saved_model(folder), load_saved_tokenizer(folder)
     found = [next(translate(model, tokenizer, [text])) for text in texts]
@@ -97,7 +97,7 @@ def load_here(folder, texts, *, form, name=None):
 
 
 def draw_nothing(model, tokenizer, folder, facts):
-    for number in range(1, len(facts["published"]["samples"]) + 1):
+    for number in range(1, len(facts["samples"]["card"]) + 1):
         (folder / f"attention-{number}.png").write_bytes(b"\x89PNG")
 
 

@@ -18,6 +18,7 @@ from vanilla_transformer.publish.card import card_facts, render_card
 from vanilla_transformer.recipes.data import inherit
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage import hub_model
+from vanilla_transformer.storage.metrics import read_metrics
 from vanilla_transformer.train import VanillaTransformerTrainer, run_recipe
 from vanilla_transformer.train.initial_model import identify_model
 
@@ -249,8 +250,9 @@ def test_initial_model_of_the_hub_is_pinned_to_its_commit(
 
 def card_of(run):
     kept = {"license": "mit", "data_license": "CC0", "data_source": "drawn"}
-    facts = card_facts(run, run=None, repo_id="user/de-en", form="native", **kept)
-    for sample in facts["published"]["samples"]:
+    published = {"model": "user/de-en", "form": "native", **kept}
+    facts = card_facts(read_metrics(run / "metrics.json"), published)
+    for sample in facts["samples"]["card"]:
         sample["translation"] = sample["reference"]
     return render_card(facts)
 

@@ -78,7 +78,7 @@ def test_written_texts_have_all_references_and_are_read_back(run, tmp_path, caps
     scores = tmp_path / "scores.json"
     again = ["evaluate", str(folder), "--test-file", str(texts), *columns, "--output", str(scores)]
     assert main(again) == 0
-    found = json.loads(scores.read_text())["test"]
+    found = json.loads(scores.read_text())["scores"]["test"]
     assert found == {name: metrics["scores"]["test"][name] for name in found}
 
 

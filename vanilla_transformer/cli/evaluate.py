@@ -56,9 +56,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         lines = (json.dumps(row, ensure_ascii=False) for row in _rows(scores))
         write_text(Path(options.output), "".join(f"{line}\n" for line in lines))
     elif options.output:
-        write_json(
-            Path(options.output), {name: without_texts(found) for name, found in scores.items()}
-        )
+        measured = {name: without_texts(found) for name, found in scores.items()}
+        write_json(Path(options.output), {"scores": measured})
     return 0
 
 

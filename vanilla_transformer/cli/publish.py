@@ -19,7 +19,7 @@ the card is rendered, and every file that would be pushed is listed.
 """
 # What is published of a model, and not of its Space.
 _OF_MODEL = (
-    *("--license", "--data-license", "--data-source", "--revision", "--card-dir", "--output"),
+    *("--license", "--data-license", "--data-source", "--revision", "--output"),
     "--with-code",
 )
 
@@ -28,7 +28,7 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `publish`."""
     help = "put a trained model on the Hugging Face Hub"
     command = add_command("publish", help=help, epilog=_PUBLISH_EXAMPLE)
-    text = "run directory, averaged model or Marian export"
+    text = "run directory, averaged model, export or import"
     command.add_argument("directory", metavar="DIR", help=text)
     command.add_argument("--repo", metavar="USER/NAME", required=True, help="repository on the Hub")
     command.add_argument("--push", action="store_true", help="push to the Hub (default: a dry run)")
@@ -43,11 +43,10 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--with-code", action="store_true", help="push the model's code too")
     command.add_argument("--revision", metavar="BRANCH", help="branch (default: main)")
     command.add_argument("--token", help="access token (default: HF_TOKEN or `hf auth login`)")
-    command.add_argument("--card-dir", metavar="OUT", help="also write card, pictures and metrics")
-    text = "also write all files into a folder, to deploy the model without the Hub"
+    text = "also write the card and all files into a folder, to use without the Hub"
     command.add_argument("--output", metavar="FOLDER", help=text)
     reads = ("directory", "run_directory")
-    add_overwrite(command, reads=reads, folders=("card_dir", "output"))
+    add_overwrite(command, reads=reads, folders=("output",))
     apart = [("--space", option) for option in _OF_MODEL]
     command.set_defaults(run=_publish, command=command, apart=apart)
 
@@ -74,9 +73,6 @@ def check_push_to_hub(options: argparse.Namespace, recipe: Recipe) -> None:
 
     check_repo_id(options.push_to_hub)
     check_licenses(options.license, recipe.data_license)
-    scored = (recipe.validation_file, recipe.test_file, recipe.dataset)
-    if not any(scored) and recipe.held_out_pairs == 0:
-        raise RequestError("a card shows scores; give --validation-file or --test-file to push.")
     if get_token() is None:
         raise RequestError("no token for the Hub; log in with `hf auth login` or set HF_TOKEN.")
 
@@ -107,8 +103,6 @@ def _publish(options: argparse.Namespace) -> int:
     from ..publish.space import publish_space
     from ..storage.hub_model import model_folder
 
-    if options.space and options.run_directory:
-        raise RequestError("--space needs no --run: the page reads the metrics of the model.")
     # Each of their parameters is an option.
     call: Callable = publish_space if options.space else publish
     values = {**vars(options), "repo_id": options.repo, "run": options.run_directory}
@@ -119,12 +113,12 @@ def _publish(options: argparse.Namespace) -> int:
         print(f"{name:<{width}} {size:>13,}")
     total = sum(publication.files.values())
     print(f"{len(publication.files)} files, {total:,} bytes, for {options.repo}.")
-    if options.card_dir:
-        print(f"The card is in {Path(options.card_dir) / 'README.md'}.")
     if options.output:
-        print(f"The files are in {options.output}.")
+        print(
+            f"The files are in {options.output}; the card is {Path(options.output, 'README.md')}."
+        )
     if publication.commit is None:
-        first = "" if options.space or options.card_dir else "read the card (--card-dir DIR), then "
+        first = "" if options.space or options.output else "read the card (--output FOLDER), then "
         print(f"Nothing was pushed; {first}give --push.")
         return 0
     print(f"Pushed: {publication.commit.commit_url}")

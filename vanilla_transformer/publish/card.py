@@ -1,7 +1,8 @@
-"""Model cards, as Markdown with the Hub's metadata, from what a run has measured.
+"""Model cards, as Markdown with the Hub's metadata, made of facts in a metrics.json.
 
-`card_facts` collects the facts, refuses a model that lacks some, and removes paths. `render_card`
-depends on nothing else, so that a published metrics.json renders to exactly the same card again.
+`card_facts` collects the facts and removes local paths. `render_card` depends on nothing else, so
+that a published metrics.json renders to exactly the same card again. Facts that are missing, such
+as those of a training without our recipes, are left out of the card.
 """
 
 import itertools
@@ -19,14 +20,13 @@ from transformers.models.whisper.tokenization_whisper import LANGUAGES  # Englis
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
 from ..data.language_names import language_of
 from ..errors import RequestError
-from ..recipes.data import TRAINING_FILES, named_files
+from ..recipes.data import named_files
 from ..recipes.options import FILES, OPTIONS, listed
 from ..recipes.recipe import paper_values, train_command
 from ..storage.environment import cpu_cores
-from ..storage.metrics import MEASURES, NUM_SAMPLES, Metrics, Sample, check_metrics, samples_of_run
-from ..storage.reading import own_file, printable, read_json
-from ..storage.run_files import CHOSEN, METRICS, MODEL_FILES
-from ..storage.saved_model import GENERATION_CONFIG
+from ..storage.metrics import MEASURES, NUM_SAMPLES, Metrics, Published, Sample
+from ..storage.reading import printable
+from ..storage.run_files import MODEL_FILES
 from ..storage.shipped import shipped_folder
 
 # The forms that a model is published in.
@@ -35,81 +35,43 @@ NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
-_HUB_DATASET = re.compile(r"(?:hf\.co|huggingface\.co)/datasets/([\w-]+/[\w.-]*[\w-])")
-_SHARED = "shared_with_training"  # number of pairs, by test set
-# A card shows a few samples; the others, and the files, stay with the run.
-_OF_RUN = ("samples", MODEL_FILES, "report_files", "hypotheses", "warnings")
+_NOT_PUBLISHED = (MODEL_FILES, "report_files", "hypotheses", "warnings")
 # What configuration fields that are None stand for.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
 _LONGEST_SAMPLE = 90  # characters, so that the picture can be read
 
 
-def card_facts(
-    directory: Path,
-    *,
-    run: Path | None,
-    repo_id: str,
-    revision: str | None = None,
-    place: str | None = None,
-    form: str,
-    license: str | None,
-    data_license: str | None,
-    data_source: str | None,
-) -> Metrics:
-    """Collect what a card says about a model; an error names what is missing.
+def card_facts(metrics: Metrics, published: Published) -> Metrics:
+    """Return the content of the published metrics.json: the facts of a card, without local paths.
 
     Args:
-        directory: Directory with metrics.json, as a run or `evaluate --output` writes it.
-        run: Run directory with recipe, samples and curves, if `directory` is not one.
-        repo_id: Name on the Hub.
-        revision: Branch there. None is `main`.
-        place: Directory that the card loads the model from, if it is not pushed.
-        form: `NATIVE`, `WITH_CODE` or `STOCK`.
-        license: Licence of the model.
-        data_license: Licence of the training pairs. None takes the recipe's.
-        data_source: Origin of the training pairs. None takes the recipe's.
-
-    Returns:
-        The content of metrics.json without paths of this machine, and under `published` what
-        publishing adds.
-
-    Raises:
-        ValueError: There are no metrics, or no licence.
+        metrics: What is known about the model, such as the metrics.json of its run.
+        published: What publishing adds. Licence and origin of the data may be missing; they are
+            then the recipe's, or those of an earlier publication.
     """
-    metrics, scores_of_run = trained_metrics(directory, run)
-    recipe = metrics["recipe"]
-    earlier = metrics.get("published", {})  # if the model comes from the Hub
-    data_license = data_license or recipe.get("data_license") or earlier.get("data_license")
-    data_source = data_source or recipe.get("data_source") or earlier.get("data_source")
-    license, data_license = check_licenses(license, data_license)
+    recipe = dict(metrics.get("recipe", {}))
+    earlier: Mapping[str, Any] = metrics.get("published", {})
+    said = {name: recipe.get(name) or earlier.get(name) for name in ("data_license", "data_source")}
     for name in (*FILES, "tokenizer"):
         several = listed(recipe.get(name))
         names = [",".join(path.name for path in named_files(text)) for text in several]
         if names:
             recipe[name] = names if len(names) > 1 else names[0]
-    initial = _initial_model(metrics)
-    if initial is not None and initial["repo"] is None:
+    facts: dict[str, Any] = {
+        name: value for name, value in metrics.items() if name not in _NOT_PUBLISHED
+    }
+    if recipe.get("init_from") and _base_model(metrics) is None:
         recipe["init_from"] = Path(recipe["init_from"]).name
     # A run records the files of a data set that is a local folder. Name the folder instead.
     if recipe.get("dataset") and "dataset" in metrics["data"].get("files", {}):
         files = recipe.get("train_file") or Path(recipe["dataset"]).name
         recipe |= {"dataset": None, "train_file": files}
-    metrics["published"] = {
-        "repo_id": repo_id if place is None else repo_id.rpartition("/")[2],
-        "form": form,
-        "license": license,
-        "data_license": data_license,
-        "data_source": data_source,
-        "samples": _short_samples(samples_of_run(metrics), run or directory),
-        "scores_of_run": scores_of_run,
-    }
-    if revision is not None and place is None:
-        metrics["published"]["revision"] = revision
-    if place is not None:
-        trained_in = run or directory
-        typed = place == str(trained_in)
-        metrics["published"] |= {"directory": place, "run": place if typed else trained_in.name}
-    return cast("Metrics", {key: value for key, value in metrics.items() if key not in _OF_RUN})
+    if "recipe" in metrics:
+        facts["recipe"] = recipe
+    facts["samples"] = {"card": _chosen_samples(metrics.get("samples", {}))}
+    facts["published"] = said | {name: value for name, value in published.items() if value}
+    check_licenses(facts["published"].get("license"), facts["published"]["data_license"])
+    return cast("Metrics", facts)
 
 
 def is_non_commercial(license: str) -> bool:
@@ -117,52 +79,62 @@ def is_non_commercial(license: str) -> bool:
     return bool(_NON_COMMERCIAL.search(license))
 
 
+def check_licenses(license: str | None, data_license: str | None) -> None:
+    """Raise ValueError if the model has no licence, or one that its training pairs do not allow."""
+    if not license:
+        raise RequestError(
+            "the model needs a licence; give it with --license, as the Hub names it: apache-2.0, "
+            "cc-by-4.0, cc-by-nc-4.0, other ..."
+        )
+    allowed = is_non_commercial(license) or license == "other"
+    if data_license and is_non_commercial(data_license) and not allowed:
+        raise RequestError(
+            f"got license {license!r}, but the training pairs are for non-commercial use "
+            f"({data_license}); give a licence that says so, such as cc-by-nc-4.0, or other."
+        )
+
+
 def render_card(facts: Metrics) -> ModelCard:
     """Render the card of a model from the content of its published metrics.json."""
     facts = _printable(facts)
-    published, recipe = facts["published"], facts["recipe"]
-    samples, branch = published["samples"], published.get("revision")
-    right = [sample for sample in samples if sample["translation"] == sample["reference"]]
-    sides = recipe.get("source_language") or "source", recipe.get("target_language") or "target"
+    published, recipe = facts["published"], facts.get("recipe", {})
+    samples, branch = facts["samples"]["card"], published.get("revision")
+    right = [sample for sample in samples if sample.get("translation") == sample["reference"]]
+    sides = [recipe.get(f"{side}_language") or side for side in ("source", "target")]
     languages = [side for side in sides if _is_language(side)]
-    scores = _test_scores(facts["scores"]) | facts["scores"]
+    scores = _test_scores(facts)
     measures = [name for name in MEASURES if any(name in result for result in scores.values())]
-    first = recipe.get("metric", measures[0]).split(",")[0]
-    template = _template("card.md.j2")
-    if "zh" in map(_iso_code, languages):
-        template += "\n" + _template("card.zh-CN.md.j2")
+    wanted = recipe.get("metric", "").split(",")[0]
+    preset = _preset(recipe)
     card = ModelCard.from_template(
         _card_data(facts, languages),
-        template_str=template,
+        template_str=_template(),
         facts=facts,
         published=published,
-        model=published.get("directory", published["repo_id"]),
-        at_branch=f", revision={json.dumps(branch)}" if branch else "",
-        command=train_command(recipe, published["run"]) if "run" in published else None,
         recipe=recipe,
-        example=(right or samples)[0],
+        name=_name(published),
+        at_branch=f", revision={json.dumps(branch)}" if branch else "",
+        command=train_command(recipe, f"runs/{_name(published)}") if recipe else None,
+        samples=samples,
+        example=next(iter([*right, *samples]), None),
         last_is_example=len(samples) > NUM_SAMPLES and right[:1] == samples[-1:],
         source=_plain(_language_name(sides[0])),
         target=_plain(_language_name(sides[1])),
         is_translation=len(languages) == 2,
-        first=first if first in measures else measures[0],
+        first=wanted if wanted in measures else next(iter(measures), None),
         measures={name: MEASURES[name].label for name in measures},
-        name=published["repo_id"].rpartition("/")[2],
         scores=scores,
-        signatures=_signatures(facts["scores"]),
         beams=" and ".join(
             sorted({str(it["num_beams"]) for it in scores.values() if "num_beams" in it})
         ),
-        differences=paper_differences(_as_shipped(facts), facts.get("model", {})),
-        initial=_initial_model(facts),
-        papers_model="big" if _preset(recipe) == "big" else "base",
-        papers_updates=_number(paper_values(_preset(recipe))["max_steps"]),
-        sampled="test sets" if set(facts["scores"]) - {"validation"} else "validation set",
+        differences=paper_differences(_as_published(facts), facts.get("model", {})),
+        base_model=_base_model(facts),
+        papers_model=preset,
+        papers_updates=_number(paper_values(preset)["max_steps"]),
         dataset=_dataset_on_hub(recipe),
-        files=[file for name in FILES for file in listed(recipe.get(name))],
         machine=_machine(facts),
-        duration=_duration(facts["training_minutes"]),
-        non_commercial=is_non_commercial(published["data_license"]),
+        duration=_duration(facts.get("training_minutes", 0)),
+        non_commercial=is_non_commercial(published.get("data_license") or ""),
         literal=lambda text: json.dumps(text, ensure_ascii=False),
         one_line=_one_line,
         plain=_plain,
@@ -172,8 +144,7 @@ def render_card(facts: Metrics) -> ModelCard:
         set_name=lambda name: _plain(name.replace("_", " ")),
     )
     # Omitted parts leave blank lines.
-    text = re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
-    return ModelCard(text)
+    return ModelCard(re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n")
 
 
 def _printable(value: Any) -> Any:
@@ -183,6 +154,10 @@ def _printable(value: Any) -> Any:
     if isinstance(value, dict):
         return {_printable(name): _printable(item) for name, item in value.items()}
     return [*map(_printable, value)] if isinstance(value, list) else value
+
+
+def _name(published: Published) -> str:
+    return published["model"].rpartition("/")[2]
 
 
 def _one_line(text: str) -> str:
@@ -205,15 +180,18 @@ def _link(name: str, place: str) -> str:
     return f"[{_plain(name)}](https://hf.co/{quote(place)})"
 
 
-def _as_shipped(facts: Metrics) -> dict[str, Any]:
-    """Return the recipe with the length penalty that was chosen on validation pairs, if any.
+def _as_published(facts: Metrics) -> dict[str, Any]:
+    """Return the recipe with the length penalty of the published model.
 
     Without the number of averaged checkpoints, if the model is another average.
     """
-    chosen: Mapping[str, Any] = facts.get(CHOSEN) or {}
-    known = {name: chosen[name] for name in ("length_penalty",) if name in chosen}
-    other = {} if facts["averaged_checkpoints"] else {"checkpoints_to_average": None}
-    return facts["recipe"] | known | other
+    penalty = facts["published"].get("length_penalty")
+    values = dict(facts.get("recipe", {}))
+    if penalty is not None:
+        values["length_penalty"] = penalty
+    if not facts.get("averaged_checkpoints"):
+        values["checkpoints_to_average"] = None
+    return values
 
 
 def paper_differences(
@@ -234,7 +212,7 @@ def paper_differences(
             rows.append((name, here, paper, OPTIONS[name].metadata["help"]))
     config = VanillaTransformerConfig.from_preset(preset).to_dict()
     for name, here in model.items():
-        paper = config.get(name)  # damaged metrics may have other names
+        paper = config[name]
         shown = _DEFAULTS.get(name, "-") if paper is None else paper
         rows.append((name, here, shown, "field of the configuration"))
     return [
@@ -249,85 +227,7 @@ def _preset(recipe: Mapping[str, Any]) -> str:
     return preset if preset in PRESETS else "base"
 
 
-def trained_metrics(directory: Path, run: Path | None) -> tuple[Metrics, bool]:
-    """Return a run's metrics with this model's scores, and whether those are the run's scores too.
-
-    Raises:
-        ValueError: There is no run, its metrics are damaged, or this model was never scored.
-    """
-    own = _read(directory / METRICS)
-    whole = own if run is None else _read(run / METRICS)
-    if whole is None or "recipe" not in whole:
-        raise RequestError(
-            f"{run or directory} holds no metrics of a training run ({METRICS}), which a "
-            "card needs; give the run directory with --run. A model that was imported, or trained "
-            "by another program, has none: push it with model.push_to_hub and "
-            "tokenizer.push_to_hub."
-        )
-    metrics = check_metrics(whole, (run or directory) / METRICS)
-    scores_of_run = own is None or own == whole
-    if own is not None and not scores_of_run:
-        if "recipe" in own:
-            raise RequestError(f"{directory} is itself a run, other than {run}; leave --run out.")
-        search = _read(directory / GENERATION_CONFIG) or {}
-        metrics = check_metrics(_of_another_model(metrics, own, search), directory / METRICS)
-    scores = metrics["scores"].values()
-    if not scores or not all("num_sentences" in it and MEASURES.keys() & it for it in scores):
-        raise RequestError(
-            f"{directory} was never scored, and a card shows scores and translations; train with "
-            "validation or test pairs."
-        )
-    return metrics, scores_of_run
-
-
-def _of_another_model(
-    metrics: Metrics, scores: dict[str, Any], search: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return a run's metrics for another average of its checkpoints, or one of them.
-
-    Which ones is not recorded, and they may have been scored on other pairs than the run. Whether
-    they have the length penalty that was chosen for the run says their own generation config.
-    """
-    data = {name: value for name, value in metrics["data"].items() if name != _SHARED}
-    files = data.get("files", {}).items()
-    data["files"] = {split: names for split, names in files if split in TRAINING_FILES}
-    penalty = {name: search[name] for name in ("length_penalty",) if search.get(name) is not None}
-    return {
-        **{name: value for name, value in metrics.items() if name != CHOSEN},
-        "scores": scores.get("scores", scores),
-        "data": data,
-        "recipe": metrics["recipe"] | penalty,
-        "averaged_checkpoints": [],
-    }
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    return read_json(own_file(path), remedy="measure the model again")
-
-
-def check_licenses(license: str | None, data_license: str | None) -> tuple[str, str]:
-    """Return both licences; raise ValueError if one is missing or they contradict each other."""
-    if not license:
-        raise RequestError(
-            "got no licence; give the model's with --license, as the Hub names it: apache-2.0, "
-            "cc-by-4.0, cc-by-nc-4.0, other ..."
-        )
-    if not data_license:
-        raise RequestError(
-            "the recipe does not name the licence of its training pairs; give it with "
-            "--data-license, such as 'CC BY 4.0' or 'non-commercial research'."
-        )
-    if is_non_commercial(data_license) and not (is_non_commercial(license) or license == "other"):
-        raise RequestError(
-            f"got license {license!r}, but the training pairs are for non-commercial use "
-            f"({data_license}); give a licence that says so, such as cc-by-nc-4.0, or other."
-        )
-    return license, data_license
-
-
-def _short_samples(samples: Mapping[str, Sequence[Sample]], run: Path) -> list[Sample]:
+def _chosen_samples(samples: Mapping[str, Sequence[Sample]]) -> list[Sample]:
     """Choose the first short sources, from each test set in turn, with their references.
 
     If the run translated none of them exactly like the reference, append the first short one that
@@ -340,37 +240,27 @@ def _short_samples(samples: Mapping[str, Sequence[Sample]], run: Path) -> list[S
         if sample is not None and sample["source"].strip()
     ]
     short = [sample for sample in in_turn if len(sample["source"]) <= _LONGEST_SAMPLE]
-    chosen = short if len(short) >= NUM_SAMPLES else in_turn
-    if not chosen:
-        raise RequestError(
-            f"{run / METRICS} holds no samples; give a run that was trained with pairs to score."
-        )
-    right = [sample for sample in chosen if sample.get("translation") == sample["reference"]]
-    chosen = chosen[:NUM_SAMPLES]
+    candidates = short if len(short) >= NUM_SAMPLES else in_turn
+    right = [it for it in candidates if it.get("translation") == it["reference"]]
+    chosen = candidates[:NUM_SAMPLES]
     if right and right[0] not in chosen:
         chosen = [*chosen, right[0]]
     return [{"source": sample["source"], "reference": sample["reference"]} for sample in chosen]
 
 
-def _template(name: str) -> str:
-    return (shipped_folder("_model_cards", "model_cards") / name).read_text(encoding="utf-8")
+def _template() -> str:
+    folder = shipped_folder("_model_cards", "model_cards")
+    return (folder / "card.md.j2").read_text(encoding="utf-8")
 
 
-def _initial_model(facts: Metrics) -> dict[str, str | None] | None:
-    """Return the model that the training started from: how to show it, and its Hub name."""
-    name, found = facts["recipe"].get("init_from"), facts["data"].get("init_from") or {}
-    if name is None:
-        return None
-    if found.get("revision"):
-        shown, commit = _link(name, name), f"revision {_code(found['revision'])}"
-        return {"shown": shown, "mark": commit, "repo": name}
-    digests = [_code(file["sha256"]) for file in found.get("files", [])[:1]]
-    mark = f"SHA-256 of its weights {digests[0]}" if digests else None
-    return {"shown": _code(Path(name).name), "mark": mark, "repo": None}
+def _base_model(facts: Metrics) -> str | None:
+    """Return the model on the Hub that the training started from, if any."""
+    found = facts.get("data", {}).get("init_from") or {}
+    return facts["recipe"]["init_from"] if found.get("revision") else None
 
 
 def _card_data(facts: Metrics, languages: list[str]) -> ModelCardData:
-    published = facts["published"]
+    published, dataset = facts["published"], _dataset_on_hub(facts.get("recipe", {}))
     task = "translation" if len(languages) == 2 else None
     results = list(_eval_results(facts, task or "text2text-generation"))
     # The Hub refuses a card whose `language` has a region or a script.
@@ -382,11 +272,11 @@ def _card_data(facts: Metrics, languages: list[str]) -> ModelCardData:
         library_name="vanilla_transformer" if published["form"] == NATIVE else "transformers",
         pipeline_tag=task,
         tags=[*filter(None, [task]), "transformer", "attention-is-all-you-need"],
-        datasets=_hub_datasets(facts) or None,
-        base_model=(_initial_model(facts) or {}).get("repo"),
-        metrics=list(dict.fromkeys(result.metric_type for result in results)),
-        model_name=published["repo_id"].rpartition("/")[2],
-        eval_results=results,
+        datasets=[dataset] if dataset else None,
+        base_model=_base_model(facts),
+        metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
+        model_name=_name(published),
+        eval_results=results or None,
     )
 
 
@@ -413,31 +303,22 @@ def _dataset_on_hub(recipe: Mapping[str, Any]) -> str | None:
     return None if recipe.get("train_file") else recipe.get("dataset")
 
 
-def _hub_datasets(facts: Metrics) -> list[str]:
-    """Return Hub names of the training pairs: the recipe's, or those that its source links to."""
-    if dataset := _dataset_on_hub(facts["recipe"]):
-        return [dataset]
-    return _HUB_DATASET.findall(facts["published"]["data_source"] or "")
-
-
 def _eval_results(facts: Metrics, task: str) -> Iterator[EvalResult]:
-    recipe, data = facts["recipe"], facts["data"]
+    recipe = facts.get("recipe", {})
     dataset = _dataset_on_hub(recipe) or "parallel-text"
-    source = facts["published"]["data_source"]
-    scores = _test_scores(facts["scores"])
     labels = {name: measure.label for name, measure in MEASURES.items()}
     labels |= {"exact_match": "exact_match", "perplexity": "perplexity"}
     sides = "-".join(filter(None, (recipe.get("source_language"), recipe.get("target_language"))))
-    for name, result in scores.items():
+    for name, result in _test_scores(facts, only=True).items():
         for metric in filter(result.__contains__, labels):
             signature = result.get(f"{metric}_signature")
             yield EvalResult(
                 task_type=task,
                 task_name=f"{task.replace('-', ' ').capitalize()} {sides}".strip(),
                 dataset_type=dataset,
-                dataset_name=source or dataset,
+                dataset_name=facts["published"].get("data_source") or dataset,
                 dataset_split=name,
-                dataset_revision=data.get("revision"),
+                dataset_revision=facts.get("data", {}).get("revision"),
                 metric_type=metric,
                 metric_name=labels[metric],
                 metric_value=round(result[metric], 2 if metric in ("bleu", "chrf") else 3),
@@ -445,22 +326,24 @@ def _eval_results(facts: Metrics, task: str) -> Iterator[EvalResult]:
             )
 
 
-def _test_scores(scores: dict[str, Any]) -> dict[str, Any]:
-    """Return the scores of the test sets, or of the validation set if there are none."""
-    return {name: result for name, result in scores.items() if name != "validation"} or scores
+def _test_scores(facts: Metrics, *, only: bool = False) -> dict[str, Any]:
+    """Return the scores by test set, those of the validation set last.
+
+    Args:
+        facts: Content of a metrics.json.
+        only: Leave out the validation set if there is a test set.
+    """
+    scores: dict[str, Any] = dict(facts.get("scores", {}))
+    tests = {name: result for name, result in scores.items() if name != "validation"}
+    return tests if only and tests else tests | scores
 
 
-def _signatures(scores: dict[str, Any]) -> list[str]:
-    """Return how the measures are computed; an exact match needs no words."""
-    named = [f"{name}_signature" for name in MEASURES if name != "exact_match"]
-    found = scores.values()
-    return list(dict.fromkeys(each[name] for name in named for each in found if name in each))
-
-
-def _machine(facts: Metrics) -> str:
-    hardware, devices = facts["hardware"], facts["devices"]
+def _machine(facts: Metrics) -> str | None:
+    hardware = facts.get("hardware")
+    if not hardware:
+        return None
     if "gpu" in hardware:
-        return f"{devices} x {_plain(hardware['gpu'])}"
+        return f"{facts['devices']} x {_plain(hardware['gpu'])}"
     return f"{cpu_cores(facts)} ({_plain(hardware['cpu'])})"
 
 

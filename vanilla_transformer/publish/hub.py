@@ -8,14 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from huggingface_hub import (
-    CommitInfo,
-    CommitOperationAdd,
-    CommitOperationDelete,
-    HfApi,
-    errors,
-    get_token,
-)
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, errors
 
 from ..errors import RequestError
 
@@ -55,7 +48,7 @@ def push_folder(
         space_sdk: SDK of a Space, such as `gradio`. None pushes a model.
         private: Make the repository private if it is created.
         revision: Branch. None takes `main`.
-        token: See `publish`.
+        token: Access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
         replaces: Patterns of file names. Files that match are deleted from the repository if the
             folder does not have them.
 
@@ -66,7 +59,7 @@ def push_folder(
         ValueError: The Hub refuses or cannot be reached, or `private` is set and the repository
             exists and is public.
     """
-    api, files = hub_api(token), plan_files(folder)
+    api, files = HfApi(token=token), plan_files(folder)
     place: dict[str, Any] = {"repo_id": repo_id, "repo_type": "space" if space_sdk else "model"}
     with hub_errors(repo_id):
         api.create_repo(**place, private=private or None, exist_ok=True, space_sdk=space_sdk)
@@ -106,21 +99,6 @@ def check_repo_id(repo_id: str) -> None:
     """Raise ValueError unless the name is `user/name`."""
     if not _NAME.fullmatch(repo_id):
         raise RequestError(f"got {repo_id!r} as name on the Hub; give user/name.")
-
-
-def hub_api(token: str | None) -> HfApi:
-    """Return the Hub's client for a token. None takes the token of the user who is logged in.
-
-    Raises:
-        ValueError: No header can carry the token. The library's own error would show it.
-    """
-    token = get_token() if token is None else token
-    token = token.strip() if token else None  # read from a file, it has a line end
-    if token and not (token.isascii() and token.isprintable() and len(token.split()) == 1):
-        raise RequestError(
-            "the token holds white space or other characters that no token has; copy it again."
-        )
-    return HfApi(token=token)
 
 
 @contextlib.contextmanager

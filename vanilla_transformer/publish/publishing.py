@@ -25,12 +25,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import RequestError
 from ..generation_limits import HOSTS_LENGTH
-from ..recipes.options import Regularization, names_of
+from ..recipes.data import TRAINING_FILES
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
-from ..storage.identity import changed_since_scored, config_identity, differences
-from ..storage.metrics import Metrics
+from ..storage.identity import changed_since_scored
+from ..storage.metrics import Metrics, Published
 from ..storage.reading import own_file, read_json
-from ..storage.run_files import CURVES, HISTORY, METRICS
+from ..storage.run_files import CHOSEN, CURVES, HISTORY, METRICS
 from ..storage.saved_model import (
     CHOOSE_CODE,
     CONFIG,
@@ -53,7 +53,6 @@ from .remote_code import code_files, embed_code
 
 logger = logging.getLogger(__name__)
 
-_CARD = ("README.md", METRICS, HISTORY, "*.png")  # the card, its pictures, and their figures
 # Files of an earlier push that this one replaces or deletes, above all code.
 _REPLACED = (
     *(*MODEL, "model-*-of-*.safetensors", CURVES, HISTORY),
@@ -67,8 +66,8 @@ _PRIVATE = (
 )
 # Environment variables that may hold a secret or the place of one.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
-_RATES = names_of(Regularization)  # fields of a config that change nothing outside of training
 _LOGITS_TOLERANCE = 1e-4  # a stock model computes in another order
+_ANY_TEXT = "Hello!"  # to try out a model without samples
 
 
 @dataclass(frozen=True)
@@ -93,13 +92,12 @@ def publish(
     private: bool = False,
     revision: str | None = None,
     token: str | None = None,
-    card_dir: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
 ) -> Publication:
     """Check a model, render its card, and push both in one commit, or write them into a folder.
 
     Args:
-        directory: Run directory, averaged model or Marian export, with its tokenizer.
+        directory: Run directory, averaged model, export or import, with its tokenizer.
         repo_id: `user/name` on the Hub.
         license: Licence of the model, as the Hub names it, such as `cc-by-4.0`.
         data_license: Licence of the training pairs, in words. None takes the recipe's.
@@ -110,10 +108,8 @@ def publish(
         private: Make the repository private if it is created.
         revision: Branch, created if missing. None takes `main`.
         token: Access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
-        card_dir: New folder for a copy of the card with pictures and metrics. Without `push`, the
-            card names the directory of the model, and nothing on the Hub.
-        output: New folder for all the files, to deploy the model without the Hub. Without `push`,
-            the card names this folder. Both may be what an earlier call wrote.
+        output: New folder for all the files, to read the card, or to deploy the model without the
+            Hub. Without `push`, the card names this folder.
 
     Returns:
         Files, form and commit.
@@ -123,45 +119,37 @@ def publish(
             what to do. No file on the Hub has changed then; a new repository or branch may have
             been created.
     """
-    source, metrics_run = Path(directory), None if run is None else Path(run)
+    source, trained_in = Path(directory), Path(run or directory)
     check_repo_id(repo_id)
     form = _form(source, with_code=with_code)
-    facts = card_facts(
-        source,
-        run=metrics_run,
-        repo_id=repo_id,
-        revision=revision,
-        place=None if push else Path(output).name if output else str(source),
-        form=form,
-        license=license,
-        data_license=data_license,
-        data_source=data_source,
-    )
-    if metrics_run is not None and (metrics_run / CONFIG).is_file() and form != STOCK:
-        _check_is_of_run(source, metrics_run)
     model, tokenizer = load_saved_model(source), load_saved_tokenizer(source)
-    _check_scored_model(source)
+    published: Published = {
+        "model": repo_id if push or output is None else Path(output).name,
+        "pushed": push,
+        "revision": revision if push else None,
+        "form": form,
+        "license": license,
+        "data_license": data_license,
+        "data_source": data_source,
+        "curves": (trained_in / CURVES).is_file(),
+    }
+    published["length_penalty"] = model.generation_config.length_penalty
+    known: Metrics = {"parameters": model.num_parameters(), **_metrics(source, trained_in)}
+    facts = card_facts(known, published)
+    for folder in {source, trained_in}:
+        _check_unchanged(folder)
     with temporary_folder() as temporary:
         folder = temporary / repo_id.rpartition("/")[2]
-        stage_model(source, folder, with_code=with_code)
-        _try_out(model, tokenizer, folder, facts, run=metrics_run)
-        changed = changed_since_scored(metrics_run or source, "report_files")
+        stage_model(source, folder, with_code=form == WITH_CODE)
+        _try_out(model, tokenizer, folder, facts)
         for name in (CURVES, HISTORY):  # the picture, and the figures to draw it from again
-            path = (metrics_run or source) / name
-            if path.is_file() and name in changed:
-                raise RequestError(f"{path} changed after the training; restore or delete it.")
-            if path.is_file():
-                shutil.copyfile(own_file(path), folder / name)
-        facts["published"]["curves"] = (folder / CURVES).is_file()
-        if with_code and not push and output is None:
-            facts["published"]["form"] = NATIVE  # the code is not in the directory that it names
+            if (trained_in / name).is_file():
+                shutil.copyfile(own_file(trained_in / name), folder / name)
         write_json(folder / METRICS, facts)
         render_card(facts).save(folder / "README.md")
-        for written, patterns in ((card_dir, _CARD), (output, ("**/*",))):
-            if written is not None:
-                with folder_written_aside(Path(written)) as aside:
-                    for pattern in patterns:
-                        copy_files(folder, aside, pattern)
+        if output is not None:
+            with folder_written_aside(Path(output)) as aside:
+                copy_files(folder, aside, "**/*")
         commit = None
         if push:
             commit = push_folder(
@@ -170,38 +158,64 @@ def publish(
                 private=private,
                 revision=revision,
                 token=token,
-                message=f"Publish {repo_id.rpartition('/')[2]}",
+                message=f"Publish {folder.name}",
                 replaces=_REPLACED,
             )
         return Publication(plan_files(folder), form, commit)
 
 
-def _check_is_of_run(source: Path, run: Path) -> None:
-    """Refuse a model whose sizes or pieces are not those of a run."""
-    configs = [config_identity(read_json(folder / CONFIG, ModelConfig)) for folder in (run, source)]
-    changed = differences(
-        *({name: value for name, value in it.items() if name not in _RATES} for it in configs)
-    )
-    first, second = (load_saved_tokenizer(folder).get_vocab() for folder in (run, source))
-    if first != second:
-        changed.append("the vocabulary changed")
-    if changed:
-        raise RequestError(
-            f"{source} is no model of the run {run} ({'; '.join(changed)}); give --run the "
-            "directory of the run that trained it."
-        )
+def _metrics(source: Path, run: Path) -> Metrics:
+    """Return what is known about a model; without a run, what the folder itself says.
 
-
-def _check_scored_model(directory: Path) -> None:
-    """Refuse a run whose model is not the one that its metrics were measured on.
-
-    Its tokenizer and its search settings count too.
+    Raises:
+        ValueError: The model is not of that run, or is not the one that it scored and has no scores
+            of its own.
     """
-    if changed := changed_since_scored(directory):
+    own, metrics = _read_metrics(source), _read_metrics(run)
+    if "recipe" not in metrics:
+        if run != source:
+            raise RequestError(f"{run} holds no record of a training ({METRICS}); check --run.")
+        logger.warning(
+            "%s holds no record of a training (%s), so the card says nothing about it; if the "
+            "model comes from a run, give its directory with --run.",
+            *(source, METRICS),
+        )
+    if "recipe" in own or own == metrics:
+        return own
+    tokenizers = [load_saved_tokenizer(folder) for folder in (source, run)]
+    if tokenizers[0].get_vocab() != tokenizers[1].get_vocab():
+        raise RequestError(f"{source} and {run} have other vocabularies; check --run.")
+    if own:  # another average of the run's checkpoints, or one of them, scored on any pairs
+        files = metrics["data"].get("files", {})
+        files = {split: files[split] for split in TRAINING_FILES & files.keys()}
+        metrics["data"] |= {"shared_with_training": {}, "files": files}
+        metrics |= {"scores": own["scores"], "averaged_checkpoints": []}
+        metrics.pop(CHOSEN, None)
+        return metrics
+    models = [load_saved_model(folder) for folder in (source, run)]
+    if not _close(*(_logits(*both, _ANY_TEXT) for both in zip(models, tokenizers, strict=True))):
         raise RequestError(
-            f"{directory / changed[0]} changed after {directory / METRICS} was written, whose "
-            "scores a card would show; move the model to a folder of its own, score it there "
-            "(vanilla-transformer evaluate FOLDER --pair S-T --test-file FILE --output "
+            f"{source} computes something else than the model of the run {run}, whose scores a "
+            f"card would show; score it: vanilla-transformer evaluate {source} --pair S-T "
+            f"--test-file FILE --output {source / METRICS}"
+        )
+    return metrics
+
+
+def _read_metrics(folder: Path) -> Metrics:
+    path = folder / METRICS
+    return read_json(own_file(path), Metrics) if path.exists() else {}
+
+
+def _check_unchanged(directory: Path) -> None:
+    """Refuse a run whose model, search settings, curves or log are not those of its metrics."""
+    drawn = changed_since_scored(directory, "report_files")
+    drawn = [name for name in (CURVES, HISTORY) if name in drawn and (directory / name).exists()]
+    if changed := changed_since_scored(directory) + drawn:
+        raise RequestError(
+            f"{directory / changed[0]} changed after {directory / METRICS} was written, which the "
+            "card would repeat; restore it, or move the model to a folder of its own, score it "
+            "there (vanilla-transformer evaluate FOLDER --pair S-T --test-file FILE --output "
             f"FOLDER/{METRICS}), and publish that folder with --run {directory}."
         )
 
@@ -210,11 +224,6 @@ def _form(directory: Path, *, with_code: bool) -> str:
     model_type = read_json(directory / CONFIG, ModelConfig).get("model_type")
     if model_type == "vanilla_transformer":
         return WITH_CODE if with_code else NATIVE
-    if with_code:
-        raise RequestError(
-            f"{directory} holds a {model_type} model, whose code is in transformers already; leave "
-            "--with-code out."
-        )
     if TARGET_TOKENIZER in read_json(directory / TOKENIZER_SETTINGS):
         raise RequestError(
             f"{directory} has a tokenizer for each side, and transformers alone decodes with the "
@@ -251,39 +260,25 @@ def _public_settings(path: Path) -> dict[str, Any]:
 
 
 def _try_out(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    folder: Path,
-    facts: Metrics,
-    *,
-    run: Path | None,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, facts: Metrics
 ) -> None:
     """Load the folder in a clean process; add pictures to it and the translations to the facts."""
-    published, source = facts["published"], str(model.name_or_path)
-    texts = [sample["source"] for sample in published["samples"]]
-    answer, logits = load_in_clean_process(folder, texts, form=published["form"], name=source)
-    expected = _logits(model, tokenizer, texts[0])
-    if not _close(logits, expected):
+    samples, source = facts["samples"]["card"], str(model.name_or_path)
+    texts = [sample["source"] for sample in samples] or [_ANY_TEXT]
+    form = facts["published"]["form"]
+    answer, logits = load_in_clean_process(folder, texts, form=form, name=source)
+    if not _close(logits, _logits(model, tokenizer, texts[0])):
         raise RequestError(
             f"the files to publish do not compute what {source} computes; restore its original "
             "config.json."
         )
-    if run is not None and published["scores_of_run"]:
-        _check_scored_model(run)
-        measured = _logits(load_saved_model(run), load_saved_tokenizer(run), texts[0])
-        if not _close(measured, expected):
-            raise RequestError(
-                f"the metrics of {run} were measured on another model than {source}; score it: "
-                f"vanilla-transformer evaluate {source} --pair S-T --test-file FILE --output "
-                f"{Path(source) / METRICS}"
-            )
-    for sample, text in zip(published["samples"], answer["translations"], strict=True):
+    for sample, text in zip(samples, answer["translations"], strict=False):
         sample["translation"] = text
     _draw(model, tokenizer, folder, facts)
 
 
 def load_in_clean_process(
-    folder: Path, texts: Sequence[str], *, form: str, name: str | None = None
+    folder: Path, texts: Sequence[str], *, form: str, name: str
 ) -> tuple[dict[str, Any], torch.Tensor]:
     """Load a folder and translate with it in an offline process that knows nothing of the run.
 
@@ -313,7 +308,7 @@ def load_in_clean_process(
         (home / "request.json").write_text(json.dumps(request), encoding="utf-8")
         program = Path(__file__).with_name("clean_process.py")
         command = [sys.executable, "-P", str(program), str(home / "request.json")]
-        run_apart(command, home, problem=f"{name or folder} does not load in a clean process")
+        run_apart(command, home, problem=f"{name} does not load in a clean process")
         answer = read_json(home / "answer.json")
         return answer, load_file(home / "logits.safetensors")["logits"]
 
@@ -374,7 +369,7 @@ def _draw(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, facts: Metrics
 ) -> None:
     """Draw the cross-attention of each sample."""
-    for number, sample in enumerate(facts["published"]["samples"], start=1):
+    for number, sample in enumerate(facts["samples"]["card"], start=1):
         target = sample["translation"] or sample["reference"]
         attention = attention_weights(model, tokenizer, sample["source"], target)
         save_figure(plot_attention(attention), folder / f"attention-{number}.png", dpi=80)

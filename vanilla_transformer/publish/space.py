@@ -9,10 +9,12 @@ import os
 import sys
 from pathlib import Path
 
+from huggingface_hub import HfApi
+
 from ..errors import RequestError
 from ..storage.atomic import copy_files, temporary_folder
 from ..storage.shipped import shipped_folder
-from .hub import check_repo_id, hub_api, hub_errors, plan_files, push_folder
+from .hub import check_repo_id, hub_errors, plan_files, push_folder
 from .publishing import Publication, run_apart
 
 FORM = "demo Space"
@@ -60,7 +62,7 @@ def publish_space(
         commit = None
         if push:
             with hub_errors(repo_id):
-                is_published = hub_api(token).repo_exists(repo_id)
+                is_published = HfApi(token=token).repo_exists(repo_id)
             if not is_published:
                 raise RequestError(
                     f"there is no model {repo_id} on the Hub that the Space could show; publish it "

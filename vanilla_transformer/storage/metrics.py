@@ -1,12 +1,11 @@
 """Schema of `metrics.json`, the source of cards, comparisons and reports; the names of measures."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired, Required, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 from ..errors import RequestError, quoted
-from .reading import checked, read_json
+from .reading import read_json
 
 NUM_SAMPLES = 3  # as many as a card shows and a page offers; a run keeps no fewer
 _REMEDY = "measure the model again"
@@ -160,72 +159,50 @@ class Data(TypedDict, total=False):
     init_from: InitialModel | None
 
 
-class RecipeValues(TypedDict, total=False):
-    """The values of a recipe that a card shows, apart from differences from the paper."""
-
-    source_language: str | None
-    target_language: str | None
-    preset: str | None
-    dataset: str | None
-    train_file: str | list[str] | None
-    validation_file: str | None
-    test_file: str | list[str] | None
-    data_license: str | None
-    data_source: str | None
-    init_from: str | None
-    save_every_steps: int | None
-    max_source_length: int | None
-    metric: str
-    tokenizer: str
-    monolingual_target: str | None
-
-
 class Published(TypedDict, total=False):
     """What publishing adds to the metrics."""
 
-    repo_id: str  # the name alone, if the model was not pushed
-    revision: str  # branch on the Hub, other than main
-    directory: str  # where the model is, if it was not pushed
-    run: str  # run directory that it comes from, if it was not pushed
+    model: str  # name on the Hub, or the folder if the model was not pushed
+    pushed: bool
+    revision: str | None  # branch on the Hub, other than main
     form: str
-    license: str
-    data_license: str
+    license: str | None
+    data_license: str | None
     data_source: str | None
-    samples: list[Sample]
-    scores_of_run: bool  # false for another mean of its checkpoints
+    length_penalty: float | None  # of the model's search settings
     curves: bool
 
 
-class TrainingFacts(TypedDict):
+class TrainingFacts(TypedDict, total=False):
     """Sizes, time, speed, machine and software of a training."""
 
     parameters: int
     target_tokens: int
     target_tokens_per_second: float
     training_minutes: float
-    of_which_evaluation_minutes: NotRequired[float]
+    of_which_evaluation_minutes: float
     precision: str
-    matmul_precision: NotRequired[str]
+    matmul_precision: str
     seed: int
     vocabulary: int  # of the source, if there are two
-    target_vocabulary: NotRequired[int]
+    target_vocabulary: int
     devices: int
     hardware: Annotated[dict[str, Any], Hardware]
-    threads: NotRequired[list[int]]  # of torch, in ascending order; several beside other programs
+    threads: list[int]  # of torch, in ascending order; several beside other programs
     versions: dict[str, str]
     git_commit: str | None
 
 
 class Metrics(TrainingFacts, total=False):
-    """The whole file."""
+    """The whole file; that of a published model or of `evaluate` has fewer keys."""
 
-    scores: Required[dict[str, TestScores]]  # by test set, including "validation"
-    samples: dict[str, list[Sample]]
-    recipe: Required[Annotated[dict[str, Any], RecipeValues]]
-    data: Required[Annotated[dict[str, Any], Data]]
-    updates: Required[int]
-    epochs: Required[float]
-    averaged_checkpoints: Required[list[str]]
+    scores: dict[str, TestScores]  # by test set, including "validation"
+    samples: dict[str, list[Sample]]  # by test set; a published model has those of its card
+    recipe: dict[str, Any]
+    data: Annotated[dict[str, Any], Data]
+    updates: int
+    epochs: float
+    averaged_checkpoints: list[str]
     chosen_on_validation: Chosen
     model: dict[str, Any]  # config fields that no recipe has
     hypotheses: dict[str, str]  # file names by test set
@@ -237,37 +214,13 @@ class Metrics(TrainingFacts, total=False):
 
 def read_metrics(path: Path) -> Metrics | None:
     """Return the metrics of a run; None without a file, or if it has only scores of `evaluate`."""
-    metrics = read_json(path, remedy=_REMEDY) if path.is_file() else {}
-    return check_metrics(metrics, path) if "recipe" in metrics else None
-
-
-def samples_of_run(metrics: Metrics) -> dict[str, list[Sample]]:
-    """Return the samples of a run by test set, or those that were published with it."""
-    published = metrics.get("published", {}).get("samples", [])
-    return metrics.get("samples") or {"published": published}
+    metrics = read_json(path, Metrics, remedy=_REMEDY) if path.is_file() else Metrics()
+    return metrics if "recipe" in metrics else None
 
 
 def example_sources(metrics: Metrics | None) -> list[str]:
     """Return sources for a visitor to try, from all test sets of a run; none without metrics."""
-    if metrics is None:
-        return []
-    sets = samples_of_run(metrics).values()
+    sets = metrics.get("samples", {}).values() if metrics else ()
     texts = [sample["source"].strip() for of_one_set in sets for sample in of_one_set]
     texts = [text for text in dict.fromkeys(texts) if text]
     return texts[:: max(1, len(texts) // NUM_SAMPLES)][:NUM_SAMPLES]
-
-
-def check_metrics(metrics: object, path: Path) -> Metrics:
-    """Return the content of a `metrics.json`; refuse what no run writes, and what no card can show.
-
-    Raises:
-        ValueError: A value is missing, of another type, NaN, or half of a surrogate pair.
-    """
-    known = checked(metrics, Metrics, path, remedy=_REMEDY)
-    try:
-        json.dumps(metrics, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError as error:
-        raise RequestError(
-            f"{path} holds a value that no card can show ({error}); measure the model again."
-        ) from None
-    return known

@@ -2,10 +2,9 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from ..errors import RequestError
-from .metrics import RecipeValues
 from .reading import checked, read_json, read_yaml
 
 RECIPE = "recipe.yaml"
@@ -25,7 +24,7 @@ HOLDER = Path(CHECKPOINTS, "training.holder")  # which process that is
 
 
 class _Recorded(TypedDict):
-    recipe: Annotated[dict[str, Any], RecipeValues]
+    recipe: dict[str, Any]
 
 
 def recipe_values(folder: Path) -> dict[str, Any]:
