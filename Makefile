@@ -67,7 +67,7 @@ VANILLA_DOORS ?= $(HOME)/.cache/vanilla_transformer/doors
 test-doors: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]"
 	VANILLA_DOORS=$(VANILLA_DOORS) VANILLA_DOORS_RUN=$(RUN) \
-		$(BIN)/python -m pytest -q -rs tests/training/test_doors.py
+		$(BIN)/python -m pytest -q -rs training/tests/test_doors.py
 
 # Tests the imports alone, with the tokenizers of their sources; `make test` runs these tests too.
 test-import: $(STAMP)

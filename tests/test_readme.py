@@ -26,8 +26,8 @@ PAGE = (ROOT / "README.md").read_text(encoding="utf-8")  # the start page only
 CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
 BLOCKS = {name: text for name, _, _, text in BLOCK.findall(README) if name}
 
-
 PROGRAM, PYTHON = ".venv/bin/vanilla-transformer", ".venv/bin/python"
+TESTS = in_clone("tests/**/test_*.py", "training/tests/test_*.py")
 
 
 def run(command, folder):
@@ -97,7 +97,7 @@ def test_every_block_has_a_unique_name():
 
 
 def test_every_block_is_run_by_a_test_or_its_named_runner():
-    tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py"))
+    tests = "".join(path.read_text(encoding="utf-8") for path in TESTS)
     targets = re.findall(
         r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -436,9 +436,7 @@ def test_every_remote_code_example_pins_a_revision():
 
 
 def test_every_test_named_in_the_readme_exists():
-    sources = {
-        path.name: path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py")
-    }
+    sources = {path.name: path.read_text(encoding="utf-8") for path in TESTS}
     for name in set(re.findall(r"`(test_[a-z]\w+)(?:\.py)?`", README)):
         assert f"{name}.py" in sources or any(
             f"def {name}(" in text for text in sources.values()

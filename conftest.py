@@ -21,7 +21,7 @@ BLANK = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
     "0000000a4944415478da63f80f00010101001cb08c990000000049454e44ae426082"
 )
-PAGE = Path(__file__).parents[1] / "vanilla_transformer" / "convert" / "README.md"
+PAGE = Path(__file__).parent / "vanilla_transformer" / "convert" / "README.md"
 
 
 def _block(name, language):

@@ -99,7 +99,7 @@ def test_measured_rows_are_saved_at_once_and_not_measured_again(squares, tmp_pat
     assert "|---:|---:|\n| 2 | 4 |\n| 3 | 9 |" in page
     assert "\n\nSquares of 2 numbers.\n\nThis is a trial of the script" in page
     assert "\n\n- The largest is 9.\n\n" in page
-    assert "python tests/training/test_experiments.py --size tiny" in page
+    assert "python training/tests/test_experiments.py --size tiny" in page
 
 
 def test_changed_settings_and_unknown_rows_are_refused(squares, refusal, monkeypatch):
