@@ -21,7 +21,7 @@ from vanilla_transformer.search_settings import (
     settings_of_other_searches,
 )
 from vanilla_transformer.storage.saved_model import load_saved_model
-from vanilla_transformer.train import comparing, score_run
+from vanilla_transformer.train import compare_runs, score_run
 from vanilla_transformer.train.run import _save_search
 from vanilla_transformer.train.select_checkpoints import recipe_search
 from vanilla_transformer.translation.many_texts import translate_nbest
@@ -81,15 +81,8 @@ def test_all_doors_to_a_search_find_the_same(saved, tokenizer, beams, monkeypatc
     result = score_run(saved, with_texts=True, **test)["test"]
     assert result["hypotheses"] == expected
     assert result["num_beams"] == search_settings(model.generation_config, **given).num_beams
-    compared = []
-
-    def noted(*arguments, **options):
-        compared.append(list(translate(*arguments, **options)))
-        return compared[-1]
-
-    monkeypatch.setattr(comparing, "translate", noted)
-    comparing.compare_runs([saved, saved], **test)
-    assert compared[-1] == compared[-2] == expected
+    for run in compare_runs([saved, saved], **test):
+        assert run.results["test"]["hypotheses"] == expected
 
 
 def test_exports_search_with_the_same_settings(saved):

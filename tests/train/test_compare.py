@@ -20,9 +20,8 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.cli.compare import _SCORE_EXAMPLE
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
-from vanilla_transformer.train import comparing
 from vanilla_transformer.train.averaging import average_checkpoints
-from vanilla_transformer.train.comparing import compare_runs, run_notes
+from vanilla_transformer.train.comparing import compare_runs, comparison_page
 from vanilla_transformer.train.run import run_recipe
 from vanilla_transformer.train.run_scores import score_run
 
@@ -63,30 +62,24 @@ def test_equal_scores_have_no_p_value():
     references, same = sentences(120, 20)
     rows, _ = ours.paired_bootstrap([same, same], references, target_language="de", num_samples=5)
     assert rows[1]["bleu"].p_value is rows[1]["chrf"].p_value is None
-    said = ours.verdict(("A", "B"), rows, 120)
-    assert said.startswith("There is no difference between B and A that 120 sentences can show")
 
 
-@pytest.mark.parametrize(
-    ("bleu", "chrf", "number", "said"),
-    [
-        ((1.23, 0.002), (0.8, 0.01), 500, "B is better than A: +1.2 BLEU (p = 0.002), +0.8 chrF"),
-        ((-1.2, 0.002), (-0.8, 0.01), 500, "B is worse than A: -1.2 BLEU (p = 0.002)"),
-        ((0.1, 0.4), (0.1, 0.06), 500, "There is no difference between B and A that 500"),
-        ((1.2, 0.002), (0.1, 0.3), 500, "B is better than A by BLEU alone: +1.2 BLEU"),
-        ((0.1, 0.3), (-0.8, 0.01), 500, "B is worse than A by chrF alone: +0.1 BLEU"),
-        ((0.0, None), (-0.8, 0.01), 500, "B is worse than A by chrF alone: +0.0 BLEU, -0.8"),
-        ((1.2, 0.002), (-0.8, 0.01), 500, "BLEU and chrF contradict each other on B and A"),
-        ((1.2, 0.002), (0.8, 0.01), 99, "99 sentence(s) are too few to tell B from A: +1.2 BLEU"),
-    ],
-)
-def test_the_verdict_needs_both_scores_and_enough_sentences(bleu, chrf, number, said):
-    base = {"bleu": ours.SystemScore(30.0, None), "chrf": ours.SystemScore(50.0, None)}
-    row = {
-        "bleu": ours.SystemScore(30 + bleu[0], bleu[1]),
-        "chrf": ours.SystemScore(50 + chrf[0], chrf[1]),
+def test_the_verdict_is_by_each_measure_and_warns_of_few_sentences():
+    base = {name: ours.SystemScore(30.0, None) for name in ("bleu", "chrf", "exact_match", "wer")}
+    changes = {
+        "bleu": (1.23, 0.002),
+        "chrf": (0.1, 0.4),
+        "exact_match": (0, None),
+        "wer": (2, 0.01),
     }
-    assert ours.verdict(("A", "B"), (base, row), number).startswith(said)
+    row = {name: ours.SystemScore(30 + by, chance) for name, (by, chance) in changes.items()}
+    none = "no difference that these sentences can show"
+    said = (
+        f"+1.2 BLEU (p = 0.002), better; +0.1 chrF (p = 0.400), {none}; +0.0 exact match, {none}; "
+        "+2.0 token error rate (p = 0.010), worse."
+    )
+    assert ours.verdict(base, row, 100) == said
+    assert ours.verdict(base, row, 99) == f"{said} Too few sentences: take 100 or more."
 
 
 def test_most_different_sentences_come_first_and_equal_ones_never():
@@ -105,42 +98,12 @@ def test_most_different_sentences_come_first_and_equal_ones_never():
 
 def test_compared_runs_have_the_scores_of_evaluate(folder):
     names = [str(folder / "first"), str(folder / "second")]
-    comparison = compare_runs(names)
-    test_set = comparison["test_sets"]["test"]
-    for name, run, row in zip(names, comparison["runs"], test_set["scores"], strict=True):
-        expected = score_run(name)["test"]
-        for key in ("bleu", "chrf", "exact_match"):
-            assert row["scores"][key].score == pytest.approx(expected[key])
-        assert row["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-5)
-        assert run["name"] == name
-        assert (
-            run["parameters"]
-            == json.loads((folder / name / "metrics.json").read_text())["parameters"]
-        )
-        weights = folder / name / WEIGHTS
-        assert run["megabytes"] == weights.stat().st_size / 1e6
-        assert row["sentences_per_second"] > 0
-    assert test_set["num_sentences"] == 10
-    assert not test_set["same_tokens"]
-
-
-def test_runs_take_turns_and_the_first_call_is_not_timed(monkeypatch):
-    calls, clock = [], iter(range(1000))
-    monkeypatch.setattr(comparing.time, "perf_counter", lambda: next(clock))
-
-    class Run(comparing._Run):
-        def translate(self, sources, batch_tokens):
-            calls.append((self.name, len(sources)))
-            return [f"{self.name} {source}" for source in sources]
-
-    runs = [Run(name, None, None, {}) for name in "ABC"]
-    sources = [str(number) for number in range(300)]
-    comparing._translate_by_turns(runs, sources, "", 4096, False)
-    turns = [("ABC", 128), ("BCA", 128), ("CAB", 44)]
-    assert calls == [*((n, 2) for n in "ABC"), *((n, size) for names, size in turns for n in names)]
-    for run in runs:
-        assert run.translations == [f"{run.name} {source}" for source in sources]
-        assert run.seconds == 3
+    for name, run in zip(names, compare_runs(names), strict=True):
+        expected = score_run(name, with_texts=True)["test"]
+        assert run.results == {"test": expected}
+        assert run.name == name
+        metrics = json.loads((folder / name / "metrics.json").read_text())
+        assert run.parameters == metrics["parameters"]
 
 
 def test_compare_prints_a_table_and_writes_a_page(folder, tmp_path, capsys, monkeypatch):
@@ -151,26 +114,19 @@ def test_compare_prints_a_table_and_writes_a_page(folder, tmp_path, capsys, monk
     assert main([*command, "--num-beams", "2"]) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
-    differ = "Recipe, first -> second: vocab_size: 280 -> 270; seed: 0 -> 1."
-    assert lines[2] == f"- {differ}"
-    assert f"- {differ}" in page.read_text(encoding="utf-8")
+    assert lines[2] == "- Recipe, first -> second: vocab_size: 280 -> 270; seed: 0 -> 1."
     assert "## test, 12 sentences" in lines
     start = next(n for n, line in enumerate(lines) if line.startswith("    "))
     table = lines[start : start + 3]
-    assert all(line.startswith("    ") for line in table)
     assert table[0].split()[:7] == ["BLEU", "p", "chrF", "p", "exact", "match", "p"]
     assert [line.split()[0] for line in table[1:]] == ["first", "second"]
     assert len({len(line) for line in table}) == 1
-    prose = " ".join(printed.split())
-    assert "- 12 sentence(s) are too few to tell second from first" in prose
-    assert "perplexities, which are per token, cannot be compared" in prose
+    assert "- second against first: " in printed
+    assert "Too few sentences" in printed
     text = page.read_text(encoding="utf-8")
-    assert "\n".join(table) in text
-    assert "- 12 sentence(s) are too few" in text
+    assert text.startswith(printed[: printed.index("    reference")])
     assert len(re.findall("^    reference ", text, re.MULTILINE)) > 3
     assert len(re.findall("^    reference ", printed, re.MULTILINE)) == 3
-    for signature in re.findall(r"^- (?:BLEU|chrF|exact match): (.*)$", printed, re.MULTILINE):
-        assert signature in text
 
 
 def test_average_keeps_its_runs_search_and_other_searches_are_noted(folder, tmp_path, monkeypatch):
@@ -185,18 +141,11 @@ def test_average_keeps_its_runs_search_and_other_searches_are_noted(folder, tmp_
     for name in ("mean", "from inside"):
         assert json.loads((tmp_path / name / "generation_config.json").read_text()) == shipped
     same, other = (
-        compare_runs([tmp_path / "run", path]) for path in (tmp_path / "mean", folder / "first")
+        comparison_page(compare_runs([tmp_path / "run", path], num_beams=2))
+        for path in (tmp_path / "mean", folder / "first")
     )
-    for comparison in (same, other):  # greedy search has no other settings
-        assert not any("Search" in note for note in run_notes(comparison))
-    paths = (tmp_path / "run", folder / "first")
-    beams = compare_runs(paths, num_beams=2)
-    (note,) = [note for note in run_notes(beams) if note.startswith("Search")]
-    assert "length_penalty: 1.5 -> 0.6; early_stopping: True -> False" in note
-    beams["runs"][1]["search"] = {"num_beams": 1}
-    (note,) = [note for note in run_notes(beams) if note.startswith("Search")]
-    assert note.startswith("Search, which by itself changes scores, ")
-    assert note.endswith("first: num_beams: 2 -> 1.")
+    assert "- Search" not in same
+    assert "length_penalty: 1.5 -> 0.6; early_stopping: True -> False." in other
 
 
 def test_a_model_that_is_no_run_is_named_if_it_is_of_other_languages(folder, tmp_path, caplog):
@@ -248,7 +197,7 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
     )
     line = error_of(capsys, "compare", folder / "first", other)
     assert f"Languages or test pairs of {folder / 'first'} and {other} differ; compare" in line
-    assert compare_runs([folder / "first", other], test_file=test)["test_sets"]
+    assert compare_runs([folder / "first", other], test_file=test)[1].results["test"]
     Path(test).unlink()
     line = error_of(capsys, "compare", folder / "first", other)
     assert f"The pairs that the recipe of {other} names cannot be read: test_file: got" in line

@@ -51,12 +51,10 @@ def _compare(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_text
     from ..train.comparing import compare_runs, comparison_page
 
-    comparison = compare_runs(
-        options.directories, progress=sys.stderr.isatty(), **test_options(options)
-    )
+    runs = compare_runs(options.directories, **test_options(options))
     if options.output:
-        write_text(Path(options.output), comparison_page(comparison))
-    print(comparison_page(comparison, shown=_SHOWN), end="")
+        write_text(Path(options.output), comparison_page(runs))
+    print(comparison_page(runs, shown=_SHOWN), end="")
     return 0
 
 

@@ -1,10 +1,10 @@
-"""Comparison of systems by sacreBLEU's paired bootstrap, with a verdict in one sentence."""
+"""Comparison of systems by sacreBLEU's paired bootstrap test."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..storage.metrics import MEASURES, TRANSLATION_MEASURES
-from .scores import References, check_pairs, measure_metric, reference_streams
+from .scores import References, measure_metric, reference_streams
 
 if TYPE_CHECKING:
     from sacrebleu.significance import Result
@@ -42,14 +42,10 @@ def paired_bootstrap(
 
     Returns:
         The scores of each system by measure, and the signature of each measure. P-values are None
-        for the first system, and for a score that equals the first system's.
-
-    Raises:
-        ValueError: Lists are empty or differ in length.
+        for the first system, and for a score that equals the first system's, of which sacreBLEU
+        reports its smallest p-value.
     """
-    for hypotheses in systems:
-        check_pairs(hypotheses, references)
-    from sacrebleu.significance import PairedTest, Result
+    from sacrebleu.significance import PairedTest
 
     rows: list[dict[str, SystemScore]] = [{} for _ in systems]
     signatures = {}
@@ -64,17 +60,11 @@ def paired_bootstrap(
         signed, found = test()
         signatures[name] = str(*signed.values())
         _, column = found.values()  # the first has the systems' names
-        results = [cell for cell in column if isinstance(cell, Result)]
+        results = cast("list[Result]", column)
         for row, result in zip(rows, results, strict=True):
-            row[name] = SystemScore(float(result.score), _p_value(result, results[0]))
+            equal = result.score == results[0].score
+            row[name] = SystemScore(float(result.score), None if equal else result.p_value)
     return rows, signatures
-
-
-def _p_value(result: "Result", first: "Result") -> float | None:
-    """Return sacreBLEU's p-value; None for equal scores, where sacreBLEU reports its smallest."""
-    if result.p_value is None or result.score == first.score:
-        return None
-    return float(result.p_value)
 
 
 def most_different(
@@ -102,41 +92,24 @@ def most_different(
     return sorted(found, key=lambda item: min(item[1]) - max(item[1]))[:count]
 
 
-def verdict(
-    names: tuple[str, str],
-    rows: tuple[dict[str, SystemScore], dict[str, SystemScore]],
-    num_sentences: int,
-) -> str:
-    """Say in one sentence whether a system is better than another.
+def verdict(base: dict[str, SystemScore], row: dict[str, SystemScore], num_sentences: int) -> str:
+    """Say by each measure whether a system is better than another.
 
     Args:
-        names: Names of the first system and of the system tested against it.
-        rows: Scores of both, from `paired_bootstrap`.
+        base: Scores of the first system, from `paired_bootstrap`.
+        row: Scores of the system tested against it.
         num_sentences: Size of the test set.
     """
-    (first, other), (base, row) = names, rows
-    numbers, better = [], {}
+    found = []
     for name, (score, p_value) in row.items():
-        label, difference = MEASURES[name].label, score - base[name].score
-        chance = "" if p_value is None else f" (p = {p_value:.3f})"
-        numbers.append(f"{difference:+.1f} {label}{chance}")
+        difference = score - base[name].score
+        words = "no difference that these sentences can show"
         if p_value is not None and p_value < ALPHA:
-            better[label] = (difference > 0) != MEASURES[name].lower_is_better
-    differences = ", ".join(numbers)
-    if num_sentences < FEWEST_SENTENCES:
-        return (
-            f"{num_sentences} sentence(s) are too few to tell {other} from {first}: {differences}; "
-            f"take {FEWEST_SENTENCES} or more."
-        )
-    if not better:
-        return (
-            f"There is no difference between {other} and {first} that {num_sentences} sentences "
-            f"can show: {differences}."
-        )
-    if len({*better.values()}) == 2:
-        labels = " and ".join(better)
-        return f"{labels} contradict each other on {other} and {first}: {differences}."
-    found = f"{other} is {'better' if all(better.values()) else 'worse'} than {first}"
-    if len(better) == len(row):
-        return f"{found}: {differences}."
-    return f"{found} by {' and '.join(better)} alone: {differences}; take more sentences."
+            is_better = (difference > 0) != MEASURES[name].lower_is_better
+            words = "better" if is_better else "worse"
+        chance = "" if p_value is None else f" (p = {p_value:.3f})"
+        found.append(f"{difference:+.1f} {MEASURES[name].label}{chance}, {words}")
+    few = num_sentences < FEWEST_SENTENCES
+    return "; ".join(found) + (
+        f". Too few sentences: take {FEWEST_SENTENCES} or more." if few else "."
+    )
