@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from mutations import MUTATIONS
+from mutations import MUTATIONS, places_of
 
 from vanilla_transformer.publish.remote_code import code_files
 from vanilla_transformer.recipes.recipe import Recipe
@@ -256,11 +256,7 @@ def test_mutation_rows_quote_existing_code_and_name_existing_tests():
     for row in MUTATIONS:
         text = (ROOT / row.file).read_text(encoding="utf-8")
         assert text.count(row.old) == 1, (row.file, row.old)
-        for test in row.tests.split():
-            file, _, name = test.partition("::")
-            name = name.partition("[")[0]
-            source = (Path(__file__).parent / file).read_text(encoding="utf-8")
-            assert not name or f"def {name}(" in source, test
+        assert places_of(row)
 
 
 def test_ruff_version_is_the_same_in_pre_commit_and_constraints():
