@@ -58,7 +58,7 @@ test-hostile: $(STAMP)
 # Tests the exports with the engines that run them; `make test` does not install these.
 test-export: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[export]"
-	$(BIN)/python -m pytest -q tests/convert/test_export_*.py tests/convert/test_engines.py \
+	$(BIN)/python -m pytest -q tests/convert/test_export_*.py \
 		tests/convert/test_serving.py
 
 # Translates 1,000 sentences in every runtime that exports are for, with RUN or everyday-en-de;

@@ -10,7 +10,6 @@ from transformers import GenerationConfig
 
 from vanilla_transformer import beam_search, paper_beam_search, translate
 from vanilla_transformer.batch_translation import beyond_paper_search
-from vanilla_transformer.convert import engines
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
@@ -83,15 +82,6 @@ def test_all_doors_to_a_search_find_the_same(saved, tokenizer, beams, monkeypatc
     assert result["num_beams"] == search_settings(model.generation_config, **given).num_beams
     for run in compare_runs([saved, saved], **test):
         assert run.results["test"]["hypotheses"] == expected
-
-
-def test_exports_search_with_the_same_settings(saved):
-    expected = search_settings(GenerationConfig.from_pretrained(saved))
-    engine = engines._search_settings(saved)
-    assert (engine.num_beams, engine.length_penalty) == (
-        expected.num_beams,
-        expected.length_penalty,
-    )
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,6 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
         (["--attention", "SOURCE"], "source.txt is an input, or a file of a run or a model"),
         (["--attention", "MAP", "--alignments", "MAP"], "map.png is given twice; give each"),
         (["--output", "."], ". cannot be written; name a file in an existing folder"),
-        (["--engine", "onnx", "--prefix", "a"], "--engine and --prefix do not work together"),
         (["--split-sentences", "--nbest", "2"], "--split-sentences and --nbest do not work"),
         (["--tsv", "2", "--nbest", "2"], "--tsv and --nbest do not work together"),
         (["--attention-kind", "encoder"], "--attention-kind belongs to --attention; give both"),

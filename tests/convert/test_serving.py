@@ -110,7 +110,12 @@ def test_blocks_of_exports_translate_every_sentence(tmp_path, monkeypatch, name)
     require(name)
     monkeypatch.chdir(tmp_path)
     serving.write_exports(tmp_path, names=(name,))
-    assert len(serving.prepared(name, tmp_path)(SENTENCES)) == len(SENTENCES)
+    translated = serving.prepared(name, tmp_path)
+    assert len(translated(SENTENCES)) == len(SENTENCES)
+    assert translated(["Good morning.", "I have a dog."]) == [
+        "Guten Morgen!",
+        "Ich habe einen Hund.",
+    ]
 
 
 @contextmanager

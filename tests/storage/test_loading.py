@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from transformers import modeling_utils
 
 from vanilla_transformer.cli import parser as cli
-from vanilla_transformer.convert.engines import DECODER, ENCODER, load_engine
 from vanilla_transformer.publish.remote_code import embed_code
 from vanilla_transformer.storage.reading import own_file
 from vanilla_transformer.storage.saved_model import (
@@ -273,38 +272,6 @@ def test_links_are_followed_only_within_the_hub_cache(run, tmp_path):
     (snapshot / "notes").symlink_to(tmp_path / "source.txt")
     with pytest.raises(ValueError, match=r"notes is a link to .*source.txt, which lies outside"):
         own_file(snapshot / "notes")
-
-
-# ------------------------------------------------------------------------------------ exports
-
-
-@pytest.mark.parametrize(
-    ("engine", "files", "message"),
-    [
-        ("ctranslate2", ["model.bin"], "holds no config.json"),
-        ("onnx", [DECODER], f"holds no {ENCODER}"),
-        ("onnx", [DECODER, ENCODER, "config.json"], "holds no generation_config"),
-    ],
-)
-def test_incomplete_exports_are_refused(tmp_path, engine, files, message):
-    (tmp_path / "onnx").mkdir()
-    for name in files:
-        (tmp_path / name).write_text("{}")
-    with pytest.raises(ValueError, match=message):
-        load_engine(engine, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("engine", "package", "files"),
-    [("ctranslate2", "ctranslate2", ["model.bin"]), ("onnx", "onnxruntime", [ENCODER, DECODER])],
-)
-def test_damaged_exports_are_refused(run, capsys, engine, package, files):
-    pytest.importorskip(package, reason="comes with an extra")
-    (run / "onnx").mkdir()
-    for name in files:
-        (run / name).write_bytes(b"cut off")
-    line = error_of(["translate", "run", "source.txt", "--engine", engine], capsys)
-    assert "does not load run" in line
 
 
 @pytest.mark.parametrize("name", ["run/checkpoint-9", "runs/demo-en-dee"])

@@ -72,6 +72,21 @@ for (const sentence of task.sentences) {{
 console.log(JSON.stringify([texts, (performance.now() - start) / 1000]))
 """
 LOADED = "from {} import {} as Model\nmodel = Model.from_pretrained(folder{})"
+CTRANSLATE2 = """
+import ctranslate2
+class Model:
+    translator = ctranslate2.Translator(folder, intra_threads=1)
+    def generate(self, input_ids, num_beams, length_penalty, max_new_tokens, **others):
+        result, = self.translator.translate_batch(
+            [tokenizer.convert_ids_to_tokens(input_ids[0])],
+            beam_size=num_beams,
+            length_penalty=length_penalty,
+            min_decoding_length=0,
+            max_decoding_length=max_new_tokens,
+        )
+        return torch.tensor([tokenizer.convert_tokens_to_ids(result.hypotheses[0])])
+model = Model()
+"""
 OURS = LOADED.format("vanilla_transformer", "VanillaTransformerForConditionalGeneration", "")
 TORCH = "torch==2.13.0"  # later ones may come with gigabytes of CUDA
 OPTIMUM = (TORCH, "transformers==4.57.6")  # the newest that it allows
@@ -91,10 +106,6 @@ class Door(NamedTuple):
 # Their outputs are compared with the first one's.
 DOORS = {
     "PyTorch": Door("", f"{OURS}.eval()"),
-    "ONNX Runtime, our engine": Door(
-        "onnx",
-        "from vanilla_transformer.convert.engines import OnnxEngine\nmodel = OnnxEngine(folder)",
-    ),
     "ONNX Runtime, Optimum": Door(
         "onnx",
         LOADED.format("optimum.onnxruntime", "ORTModelForSeq2SeqLM", ""),
@@ -106,11 +117,7 @@ DOORS = {
         (*OPTIMUM, "optimum-intel==2.2.0", "optimum==2.3.0", "openvino==2026.4.1"),
     ),
     "Transformers.js": Door("onnx", packages=("@huggingface/transformers@4.3.1",), beams=(1,)),
-    "CTranslate2": Door(
-        "ctranslate2",
-        "from vanilla_transformer.convert.engines import CTranslate2Engine\n"
-        "model = CTranslate2Engine(folder)",
-    ),
+    "CTranslate2": Door("ctranslate2", CTRANSLATE2),
     "torchao, int8": Door(
         "",
         f"from torchao.quantization import {INT8}, quantize_\n{OURS}.eval()\n"

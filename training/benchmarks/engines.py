@@ -23,10 +23,14 @@ from typing import NamedTuple
 import torch
 from interleave import Answer, processes, take_turns
 from report import write_results
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+)
 
 from vanilla_transformer import translate
-from vanilla_transformer.convert.engines import load_engine
 from vanilla_transformer.data.pair_files import read_pairs
 from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.storage.reading import sha256
@@ -56,8 +60,6 @@ CONTENDERS = {
     "ours, early stopping": Contender(search=EARLY),
     BASELINE: Contender("ctranslate2", "float32"),
     "CTranslate2 int8": Contender("ctranslate2", "int8"),
-    "ONNX Runtime": Contender("onnx", search={"early_stopping": False}),
-    "ONNX Runtime, early stopping": Contender("onnx", search=EARLY),
 }
 
 
@@ -79,14 +81,36 @@ def translator(
     contender: Contender, folder: Path, *, num_beams: int = 4
 ) -> Callable[[Sequence[str]], list[str]]:
     """Return a function that translates sentences."""
-    engine, _, search = contender
-    if engine is None:
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    else:
-        model = load_engine(engine, folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    settings = {"num_beams": num_beams, **search}
+    if contender.engine == "ctranslate2":
+        return _by_ctranslate2(folder, tokenizer, num_beams)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    settings = {"num_beams": num_beams, **contender.search}
     return lambda sentences: list(translate(model, tokenizer, sentences, **settings))
+
+
+def _by_ctranslate2(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, num_beams: int
+) -> Callable[[Sequence[str]], list[str]]:
+    """Return a function that translates as `training/serving.md` shows."""
+    import ctranslate2
+
+    engine = ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
+    search = {
+        "beam_size": num_beams,
+        "length_penalty": GenerationConfig.from_pretrained(folder).length_penalty or 0.6,
+        "min_decoding_length": 0,
+        "max_batch_size": 16_384 // num_beams,
+        "batch_type": "tokens",
+    }
+
+    def run(sentences: Sequence[str]) -> list[str]:
+        rows = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(sentences)["input_ids"]]
+        results = engine.translate_batch(rows, **search)
+        ids = [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
+        return tokenizer.batch_decode(ids)
+
+    return run
 
 
 def table(

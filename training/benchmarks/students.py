@@ -38,11 +38,10 @@ WARM_UP = 64  # sentences before the clock starts
 # CTranslate2 always stops a search early.
 ENGINES = {
     "PyTorch": Contender(search=EARLY),
-    "ONNX Runtime": Contender("onnx", search=EARLY),
     "CTranslate2 float32": Contender("ctranslate2", "float32"),
     "CTranslate2 int8": Contender("ctranslate2", "int8"),
 }
-WEIGHTS = ("*.safetensors", "onnx/*", "model.bin")
+WEIGHTS = ("*.safetensors", "model.bin")
 COLUMNS = ("Model", "Engine", "Parameters, M", "Weights, MB", "Beams", "words/s", "BLEU", "Seeds")
 
 
@@ -92,7 +91,7 @@ def draw(rows: Sequence[Sequence[object]]) -> "Figure":
     figure = new_figure(7, 4)
     axis = figure.subplots()
     colors = {model: f"C{number}" for number, model in enumerate(dict.fromkeys(r[0] for r in rows))}
-    markers = dict(zip(ENGINES, "os^D", strict=True))
+    markers = dict(zip(ENGINES, "os^", strict=True))
     for model, engine, _, size, _, speed, bleu, _ in rows:
         style = {"color": colors[model], "marker": markers[engine], "alpha": 0.6}
         axis.scatter(speed, bleu, s=8 * size, label=f"{model}, {engine}: {size:.1f} MB", **style)

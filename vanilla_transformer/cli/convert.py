@@ -87,8 +87,8 @@ _EXPORT_EXAMPLE = """example:
   vanilla-transformer export web everyday-en-de exports/web
 
 marian       a stock MarianMTModel, for Optimum and for transformers without this package
-ctranslate2  for CTranslate2, fast on a CPU: translate --engine ctranslate2
-onnx         for ONNX Runtime, Optimum and Transformers.js: translate --engine onnx
+ctranslate2  for CTranslate2, fast on a CPU
+onnx         for ONNX Runtime, Optimum and Transformers.js
 web          a page that translates in the browser: npm install in it, then python -m http.server
 
 OUT appears only after the export was loaded and its outputs were compared with the model's.

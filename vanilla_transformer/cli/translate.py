@@ -44,7 +44,6 @@ _TRANSLATE_EXAMPLE = """example:
   vanilla-transformer translate everyday-en-de document.txt --split-sentences
   vanilla-transformer translate runs/mine source.txt
   vanilla-transformer translate user/name source.txt --revision main
-  vanilla-transformer translate exports/int8 source.txt --engine ctranslate2
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
 With --alignments, FILE gets one line for each line of output, or row of a table, with links such as
@@ -60,7 +59,6 @@ before any line is translated, in a pipe when the line arrives.
 """
 # Options that do not work together, and options with the one that they belong to.
 _APART = (
-    *(("--engine", other) for other in ("--nbest", "--alignments", "--prefix", "--attention")),
     *(("--split-sentences", other) for other in ("--nbest", "--alignments", "--prefix")),
     *(("--tsv", "--nbest"), ("--csv", "--nbest"), ("--csv", "--tsv")),
 )
@@ -75,7 +73,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `translate`."""
     help = "translate a text, one sentence per line"
     command = add_command("translate", help=help, epilog=_TRANSLATE_EXAMPLE)
-    text = "run directory, other saved model, export, or user/name on the Hub"
+    text = "run directory, other saved model, or user/name on the Hub"
     command.add_argument("directory", metavar="DIR", help=text)
     command.add_argument("file", metavar="FILE", nargs="?", help="UTF-8 text (default: stdin)")
     command.add_argument("--output", metavar="FILE", help="write to a file instead of stdout")
@@ -99,8 +97,6 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--pair", metavar="S-T", help=text)
     text = "size of a batch: sentences x beams x tokens of the longest (default: 16384)"
     command.add_argument("--batch-tokens", type=count, default=16_384, help=text)
-    text = "run the export in DIR with CTranslate2 or ONNX Runtime"
-    command.add_argument("--engine", choices=("ctranslate2", "onnx"), help=text)
     picture = command.add_argument_group("picture", "attention for the first line")
     picture.add_argument("--attention", metavar="PNG", help="draw the attention")
     text = "kind of attention (default: cross, from target to source)"
@@ -134,7 +130,8 @@ def heads(text: str) -> list[int] | str:
 def _translate(options: argparse.Namespace) -> int:
     from ..data.pair_files import check_is_text
     from ..storage.hub_model import model_folder
-    from ..storage.saved_model import load_saved_tokenizer
+    from ..storage.identity import warn_of_changed_model
+    from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 
     if sys.stdin is None and not options.file:
         raise RequestError("Standard input is closed; give a FILE.")
@@ -149,7 +146,8 @@ def _translate(options: argparse.Namespace) -> int:
         # The writer of a pipe or a terminal may wait for answers before it sends more.
         status = os.stat(options.file) if options.file else os.fstat(source.fileno())
         waits = not stat.S_ISREG(status.st_mode)
-        model = _translator(directory, options.engine)
+        warn_of_changed_model(directory)
+        model = load_saved_model(directory, device="auto")
         tokenizer = load_saved_tokenizer(directory)
         name = options.file or "standard input"
         table = None
@@ -207,7 +205,7 @@ def _translated(
 
     Args:
         options: Of the command line.
-        model: The model, or an exported one.
+        model: The model.
         tokenizer: Its tokenizer.
         sources: The texts.
         waits: Whether the writer of the texts may wait for answers.
@@ -272,21 +270,6 @@ def _joined(
 
     text = join_sentences((best.text for best, *_ in answers), languages[1])
     return [Translation(text, score=None)]
-
-
-def _translator(directory: Path, engine: str | None) -> Any:
-    """Load the model of a folder, or the engine for an exported one."""
-    from ..convert.engines import ENGINES, load_engine
-    from ..storage.identity import warn_of_changed_model
-    from ..storage.saved_model import load_saved_model
-
-    if engine is not None:
-        return load_engine(engine, directory)
-    for name, file in ENGINES.items():
-        if (directory / file).is_file():
-            raise RequestError(f"{directory} holds an exported model; give --engine {name}.")
-    warn_of_changed_model(directory)
-    return load_saved_model(directory, device="auto")
 
 
 def _draw_attention(model: Any, tokenizer: Any, options: argparse.Namespace, *pair: str) -> None:

@@ -1,1 +1,1 @@
-"""Import of other systems' checkpoints, export to other formats, and engines that run exports."""
+"""Import of other systems' checkpoints, and export to other formats."""

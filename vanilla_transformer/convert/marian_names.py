@@ -1,4 +1,4 @@
-"""Map from our tensors and configuration to Marian's, for importers, exporters and engines.
+"""Map from our tensors and configuration to Marian's, for importers and exporters.
 
 fairseq and FSMT use Marian's names inside the layers and other names outside them.
 """

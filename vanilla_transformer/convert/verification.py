@@ -5,11 +5,11 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from transformers import GenerationConfig
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from .engines import never_produced
 
 SENTENCES = 4
 TOLERANCE = 1e-4  # of log-probabilities in float32, for rounding in another order
@@ -99,6 +99,12 @@ def lost_by_choices(
     ends = torch.isin(ids[:, :-1], torch.tensor([] if eos is None else eos))
     ends[:, 0] = False  # the start symbol, which is the end symbol too in fairseq's models
     return lost.masked_fill(ends.cummax(dim=1).values, 0.0)
+
+
+def never_produced(config: GenerationConfig) -> list[list[int]]:
+    """Return the sequences of ids that decoding excludes; most consist of one id."""
+    single = [[number] for number in config.suppress_tokens or ()]
+    return [*single, *(ids for ids in config.bad_words_ids or () if ids not in single)]
 
 
 def check_exportable(

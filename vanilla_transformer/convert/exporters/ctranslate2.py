@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import ctranslate2
 import torch
 from ctranslate2.converters import TransformersConverter
 from ctranslate2.converters.transformers import ModelLoader, register_loader
@@ -29,14 +30,17 @@ from ...modeling_vanilla_transformer import (
     MultiHeadAttention,
     VanillaTransformerForConditionalGeneration,
 )
+from ...search_settings import settings_of_other_searches
+from ...storage.reading import read_json
 from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
-from ..engines import CTranslate2Engine, unsupported_settings
 from ..verification import (
     TOLERANCE,
+    Probe,
     check_equal,
     check_exportable,
     log_probabilities,
     lost_by_choices,
+    never_produced,
     probe,
     translated,
 )
@@ -120,8 +124,7 @@ class VanillaTransformerLoader(ModelLoader):
     ) -> tuple[list[str], list[str]]:
         """Return a token for each row of the source's and of the target's embeddings.
 
-        A separate target vocabulary without a target tokenizer gets made-up tokens;
-        `CTranslate2Engine` maps them back to ids, which the model's tokenizer decodes.
+        A separate target vocabulary without a target tokenizer gets made-up tokens.
         """
         config = model.config
         source = vocabulary(tokenizer, config.vocab_size)
@@ -251,31 +254,61 @@ def export_ctranslate2(
 def _verify(model: VanillaTransformerForConditionalGeneration, written: Path, stored: str) -> float:
     """Return the difference of log-probabilities; for float32, check greedy search too.
 
-    This checks the stored weights, so the engine computes in float32: int8 sums lose more
-    precision on some processors than on others.
+    This checks the stored weights, so it computes in float32: int8 sums lose more precision on some
+    processors than on others.
     """
     name = f"CTranslate2 model in {stored}"
-    engine = CTranslate2Engine(written, compute_type="float32")
+    translator = ctranslate2.Translator(str(written), compute_type="float32")
+    source_tokens, target_tokens = written_vocabularies(written)
     sentences, exact = probe(model.config), stored == "float32"
     if not exact:  # errors on targets that the model would never produce mean little
         sentences = translated(model, sentences)
-    found = engine.score_ids(sentences.source, sentences.mask, sentences.target)
+    sources = source_rows(sentences, source_tokens)
+    targets = [[target_tokens[number] for number in row] for row in sentences.target[:, 1:]]
+    scored = translator.score_batch(sources, targets, max_input_length=0)
+    # CTranslate2 adds the end symbol, so the last score of each row is dropped.
+    found = torch.tensor([result.log_probs[:-1] for result in scored])
     following = sentences.target[:, 1:, None]
     expected = log_probabilities(model, sentences)[:, :-1].gather(2, following).squeeze(2)
     difference = check_equal(
         found - expected, tolerance=QUANTIZATIONS[stored], name=name, on_average=not exact
     )
     if exact:
-        limit = sentences.target.size(1)
-        ids = engine.generate(
-            sentences.source,
-            sentences.mask,
-            num_beams=1,
-            num_return_sequences=1,
-            max_new_tokens=limit,
+        never = [
+            [target_tokens[id] for id in ids] for ids in never_produced(model.generation_config)
+        ]
+        results = translator.translate_batch(
+            sources,
+            beam_size=1,
+            max_decoding_length=sentences.target.size(1),
+            min_decoding_length=0,  # the default excludes empty translations
+            max_input_length=0,  # the default silently truncates long sentences
+            return_end_token=True,
+            suppress_sequences=never,
         )
+        start = target_tokens[model.config.decoder_start_token_id]
+        rows = [
+            torch.tensor([*map(target_tokens.index, [start, *result.hypotheses[0]])])
+            for result in results
+        ]
+        pad = model.config.pad_token_id
+        ids = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad)
         check_equal(lost_by_choices(model, sentences, ids), name=name)
     return difference
+
+
+def written_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the tokens of the source and of the target in an export, which may share one file."""
+    shared = folder / "shared_vocabulary.json"
+    paths = [folder / f"{side}_vocabulary.json" for side in ("source", "target")]
+    source, target = ([shared] * 2) if shared.is_file() else paths
+    return read_json(source, list[str]), read_json(target, list[str])
+
+
+def source_rows(sentences: Probe, tokens: list[str]) -> list[list[str]]:
+    """Return the sources without padding, as tokens of CTranslate2's source vocabulary."""
+    pairs = zip(sentences.source, sentences.mask, strict=True)
+    return [[tokens[number] for number in row[mask == 1]] for row, mask in pairs]
 
 
 def _obstacles(model: VanillaTransformerForConditionalGeneration) -> Iterator[str]:
@@ -285,8 +318,9 @@ def _obstacles(model: VanillaTransformerForConditionalGeneration) -> Iterator[st
         if eos is None or (isinstance(eos, list) and len(eos) != 1):
             yield f"eos_token_id={eos}; allowed one id"
             break
-    for name in unsupported_settings(search):
-        yield f"{name}={getattr(search, name)} in its generation config, which the engine lacks"
+    for name in settings_of_other_searches(search):
+        if name != "bad_words_ids":
+            yield f"{name}={getattr(search, name)} in its generation config; leave it out"
 
 
 def _first(*ids: int | None) -> int:
