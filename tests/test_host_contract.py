@@ -70,9 +70,8 @@ REACHED = {
     "LogLines": "on_log on_step_begin on_step_end on_train_begin",
     "RunControl": "on_epoch_begin on_epoch_end on_evaluate on_save on_step_end on_train_begin",
     "VanillaTransformerTrainer": "_get_grad_norm _hp_search_setup _issue_warnings_after_load"
-    " _load_rng_state _load_scaler _save_checkpoint compute_loss create_optimizer create_scheduler"
-    " evaluate evaluation_loop get_batch_samples get_optimizer_cls_and_kwargs"
-    " get_train_dataloader log",
+    " _save_checkpoint compute_loss create_optimizer create_scheduler evaluate evaluation_loop"
+    " get_batch_samples get_optimizer_cls_and_kwargs get_train_dataloader log",
 }
 # These need the Hub or another engine, or users call them: the host's source mentions them.
 MENTIONED = {

@@ -639,7 +639,6 @@ def test_lines_of_a_long_training_have_at_most_100_characters(tmp_path, monkeypa
         trainer = make_trainer(tmp_path, max_steps=300_000, **limits)
         trainer.state.max_steps, trainer.state.global_step = 300_000, 100_000
         at_one_update_a_second(trainer, monkeypatch)
-        trainer.log_lines._recent.append((0, 0.0))
         figures = {"learning_rate": 9.22e-4, "target_tokens_per_second": 123456.0}
         logs = {"loss": 1.167, **figures, "minutes": 100_000 / 60}
         trainer.log_lines.on_log(trainer.args, trainer.state, trainer.control, logs)

@@ -2,7 +2,6 @@
 
 import logging
 import math
-from collections import deque
 from typing import Any
 
 from transformers import TrainerCallback, TrainerState
@@ -12,7 +11,6 @@ from ..storage.metrics import MEASURES
 logger = logging.getLogger(__name__)
 
 KNOWN_AFTER = 50  # updates: the first are slow, and batches differ in time
-_REMEMBERED = 120.0  # seconds whose speed is taken for that of the rest
 
 
 class LogLines(TrainerCallback):
@@ -27,17 +25,14 @@ class LogLines(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
-        # Updates and seconds, of which a resumed training brings some along; empty before it.
-        self._recent: deque[tuple[int, float]] = deque()
-        self._is_warmup_checked = False
+        self._is_size_told = self._is_warmup_checked = False
 
     def end(self, state: TrainerState) -> tuple[int, float] | None:
         """Return the last update and the minutes that the run will take; None if not known yet."""
         update, seconds = state.global_step, self.trainer.progress.seconds
-        if not self._recent or update < KNOWN_AFTER:
+        if update < KNOWN_AFTER:
             return None
-        first, since = self._recent[0]
-        each = (seconds - since) / (update - first)
+        each = seconds / update
         left = state.max_steps - update
         if self.trainer.args.max_minutes is not None:
             in_time = max(0.0, 60 * self.trainer.args.max_minutes - seconds)
@@ -55,22 +50,16 @@ class LogLines(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Forget an earlier training."""
-        self._recent.clear()
-        self._is_warmup_checked = False
+        self._is_size_told = self._is_warmup_checked = False
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Log the size, once the number of updates per epoch is known."""
-        if not self._recent:
-            self._recent.append((0, 0.0))
-            if state.is_world_process_zero:
-                self._log_size(state)
+        if not self._is_size_told and state.is_world_process_zero:
+            self._is_size_told = True
+            self._log_size(state)
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Warn of an end within the warm-up once the speed is known."""
-        seconds = self.trainer.progress.seconds
-        self._recent.append((state.global_step, seconds))
-        while self._recent[1][1] < seconds - _REMEMBERED:
-            self._recent.popleft()
         end = self.end(state)
         if not self._is_warmup_checked and (end is not None or control.should_training_stop):
             self._is_warmup_checked = True

@@ -7,7 +7,6 @@ import itertools
 import logging
 import math
 import os
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -172,6 +171,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         # What a training resumes from, and whether the user lets the data begin anew.
         self._resumed_from: Path | None = None
         self._begins_anew = False
+        self._ranks_changed = False  # since the checkpoint, which then has no state for each rank
         self._warn_of_ends()
         self.progress = Progress()
         self.threads: FreeThreads | None = None  # while it trains
@@ -263,6 +263,12 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.train_sampler, self._repeats_last = None, False
         if has_tokens(self.train_dataset):
             check_lengths(*pair_lengths(self.train_dataset))
+        if self.args.dataloader_persistent_workers:
+            self.args.dataloader_persistent_workers = False
+            self._tell_once(
+                "dataloader_persistent_workers is switched off: workers that persist would not "
+                "learn the epoch, and a resumed training would draw other numbers for dropout."
+            )
         # Else torch's seed of the moment orders the pairs, and a resumed training sees others.
         self.accelerator.dataloader_config.data_seed = self.args.order_seed
         resumes = self._resumed_from is not None and not self._begins_anew
@@ -395,7 +401,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if trial is None:  # else its folder has no name yet
             asked = resumption.checkpoint_to_resume(Path(self.args.output_dir), asked)
         checkpoint = None if asked is None or isinstance(asked, bool) else Path(asked)
-        self._resumed_from, self.stream = checkpoint, None
+        self._resumed_from, self.stream, self._ranks_changed = checkpoint, None, False
         self.run_control.signum = 0
         self._begins_anew = self.args.ignore_data_skip
         if not has_length(self.train_dataset):  # the host would skip all batches in the first pass
@@ -431,18 +437,29 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         folder = Path(self._get_output_dir(trial))
         if trial is not None:
             resumption.checkpoint_to_resume(folder, self._resumed_from)
+        self._read_changed_arguments()
+        self._check_arguments()
+        self._set_progress(folder)
+        # Chosen once per run, so that a resumed run rounds the same.
+        precision = self.progress.matmul_precision or self._matmul_precision()
+        self.progress.matmul_precision = precision
+
+    def _read_changed_arguments(self) -> None:
+        """Read again what the host reads only when the trainer is made."""
+        self._train_batch_size = self.args.train_batch_size
+        smoothing = self.args.label_smoothing_factor
+        if smoothing != self._smoothing:  # else a smoother of the user's stays
+            self._smoothing = smoothing
+            self.label_smoother = LabelSmoother(epsilon=smoothing) if smoothing else None
+
+    def _check_arguments(self) -> None:
+        """Refuse arguments that would have no effect; warn of weights that hardly learn."""
         if self.accelerator.mixed_precision != self.args.precision.replace("fp32", "no"):
             raise RequestError(
                 f"got {self.args.precision} after the trainer was made with "
                 f"mixed_precision={self.accelerator.mixed_precision}; set bf16 or fp16 when you "
                 "make the arguments."
             )
-        # The host has read these when the trainer was made.
-        self._train_batch_size = self.args.train_batch_size
-        smoothing = self.args.label_smoothing_factor
-        if smoothing != self._smoothing:  # else a smoother of the user's stays
-            self._smoothing = smoothing
-            self.label_smoother = LabelSmoother(epsilon=smoothing) if smoothing else None
         figures = ["loss", *(self.measures if self.validation_pairs else [])]
         several = isinstance(self.eval_dataset, dict)
         check_arguments(
@@ -451,12 +468,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             [] if several else figures,
             by_tokens=self._batches_by_tokens,
         )
-        if self.args.dataloader_persistent_workers:
-            self.args.dataloader_persistent_workers = False
-            self._tell_once(
-                "dataloader_persistent_workers is switched off: workers that persist would not "
-                "learn the epoch, and a resumed training would draw other numbers for dropout."
-            )
         narrow = {p.dtype for p in self.model.parameters() if p.requires_grad and p.itemsize < 4}
         for dtype in narrow:
             self._tell_once(
@@ -464,10 +475,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "round to nothing; load the model with dtype=torch.float32, and train with "
                 "bf16=True for the speed."
             )
-        self._set_progress(folder)
-        # Chosen once per run, so that a resumed run rounds the same.
-        precision = self.progress.matmul_precision or self._matmul_precision()
-        self.progress.matmul_precision = precision
 
     def hyperparameter_search(
         self,
@@ -501,6 +508,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self.progress = Progress(matmul_precision=self.progress.matmul_precision)
         else:
             self.progress = resumption.progress_to_continue(checkpoint, identity)
+            self._ranks_changed = self.progress.world_size != self.args.world_size
             if self.is_world_process_zero():
                 before = self.progress.versions
                 resumption.tell_of_resumption(checkpoint, folder, before, now["versions"])
@@ -520,8 +528,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             losses, self._globalstep_last_logged = self.progress.unlogged
             self._tr_loss += losses
             self._total_loss_scalar -= losses  # the mean of this start is of its own updates
-        if self.state.global_step == 0 and self.args.world_size > 1:
-            self._draw_apart(update=0)
+        if self._ranks_changed or (self.state.global_step == 0 and self.args.world_size > 1):
+            self._draw_apart()
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Warn as Seq2SeqTrainer does, but not of tied tensors, which are stored once."""
@@ -529,22 +537,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         missing = [name for name in load_result.missing_keys if name not in tied]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
-    def _load_scaler(self, checkpoint: str | None) -> None:
-        """Load the state of the scaler of fp16, if this training has one."""
-        if self.accelerator.scaler is not None:
-            super()._load_scaler(checkpoint)
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        """Load the random state; if the number of ranks changed, seed new ones instead."""
-        written_by = None if checkpoint is None else Progress.load(Path(checkpoint)).world_size
-        if written_by in (None, self.args.world_size):
-            super()._load_rng_state(checkpoint)
-        else:
-            self._draw_apart(update=self.state.global_step)
-
-    def _draw_apart(self, *, update: int) -> None:
+    def _draw_apart(self) -> None:
         """Seed this rank's random numbers, mainly for dropout, from seed, update and rank."""
-        entropy = [self.args.seed, update, self.args.world_size, self.args.process_index]
+        args = self.args
+        entropy = [args.seed, self.state.global_step, args.world_size, args.process_index]
         set_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
 
     def _matmul_precision(self) -> str:
@@ -772,14 +768,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             super().create_model_card(*args, **kwargs)
         finally:
             self.args = given
-        card = Path(given.output_dir, "README.md")
-        # The host has no parameter for facts of the training, and multiplies sizes of batches.
         if self.train_sampler is not None and self.is_world_process_zero():
-            text = re.sub(
-                r"^- total_train_batch_size: .*\n", "", card.read_text("utf-8"), flags=re.M
-            )
-            tokens = f"- batch_tokens: {given.batch_tokens}"
-            write_text(card, re.sub(r"^- train_batch_size: .*", tokens, text, flags=re.M))
+            card = Path(given.output_dir, "README.md")
+            note = f"Batches held up to {given.batch_tokens} tokens of each side, in any number of"
+            write_text(card, f"{card.read_text('utf-8')}\n{note} pairs.\n")
 
     def over_ranks(self, *values: float) -> torch.Tensor:
         """Return some numbers of every rank, (ranks, numbers)."""
