@@ -146,8 +146,7 @@ def test_block_search(tmp_path):
 def test_block_pictures(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(BLOCKS["pictures"], {})
-    for name in ("figure-3.png", "sinusoids.png", "learning-rate.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG"), name
+    assert (tmp_path / "figure-3.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_block_translate_own(reader):

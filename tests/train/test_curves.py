@@ -1,21 +1,11 @@
-import functools
 import math
 
 import pytest
 
-from vanilla_transformer.train.curves import plot_schedule, plot_training_curves
-from vanilla_transformer.train.optimization import noam_lr
+from vanilla_transformer.train.curves import plot_training_curves
 from vanilla_transformer.visualization import save_figure
 
 pytestmark = pytest.mark.pictures
-
-
-def test_schedule_shows_eq3_with_its_peak():
-    axis = plot_schedule().axes[0]
-    for line, values in zip(axis.lines, [(512, 4000), (512, 8000), (1024, 4000)], strict=True):
-        of_eq3 = functools.partial(noam_lr, d_model=values[0], warmup_steps=values[1])
-        assert list(line.get_ydata()) == [of_eq3(int(step)) for step in line.get_xdata()]
-        assert max(line.get_ydata()) == of_eq3(values[1])
 
 
 HISTORY = [

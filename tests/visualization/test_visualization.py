@@ -13,7 +13,6 @@ from vanilla_transformer.visualization import (
     attention_weights,
     plot_attention,
     plot_attention_lines,
-    plot_positional_encoding,
     save_figure,
     token_words,
 )
@@ -279,21 +278,6 @@ def test_picture_size_is_limited_for_very_long_sentences(heads):
     assert 50 < len(words) < 300
 
 
-# ---------------------------------------------------------------------------- positional encoding
-
-
-def test_positional_encoding_plot_shows_the_sinusoids():
-    figure = plot_positional_encoding(16, 30)
-    heat, curves = figure.axes[:2]
-    table = heat.get_images()[0].get_array()
-    assert table.shape == (30, 16)
-    np.testing.assert_allclose(table[:, 0], np.sin(np.arange(30)), atol=1e-12)
-    named = [int(line.get_label().split()[-1]) for line in curves.lines]
-    assert [number % 2 for number in named] == [0, 1, 0, 1]
-    for line, number in zip(curves.lines, named, strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), table[:, number])
-
-
 # ------------------------------------------------------------------------------------ the figure
 
 
@@ -309,7 +293,7 @@ def test_pictures_are_saved_in_the_format_of_the_suffix(attention, name, tmp_pat
 
 
 def test_failed_save_keeps_the_old_picture(attention, tmp_path, monkeypatch):
-    path = save_figure(plot_positional_encoding(), tmp_path / "picture.png", dpi=40)
+    path = save_figure(plot_attention(attention), tmp_path / "picture.png", dpi=40)
     before = path.read_bytes()
     figure = plot_attention(attention)
 

@@ -47,6 +47,7 @@ from torch.testing import assert_close
 warnings.filterwarnings("ignore", message="IProgress not found")  # progress bars are not missed
 
 from architecture import draw_figure_1, draw_figure_2
+from curves import plot_positional_encoding, plot_schedule
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
@@ -61,7 +62,6 @@ from vanilla_transformer.modeling_vanilla_transformer import (
     eager_attention_forward,
     sinusoids,
 )
-from vanilla_transformer.train.curves import plot_schedule
 from vanilla_transformer.train.optimization import noam_lr, noam_schedule, paper_adam
 
 disable_progress_bar()
@@ -216,7 +216,7 @@ def plain_sinusoids(length, d):
 
 PE = plain_sinusoids(100, d)
 assert_close(PE, sinusoids(torch.arange(100), d))
-pictures.plot_positional_encoding(d_model=d, length=100)
+plot_positional_encoding(d_model=d, length=100)
 
 # %% [markdown] en
 # The paper chose sinusoids because "for any fixed offset $k$, $PE_{pos+k}$ can be represented as a

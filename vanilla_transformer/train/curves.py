@@ -1,32 +1,15 @@
-"""Plot the learning rate of Eq. 3 and the values that a trainer logged."""
+"""Plot the values that a trainer logged."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..storage.metrics import MEASURES
-from ..visualization.figure import D_MODEL, new_figure, tidy
-from .optimization import WARMUP_STEPS, noam_lr
+from ..visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-def plot_schedule() -> "Figure":
-    """Draw the learning rate of Eq. 3 for some pairs of d_model and warm-up updates."""
-    figure = new_figure(6.4, 4)
-    axis = figure.subplots()
-    points = range(40, 20_001, 40)
-    for d_model, warmup in ((512, WARMUP_STEPS), (512, 8000), (1024, WARMUP_STEPS)):
-        rates = [noam_lr(step, d_model=d_model, warmup_steps=warmup) for step in points]
-        axis.plot(points, rates, label=f"{D_MODEL} = {d_model}, {warmup} warm-up updates")
-    axis.set(xlabel="update", ylabel="learning rate", xlim=(0, points[-1]), ylim=(0, None))
-    axis.set_title("Learning rate (Eq. 3)")
-    axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    axis.legend(fontsize=8)
-    tidy(axis)
-    return figure
 
 
 def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":

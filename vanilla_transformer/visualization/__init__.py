@@ -1,4 +1,4 @@
-"""Pictures of attention and positional encoding, and the words and fonts that they need.
+"""Pictures of attention, and the words and fonts that they need.
 
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     from vanilla_transformer import pretrained, visualization as pictures
@@ -12,13 +12,7 @@
 Pictures of a training run are made by `vanilla_transformer.train.curves`.
 """
 
-from .attention import (
-    Attention,
-    attention_weights,
-    plot_attention,
-    plot_attention_lines,
-    plot_positional_encoding,
-)
+from .attention import Attention, attention_weights, plot_attention, plot_attention_lines
 from .figure import save_figure
 from .subwords import token_words
 
@@ -27,7 +21,6 @@ __all__ = [
     "attention_weights",
     "plot_attention",
     "plot_attention_lines",
-    "plot_positional_encoding",
     "save_figure",
     "token_words",
 ]

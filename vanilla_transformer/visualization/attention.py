@@ -1,4 +1,4 @@
-"""Pictures of a model: its attention (Figures 3-5) and its positional encoding (Section 3.5).
+"""Pictures of a model's attention (Figures 3-5).
 
 Every `plot_` function returns a `matplotlib.figure.Figure` and shows, saves and registers nothing.
 """
@@ -22,10 +22,9 @@ from ..beam_search import (
     returned_attention_weights,
 )
 from ..errors import RequestError
-from ..modeling_vanilla_transformer import sinusoids
 from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
 from ..translation.many_texts import input_device
-from .figure import D_MODEL, GREY, new_figure, set_title, tidy
+from .figure import GREY, new_figure, set_title
 from .fonts import text_properties
 from .subwords import label, label_width, shortened, visible, words_and_mix
 
@@ -350,31 +349,3 @@ def _draw_lines(
     rgba = [(*colours[h][:3], min(float(weights[h, q, k]), 1.0)) for h, q, k in triples]
     axis.add_collection(LineCollection(lines, colors=rgba, linewidths=1.8), autolim=False)
     axis.set_xlim(0, 1)
-
-
-# ---------------------------------------------------------------------------- positional encoding
-
-
-def plot_positional_encoding(d_model: int = 128, length: int = 100) -> "Figure":
-    """Draw the sinusoids of Section 3.5: all of them as a heat map, a few as curves.
-
-    Args:
-        d_model: Width of the model.
-        length: Number of positions.
-    """
-    table = sinusoids(torch.arange(length), d_model).numpy()  # (length, d)
-    # Curves of two sines that show about one and two waves, and of their cosines.
-    waves = [math.log(max(length, 20) / 6.3 / n, 10_000) for n in (2, 1)]  # of 0 to 1
-    pairs = [int(min(d_model / 2 * wave, d_model // 2 - 1)) for wave in waves]
-    dimensions = [2 * pair + cosine for pair in pairs for cosine in (0, 1)]
-    figure = new_figure(10, 4)
-    heat, curves = figure.subplots(1, 2, width_ratios=(1, 1.2))
-    image = heat.imshow(table, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
-    heat.set(xlabel="dimension", ylabel="position", title=f"{D_MODEL} = {d_model}")
-    figure.colorbar(image, ax=heat, pad=0.02)
-    for dimension in dimensions:
-        curves.plot(table[:, dimension], label=f"dimension {dimension}")
-    curves.set(xlabel="position", ylabel="value", xlim=(0, max(length - 1, 1)), ylim=(-1.1, 1.1))
-    curves.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8, ncols=4, frameon=False)
-    tidy(curves)
-    return figure

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-D_MODEL = r"$d_{\mathrm{model}}$"
 GREY = "0.75"  # frames and grids
 _MOST_PIXELS = 4000  # on either side of a picture
 
