@@ -56,21 +56,23 @@ HUB = {
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "tqdm"}
 # Which folders a folder may import besides the top level and itself.
 FOLDERS = {
-    "fast": {"storage"},
-    "translation": {"storage"},
+    "machine": set(),
+    "fast": {"machine"},
+    "translation": {"machine", "storage"},
     "storage": set(),
     "data": {"storage", "translation"},
     "evaluation": {"data", "storage", "translation"},
     "visualization": {"storage", "translation"},
     "convert": {"storage", "translation"},
     "recipes": {"data", "storage"},
-    "publish": {"data", "recipes", "storage", "visualization"},
+    "publish": {"data", "machine", "recipes", "storage", "visualization"},
     "train": {
-        *("data", "evaluation", "fast", "recipes", "storage", "translation", "visualization")
+        *("data", "evaluation", "fast", "machine", "recipes", "storage", "translation"),
+        "visualization",
     },
     "cli": {
         *("convert", "data", "evaluation", "publish", "recipes", "storage", "train", "translation"),
-        "visualization",
+        *("machine", "visualization"),
     },
 }
 # Folders and files that list fields of a model's config; some fields share names with options.

@@ -25,6 +25,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
+from vanilla_transformer.machine import environment
 from vanilla_transformer.recipes.data import (
     TextPairs,
     data_identity,
@@ -32,7 +33,6 @@ from vanilla_transformer.recipes.data import (
     training_pairs,
 )
 from vanilla_transformer.recipes.recipe import load_recipe, train_command
-from vanilla_transformer.storage import environment
 from vanilla_transformer.storage.run_files import HOLDER
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
 from vanilla_transformer.train import run as runs

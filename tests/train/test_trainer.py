@@ -20,8 +20,8 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.errors import NotFiniteError, RequestError
-from vanilla_transformer.storage.cpu_threads import FreeThreads
-from vanilla_transformer.storage.environment import resolve_precision
+from vanilla_transformer.machine.cpu_threads import FreeThreads
+from vanilla_transformer.machine.environment import resolve_precision
 from vanilla_transformer.train import log_lines, run_control
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.checkpoints import Progress, checkpoints, last_whole_checkpoint
@@ -786,6 +786,6 @@ def test_auto_precision_is_bfloat16_on_cpus_that_are_faster_in_it(
 ):
     facts = {"vendor_id": vendor, "flags": flags}
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("vanilla_transformer.storage.environment.processor_facts", lambda: facts)
+    monkeypatch.setattr("vanilla_transformer.machine.environment.processor_facts", lambda: facts)
     assert resolve_precision("auto") == expected
     assert [resolve_precision(name) for name in ("fp32", "bf16")] == ["fp32", "bf16"]

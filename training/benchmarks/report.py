@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from vanilla_transformer.machine.environment import cpu_cores, resolve_precision
 from vanilla_transformer.storage.atomic import write_text
-from vanilla_transformer.storage.environment import cpu_cores, resolve_precision
 from vanilla_transformer.storage.reading import read_json
 
 sys.path.append(str(Path(__file__).parents[1] / "paper"))  # shared with the experiments

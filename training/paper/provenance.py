@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from vanilla_transformer.storage.environment import git_commit, hardware, versions
+from vanilla_transformer.machine.environment import git_commit, hardware, versions
 
 _TOLD = ("torch", "transformers", "ctranslate2", "onnxruntime")  # packages named with a result
 

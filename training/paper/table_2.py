@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences, tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
-from vanilla_transformer.storage.environment import resolve_precision
+from vanilla_transformer.machine.environment import resolve_precision
 from vanilla_transformer.train.cpu_settings import cpu_training_settings, fast_float32_products
 from vanilla_transformer.train.optimization import paper_adam
 from vanilla_transformer.visualization.figure import new_figure, tidy

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.loss import smoothed_cross_entropy
-from vanilla_transformer.storage import environment as machine
+from vanilla_transformer.machine import environment as machine
 from vanilla_transformer.train.cpu_settings import cpu_training_settings
 
 SCRIPTS = Path(__file__).parents[2] / "training" / "benchmarks"

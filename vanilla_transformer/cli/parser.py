@@ -19,10 +19,10 @@ from typing import Any, NoReturn
 
 from .. import __version__, register
 from ..errors import RequestError
+from ..machine.signals import handled_by
 from ..storage.atomic import failed_path
 from ..storage.extras import how_to_install
 from ..storage.reading import printable, shortened
-from ..storage.signals import handled_by
 from .average import add_average
 from .compare import add_compare, add_score
 from .convert import add_export, add_import
@@ -98,7 +98,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     # Imported here so that --help and mistyped commands answer at once.
     from transformers.utils.logging import disable_progress_bar
 
-    from ..storage.cpu_threads import use_threads
+    from ..machine.cpu_threads import use_threads
 
     register()
     disable_progress_bar()  # they would break up the log

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ..storage.environment import processor_facts
+from ..machine.environment import processor_facts
 from .unmodified import TemporaryForward, change_of
 
 # MKL, which computes torch's own products, is slow with AMD's AVX-512: packing always pays there.

@@ -20,10 +20,10 @@ from transformers.models.whisper.tokenization_whisper import LANGUAGES  # Englis
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
 from ..data.language_names import language_of
 from ..errors import RequestError
+from ..machine.environment import cpu_cores
 from ..recipes.data import named_files
 from ..recipes.options import FILES, OPTIONS, listed
 from ..recipes.recipe import paper_values, train_command
-from ..storage.environment import cpu_cores
 from ..storage.metrics import MEASURES, NUM_SAMPLES, Metrics, Published, Sample
 from ..storage.reading import printable
 from ..storage.run_files import MODEL_FILES

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..beam_search import returned_attention_weights
-from ..storage.cpu_threads import usable_cores
-from ..storage.environment import processor_facts
+from ..machine.cpu_threads import usable_cores
+from ..machine.environment import processor_facts
 
 logger = logging.getLogger(__name__)
 

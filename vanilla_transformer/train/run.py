@@ -50,6 +50,7 @@ from ..data.tokenizer import make_tokenizer, vocabulary_fields
 from ..errors import RequestError
 from ..evaluation import measure_metric
 from ..evaluation.scores import first_references
+from ..machine.environment import resolve_precision
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.data import (
     TextPairs,
@@ -64,7 +65,6 @@ from ..recipes.options import listed
 from ..recipes.recipe import Recipe
 from ..search_settings import SearchSettings
 from ..storage.atomic import files_written_aside, keep_text, write_aside, write_json
-from ..storage.environment import resolve_precision
 from ..storage.identity import digests
 from ..storage.metrics import Chosen, Metrics, Share, TestTexts, read_metrics
 from ..storage.reading import read_json

@@ -43,11 +43,11 @@ from ..evaluation.scores import measure_metric
 from ..fast import release
 from ..generation_limits import longest_sequence
 from ..loss import IGNORED
+from ..machine.cpu_threads import FreeThreads, free_threads
+from ..machine.environment import git_commit, hardware, versions
+from ..machine.signals import handled_by
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..storage.atomic import write_text, writing
-from ..storage.cpu_threads import FreeThreads, free_threads
-from ..storage.environment import git_commit, hardware, versions
-from ..storage.signals import handled_by
 from ..translation.many_texts import translate
 from . import resumption
 from .arguments import (
@@ -437,23 +437,19 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         folder = Path(self._get_output_dir(trial))
         if trial is not None:
             resumption.checkpoint_to_resume(folder, self._resumed_from)
-        self._read_changed_arguments()
-        self._check_arguments()
+        self._read_arguments()
         self._set_progress(folder)
         # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
 
-    def _read_changed_arguments(self) -> None:
-        """Read again what the host reads only when the trainer is made."""
+    def _read_arguments(self) -> None:
+        """Read again what the host reads once; refuse arguments that would have no effect."""
         self._train_batch_size = self.args.train_batch_size
         smoothing = self.args.label_smoothing_factor
         if smoothing != self._smoothing:  # else a smoother of the user's stays
             self._smoothing = smoothing
             self.label_smoother = LabelSmoother(epsilon=smoothing) if smoothing else None
-
-    def _check_arguments(self) -> None:
-        """Refuse arguments that would have no effect; warn of weights that hardly learn."""
         if self.accelerator.mixed_precision != self.args.precision.replace("fp32", "no"):
             raise RequestError(
                 f"got {self.args.precision} after the trainer was made with "

@@ -17,8 +17,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..batch_translation import decode, encode, generate_ids, generation_option, prefix_ids
 from ..beam_search import BeamSearchOutput
 from ..errors import RequestError
+from ..machine.cpu_threads import free_threads
 from ..ranges import COUNT
-from ..storage.cpu_threads import free_threads
 from ..word_alignment import word_alignment
 from .unknown_tokens import unknown_tokens
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from vanilla_transformer.errors import RequestError
-from vanilla_transformer.storage import cpu_threads
-from vanilla_transformer.storage.cpu_threads import FreeThreads, usable_cores, use_threads
+from vanilla_transformer.machine import cpu_threads
+from vanilla_transformer.machine.cpu_threads import FreeThreads, usable_cores, use_threads
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""The machine: its cores, threads, signals, hardware and installed versions."""
