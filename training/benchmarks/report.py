@@ -56,7 +56,11 @@ COMMANDS = {
         "RUN is a model of `multi30k_en_de` after 6,800 updates on one thread, with length penalty "
         "1.5; it stops its searches early.",
     ),
-    "engines": ("engines.py RUN --test-file test.jsonl.gz --pair en-de", OLD_MODEL),
+    "engines": (
+        "engines.py RUN --test-file test.jsonl.gz --pair en-de",
+        f"{OLD_MODEL} The searches on ONNX Runtime, here and in the next table, and the batches of "
+        "CTranslate2 were those of engines that this package no longer has.",
+    ),
     "students": (
         "students.py TEACHER STUDENT_0 STUDENT_1 STUDENT_2 --test-file test.jsonl.gz --pair en-de "
         "--rounds 2",
