@@ -3,7 +3,9 @@
 import argparse
 import collections
 import contextlib
+import csv
 import dataclasses
+import io
 import itertools
 import os
 import queue
@@ -30,7 +32,6 @@ from .shared_options import add_overwrite, count
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from ..data.tables import Dialect, Row
     from ..translation.many_texts import Translation
 
 _TRANSLATE_EXAMPLE = """example:
@@ -49,11 +50,9 @@ With --nbest each translation is a line: sentence (from 0) ||| translation ||| s
 With --alignments, FILE gets one line for each line of output, or row of a table, with links such as
 0-0 1-2: source word, translated word. Words are separated by white space and counted from 0.
 With --split-sentences each line may hold several sentences; their translations stay on one line.
-With --csv or --tsv each row is printed as it is, with LF at the end of its lines, and with its
-translation as an additional last cell.
-The table is read as `train` reads it: quoted cells may hold separators and line ends, and a header
-is kept. Its first 50 rows together tell what they are, in a pipe the first row alone: there, give
-a column that has a header by name, and a table for --tsv with quoted cells as a file.
+With --csv or --tsv each row is printed with its translation as an additional last cell. The first
+row is a header if the column is given by name, and a row like any other if it is given by number.
+Cells of --csv are separated by commas or semicolons, and may be quoted; those of --tsv never are.
 A line that is not UTF-8, or longer than 4096 tokens or 65536 characters, is an error: in a file
 before any line is translated, in a pipe when the line arrives.
 """
@@ -150,30 +149,28 @@ def _translate(options: argparse.Namespace) -> int:
         model = load_saved_model(directory, device="auto")
         tokenizer = load_saved_tokenizer(directory)
         name = options.file or "standard input"
-        table = None
-        if options.csv or options.tsv:
-            table = _Table("--csv" if options.csv else "--tsv", options.csv or options.tsv, waits)
+        column = options.csv or options.tsv
         if not waits:
             if options.file:  # opened twice: what is unpacked cannot go back
-                if table is None:
+                if column is None:
                     check_is_text(Path(options.file))
                 with open_content(Path(options.file)) as first:
-                    _check_texts(_rows(first, name, table, languages), model, tokenizer)
+                    _check_texts(_rows(first, name, options, languages), model, tokenizer)
             else:
                 start = source.tell()
-                _check_texts(_rows(source, name, table, languages), model, tokenizer)
+                _check_texts(_rows(source, name, options, languages), model, tokenizer)
                 source.seek(start)
         target = stack.enter_context(_output(options.output))
         alignments = None
         if options.alignments:
             alignments = stack.enter_context(_output(options.alignments))
         waiting: collections.deque[_Row] = collections.deque()  # for their translations
-        sources = _texts(_rows(source, name, table, languages), waiting)
+        sources = _texts(_rows(source, name, options, languages), waiting)
         progress = sys.stderr.isatty() and not target.isatty()
         found = _translated(options, model, tokenizer, sources, waits=waits, progress=progress)
         longest = recipe_values(directory).get("max_source_length") or 0
-        numbered = table is not None and isinstance(table.column, int)
-        warnings = _Warnings(name, tokenizer, longest, tabs=table is None, numbered=numbered)
+        numbered = isinstance(column, int)
+        warnings = _Warnings(name, tokenizer, longest, tabs=column is None, numbered=numbered)
         awaited = options.attention  # the picture that is not drawn yet
         for number, (row, answers) in enumerate(_answers(found, waiting)):
             for text, best in zip(row.texts, answers, strict=True):
@@ -230,16 +227,17 @@ def _translated(
 def _output_lines(
     number: int, row: "_Row", translations: "Sequence[Translation]", nbest: int | None
 ) -> Iterator[str]:
-    """Yield the lines of output for a row, counted from 0; a table's heading is left as it is."""
+    """Yield the lines of output for a row, counted from 0."""
     if not row.texts:
-        yield f"{row.line}\n"
+        yield row.line()
     for text, score, *_ in translations:
         line = " ".join(text.splitlines())  # a model may emit line breaks
-        if row.dialect is not None:
-            line = f"{row.line}{row.dialect.separator}{row.dialect.cell(line)}"
+        if row.separator is not None:
+            yield row.line(line)
         elif nbest:
-            line = f"{number} ||| {line} ||| {'-' if score is None else f'{score:.6f}'}"
-        yield f"{line}\n"
+            yield f"{number} ||| {line} ||| {'-' if score is None else f'{score:.6f}'}\n"
+        else:
+            yield f"{line}\n"
 
 
 def _alignment_lines(translations: "Sequence[Translation]") -> Iterator[str]:
@@ -282,110 +280,78 @@ def _draw_attention(model: Any, tokenizer: Any, options: argparse.Namespace, *pa
     save_figure(figure, options.attention)
 
 
-class _Table(NamedTuple):
-    """What a table's option says, and whether the rows arrive one by one."""
-
-    option: str
-    column: int | str
-    waits: bool
-
-
 class _Row(NamedTuple):
-    """A row or line of the input, and the texts in it to translate; a table's heading has none."""
+    """A row or line of the input, and the texts in it to translate; a table's header has none."""
 
-    line: str
+    cells: list[str]  # of a table; else the line alone
     texts: list[str]
-    dialect: "Dialect | None" = None  # of the table, if a cell with the translation is added
+    separator: str | None = None  # of a table
+
+    def line(self, *more: str) -> str:
+        """Return the row with more cells, as a line of its table."""
+        cells = [*self.cells, *more]
+        if self.separator == "\t":  # such a table has no quotes
+            return "\t".join(cell.replace("\t", " ") for cell in cells) + "\n"
+        written = io.StringIO()
+        csv.writer(written, delimiter=self.separator or ",", lineterminator="\n").writerow(cells)
+        return written.getvalue()
 
 
 def _rows(
-    stream: BinaryIO, name: str, table: _Table | None, languages: tuple[str, str] | None
+    stream: BinaryIO, name: str, options: argparse.Namespace, languages: tuple[str, str] | None
 ) -> Iterator[_Row]:
     """Yield the lines, or the rows of a table, with their texts.
 
     Args:
         stream: UTF-8 text.
         name: Its name in errors.
-        table: Which table it is; None translates whole lines.
+        options: Of the command line: `csv` or `tsv` is the column of a table.
         languages: Of source and target, to split texts into sentences. None does not split.
     """
-    if table is None:
-        for line in _lines(stream, name):
-            yield _Row(line, _sentences(line, languages))
+    lines, column = _lines(stream, name), options.csv or options.tsv
+    if column is None:
+        yield from (_Row([line], _sentences(line, languages)) for line in lines)
         return
-    with errors_naming(name), damage_naming(name):
-        dialect, skipped, place, width, rows = _split_table(stream, name, table)
-        for number, row in enumerate(rows, start=1):
-            if number == 1 and row.number > 1:  # below a line that names the separator
-                yield _Row(f"sep={dialect.separator}", [])
-            # The translation stays in its column, if empty cells at the end are left out, or added.
-            line = row.text.rsplit(dialect.separator, max(len(row.cells) - width, 0))[0]
-            line += dialect.separator * (width - len(row.cells))
-            # Titles, and at last the header; an empty line, such as the last of a file.
-            if number <= skipped or not row.text.strip():
-                is_header = number == skipped
-                yield _Row(f"{line}{dialect.separator}translation" if is_header else row.text, [])
-                continue
-            problem = f"but {table.option} asks for column {quoted(table.column)}"
-            if any(cell.strip() for cell in row.cells[width:]):
-                problem = f"but the table has {width}; quote a cell that holds a separator"
-            elif place < len(row.cells):
-                problem = ""
-            if problem:
-                raise RequestError(
-                    f"{name}, line {row.number}, has {len(row.cells)} "
-                    f"column{'s' * (len(row.cells) > 1)}, {problem}; repair the line."
-                )
-            yield _Row(line, _sentences(row.cells[place], languages), dialect)
+    first = next(lines, "")
+    separator = "\t" if options.tsv else max(",;", key=first.count)
+    place, width = None, 0
+    for number, cells in _cells(itertools.chain([first], lines), name, separator):
+        is_header = place is None and isinstance(column, str)
+        if place is None:
+            place, width = _place(cells, name, column), len(cells)
+        if is_header or not any(cells):  # nothing, such as the end of a file
+            yield _Row([*cells, *["translation"] * is_header], [], separator)
+            continue
+        cells += [""] * (width - len(cells))
+        if len(cells) > width:
+            raise RequestError(
+                f"{name}, line {number}, has {len(cells)} cells, but the first row has {width}; "
+                "quote a cell that holds a separator."
+            )
+        yield _Row(cells, _sentences(cells[place], languages), separator)
 
 
-def _split_table(
-    stream: BinaryIO, name: str, table: _Table
-) -> "tuple[Dialect, int, int, int, Iterator[Row]]":
-    """Return how a table is written, rows above the texts, their column, its width, all rows."""
-    from ..data.columns import ROWS, find_sides
-    from ..data.tables import HEAD_LINES, split_table
-
-    is_csv = table.option == "--csv"
-    separators = ",;|\t" if is_csv else "\t,;|"
-    lines = read_lines(stream, name)
-    first = [*itertools.islice(lines, 1)]
-    is_alone = b"".join(first).decode("utf-8", "replace").strip('"') == table.column
-    dialect, rows = split_table(
-        itertools.chain(first, lines),
-        is_csv=is_csv,
-        most_read=1 if table.waits else HEAD_LINES,
-        separators=separators[:1] if is_alone else separators,
-        least=0.5,
-    )
-    rows = _whole(rows, name)
-    head = list(itertools.islice(rows, 1 if table.waits else ROWS))
-    rows = itertools.chain(head, rows)
-    if is_csv is (dialect.separator == "\t"):
-        raise RequestError(
-            f"{name}: its cells seem to be separated by {quoted(dialect.separator)}; give "
-            f"{'--tsv' if is_csv else '--csv'} instead of {table.option}, or neither of them to "
-            "translate whole lines."
-        )
-    is_first = table.column == 1 and not any("".join(row.cells[1:]).strip() for row in head)
-    if is_first or not head or head[0].cells == [table.column]:  # a table of this column alone
-        return dialect, int(not is_first), 0, 1, rows
-    layout = find_sides(
-        [row.cells for row in head],
-        ("source", "target"),
-        (table.column, table.column),
-        *(name, f"the column ({table.option})"),
-    )
-    width = max(layout.written, len(head[layout.skipped - 1].cells) if layout.skipped else 0)
-    return dialect, layout.skipped, layout.places[0], width, rows
+def _cells(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a table with the numbers of their lines; only CSV has quoted cells."""
+    if separator == "\t":
+        for number, line in enumerate(lines, start=1):
+            yield number, line.split(separator)
+        return
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
+    try:
+        yield from ((reader.line_num, cells) for cells in reader)
+    except csv.Error as error:
+        raise RequestError(f"{name}, line {reader.line_num}: {error}; repair the line.") from error
 
 
-def _whole(rows: "Iterator[Row]", name: str) -> "Iterator[Row]":
-    """Yield the rows of a table; refuse a malformed one."""
-    for row in rows:
-        if row.fault is not None:
-            raise RequestError(f"{name}:{row.number}: {row.fault}; repair the line.")
-        yield row
+def _place(cells: list[str], name: str, column: int | str) -> int:
+    """Return the index of a column, given the first row."""
+    if isinstance(column, int) and column <= len(cells):
+        return column - 1
+    if isinstance(column, str) and cells.count(column) == 1:
+        return cells.index(column)
+    known = ", ".join(map(quoted, cells))
+    raise RequestError(f"{name} has no single column {quoted(column)}; its first row is {known}.")
 
 
 def _sentences(text: str, languages: tuple[str, str] | None) -> list[str]:
