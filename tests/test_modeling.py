@@ -8,7 +8,6 @@ import functools
 import inspect
 import logging
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -731,16 +730,6 @@ def test_adapters_on_the_embeddings_are_trained(adapter):
     assert any(grad is not None and grad.abs().sum() > 0 for grad in of_table)
 
 
-def test_adapter_on_the_softmax_gets_a_gradient():
-    peft = pytest.importorskip("peft", reason="an option of its users")
-    model = tiny_model(tie_word_embeddings=False)
-    model = peft.get_peft_model(model, peft.LoraConfig(target_modules=["lm_head"], r=2)).train()
-    model(**training_batch()).loss.backward()
-    grads = [p.grad for name, p in model.named_parameters() if "lora_B" in name]
-    assert all(grad is not None and grad.abs().sum() > 0 for grad in grads)
-    assert len(grads) == 1
-
-
 @variants
 def test_inputs_embeds_give_the_same_logits_as_ids(variant):
     model = tiny_model(**VARIANTS[variant])
@@ -1117,15 +1106,6 @@ def test_outputs_as_labels_have_the_loss_of_the_text(translator, way):
         assert_close(model(**inputs, labels=own).loss, expected)
 
 
-def test_generation_can_be_streamed(translator):
-    model, inputs = translator
-    shown = []
-    streamer = SimpleNamespace(put=lambda ids: shown.append(ids.flatten()), end=lambda: None)
-    one = {name: tensor[:1] for name, tensor in inputs.items()}
-    (found,) = model.generate(**one, num_beams=1, streamer=streamer)
-    assert torch.equal(torch.cat(shown), found)
-
-
 def test_assisted_decoding_equals_greedy_decoding(translator):
     model, inputs = translator
     assistant = copy.deepcopy(model)
@@ -1135,23 +1115,6 @@ def test_assisted_decoding_equals_greedy_decoding(translator):
         one = {name: tensor[row : row + 1] for name, tensor in inputs.items()}
         expected = model.generate(**one, num_beams=1)
         assert torch.equal(model.generate(**one, num_beams=1, assistant_model=assistant), expected)
-
-
-def test_sampling_follows_its_seed_and_the_distribution(translator):
-    model, inputs = translator
-    options = {"do_sample": True, "num_beams": 1}
-    details = {"return_dict_in_generate": True, "output_scores": True}
-
-    def sample(seed):
-        torch.manual_seed(seed)
-        return model.generate(**inputs, **options, **details)
-
-    found, again, other = (sample(seed) for seed in (1, 1, 2))
-    assert found.sequences.tolist() == again.sequences.tolist() != other.sequences.tolist()
-    for scores in found.scores:
-        assert scores[:, [0, 1, 3]].eq(-torch.inf).all()
-    cold = model.generate(**inputs, **options, temperature=1e-6)
-    assert torch.equal(cold, model.generate(**inputs, num_beams=1))
 
 
 def test_lora_trains_only_adapters_and_reloads(tmp_path):
@@ -1176,13 +1139,3 @@ def test_lora_trains_only_adapters_and_reloads(tmp_path):
     assert torch.equal(loaded(**batch()).logits, model(**batch()).logits)
     merged = loaded.merge_and_unload()
     assert_close(merged(**batch()).logits, model(**batch()).logits)
-
-
-def test_caller_may_pass_a_cache():
-    model = tiny_model()
-    cache = EncoderDecoderCache(
-        DynamicCache(config=model.config), DynamicCache(config=model.config)
-    )
-    out = model(**batch(), past_key_values=cache, use_cache=True)
-    assert out.past_key_values is cache
-    assert cache.get_seq_length() == 5

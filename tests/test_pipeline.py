@@ -6,7 +6,7 @@ import json
 import shutil
 import threading
 import time
-from itertools import count, permutations
+from itertools import count
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ from vanilla_transformer.batch_translation import (
 )
 from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, evaluation_mode
 from vanilla_transformer.cli.translate import arriving
-from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
+from vanilla_transformer.convert.exporters.marian import to_marian
 from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import log_probabilities, perplexity
@@ -331,25 +331,6 @@ def test_translate_uses_the_papers_search_by_default(model, tokenizer, monkeypat
         {"max_length": 5, "suppress_tokens": [0, 1, 3]},
     ):
         assert len(list(translate(model, tokenizer, TEXTS, **options))) == len(TEXTS)
-
-
-@pytest.mark.parametrize("options", [{"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.5}])
-def test_options_the_papers_search_lacks_go_to_generate(model, tokenizer, options):
-    inputs = tokenizer("one two", return_tensors="pt")
-    ids = model.generate(**inputs, max_new_tokens=inputs["input_ids"].size(1) + 50, **options)
-    expected = tokenizer.decode(ids[0], skip_special_tokens=True)
-    assert list(translate(model, tokenizer, ["one two"], **options)) == [expected]
-    ((only,),) = translate_nbest(model, tokenizer, ["one two"], **options)
-    assert only == Translation(expected, None)
-
-
-@pytest.mark.parametrize(("name", "value"), [("no_repeat_ngram_size", 2), ("min_new_tokens", 9)])
-def test_generation_config_options_the_search_lacks_go_to_generate(tokenizer, name, value):
-    model = make_model(len(tokenizer))
-    by_argument = list(translate(model, tokenizer, TEXTS, **{name: value}))
-    assert by_argument != list(translate(model, tokenizer, TEXTS))
-    setattr(model.generation_config, name, value)
-    assert list(translate(model, tokenizer, TEXTS)) == by_argument
 
 
 def test_bad_words_of_a_call_go_to_generate(model, tokenizer):
@@ -816,36 +797,4 @@ def test_saved_pipeline_and_model_with_code_load_the_packages_classes(run_direct
     assert "translate" in remote.from_pretrained(tmp_path / "coded").custom_pipelines
 
 
-def test_sentence_longer_than_marians_positions_is_rejected(run_directory, tmp_path):
-    stock = AutoModelForSeq2SeqLM.from_pretrained(export_marian(run_directory, tmp_path / "stock"))
-    tokenizer = AutoTokenizer.from_pretrained(run_directory)
-    table = stock.config.max_position_embeddings
-    with pytest.raises(ValueError, match=f"has {table + 1} tokens, but {table} are"):
-        next(translate(stock, tokenizer, ["!" * table]))
-
-
-def test_order_follows_the_input_under_any_permutation(model, tokenizer):
-    texts, options = ["one", "a much longer sentence", "", "två"], {"max_new_tokens": 6}
-    expected = dict(zip(texts, translate(model, tokenizer, texts, **options), strict=True))
-    for order in permutations(texts):
-        results = list(translate(model, tokenizer, order, window=3, **options))
-        assert results == [expected[text] for text in order]
-
-
-def test_lines_arriving_one_by_one_give_the_same_translations_in_order(model, tokenizer):
-    expected = list(translate(model, tokenizer, TEXTS, num_beams=2))
-    waiting = answers(model, tokenizer, iter(TEXTS), num_beams=2)
-    assert list(waiting) == expected
-
-
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
-
-
-def test_special_tokens_are_never_generated_or_shown(model, tokenizer):
-    inputs = tokenizer("some text", return_tensors="pt")
-    ids = model.generate(**inputs, num_beams=2, max_new_tokens=60)
-    assert not set(ids[0, 1:].tolist()) & {1, 3}
-    found = beam_search(model, **inputs)
-    assert not set(found.sequences[0, 0, : found.lengths[0, 0]].tolist()) & {0, 1, 3}
-    for text in translate(model, tokenizer, ["some text", "more </s> <pad>"]):
-        assert not any(token in text for token in SPECIAL)
