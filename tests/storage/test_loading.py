@@ -156,7 +156,7 @@ def test_an_interrupted_run_is_said_to_have_checkpoints(run, capsys):
     (run / "recipe.yaml").touch()
     (run / "checkpoints").mkdir()
     line = error_of(["translate", "run", "source.txt"], capsys)
-    assert "run holds no trained model yet, because its training did not end" in line
+    assert "run holds no trained model (no config.json); its training did not end" in line
     assert line.endswith("give a checkpoint in run/checkpoints.")
 
 

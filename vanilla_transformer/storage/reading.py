@@ -20,7 +20,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from types import UnionType
 from typing import (
@@ -41,11 +41,9 @@ from typing import (
 from ..errors import RequestError
 
 # Far larger than any real file: vocabularies are the largest JSON, recipes the only YAML. Values
-# take up to 25 times as much memory as their text, and a few aliases of YAML any amount.
+# take up to 25 times as much memory as their text.
 JSON_BYTES = 32 * 2**20
 YAML_BYTES = 2**20
-_VALUES = 2**22  # at one depth of a file
-_DEPTH = 50  # of lists and objects within each other
 _CHUNK = 2**16
 _XZ_BYTES = 2**28  # of the dictionary; `xz -9` needs a quarter
 IS_NO_TEXT = (
@@ -96,7 +94,6 @@ def read_json(path: Path, schema: Any = dict[str, Any], *, remedy: str = _COPY) 
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"{path} is not JSON ({reason_of(error)}); {remedy}.") from None
-    _check_extent(content, path, remedy)
     return checked(content, schema, path, remedy=remedy)
 
 
@@ -144,23 +141,6 @@ def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
         yield place
 
 
-def _check_extent(content: object, path: Path, remedy: str) -> None:
-    """Refuse values so many or so deep within each other that using them would exhaust memory."""
-    level = [content]
-    for _ in range(_DEPTH):
-        lists = (value for value in level if isinstance(value, list))
-        objects = (value.values() for value in level if isinstance(value, dict))
-        level = [*islice(chain.from_iterable(chain(lists, objects)), _VALUES + 1)]
-        if not level:
-            return
-        if len(level) > _VALUES:
-            break
-    raise RequestError(
-        f"{path} holds more than {_VALUES:,} values, or more than {_DEPTH} of them within each "
-        f"other; {remedy}."
-    )
-
-
 def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
     """Read the `key: value` lines of a YAML file; dates stay text.
 
@@ -169,7 +149,7 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
         remedy: What the error tells the user to do.
 
     Raises:
-        ValueError: The file holds something else, or a key twice.
+        ValueError: The file holds something else, a key twice, or an alias.
         OSError: It cannot be read; `filename` says which.
     """
     import yaml
@@ -180,7 +160,6 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
     # YAML constructors trust the tags in a file: `!!bool abc` raises KeyError.
     except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
         raise RequestError(f"{path} is not YAML ({reason_of(error)}); {remedy}.") from None
-    _check_extent(content, path, remedy)
     if not isinstance(content, dict | None):
         kind = type(content).__name__
         raise RequestError(f"{path} must hold `key: value` lines; it holds a {kind}.")
@@ -390,7 +369,10 @@ def read_text(path: Path, language: str, most: int, remedy: str = _COPY) -> str:
 
 
 def _yaml_loader() -> type:
-    """Return a safe loader that reads numbers and dates as they look and refuses duplicate keys."""
+    """Return a safe loader that reads numbers and dates as they look.
+
+    It refuses a key that comes twice, and aliases, a few of which can stand for gigabytes.
+    """
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -398,6 +380,13 @@ def _yaml_loader() -> type:
             first: [row for row in rows if not row[0].endswith((":int", ":float", ":timestamp"))]
             for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
+
+        def compose_node(self, parent: yaml.Node, index: Any) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                problem = "it has an alias, which is not read here"
+                mark = self.peek_event().start_mark
+                raise yaml.composer.ComposerError(None, None, problem, mark)
+            return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
             names = Counter(key.value for key, _ in node.value if isinstance(key.value, str))

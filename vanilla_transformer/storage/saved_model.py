@@ -31,7 +31,7 @@ from transformers import (
 from ..errors import RequestError, quoted
 from ..target_tokenizer import target_tokenizer
 from .reading import JSON_BYTES, own_file, read_json, reason_of
-from .run_files import CHECKPOINTS, RECIPE
+from .run_files import CHECKPOINTS
 from .shipped import pretrained_models
 
 logger = logging.getLogger(__name__)
@@ -159,7 +159,10 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
             f"{directory} holds no tokenizer; save the tokenizer beside the model with "
             "tokenizer.save_pretrained."
         )
-    _check_sizes(directory)
+    # Its libraries read files without a limit.
+    for path in directory.glob("*"):
+        if path.name in TOKENIZER_FILES and path.stat().st_size > JSON_BYTES:
+            raise RequestError(f"{path} is larger than {JSON_BYTES // 2**20} MiB; copy it again.")
     package = _PACKAGES.get(str(read_json(settings).get("tokenizer_class")))
     if package is not None:
         importlib.import_module(package)
@@ -221,18 +224,16 @@ def weight_files(directory: Path) -> list[Path]:
 
 def nothing_trained(directory: Path, missing: str) -> RequestError:
     """Return the error for a directory that lacks a file of every model, or does not exist."""
+    found = f"{directory} holds no trained model (no {missing})"
+    advice = f"give a run directory, or a model of the package: {', '.join(pretrained_models())}"
     if not directory.exists():
-        shipped = ", ".join(pretrained_models())
-        return RequestError(
-            f"There is no folder {directory}; give a run directory, or a model that comes with the "
-            f"package: {shipped}."
+        found = f"There is no folder {directory}"
+    elif (directory / CHECKPOINTS).is_dir():
+        advice = (
+            "its training did not end: repeat the command that started it, or give a checkpoint in "
+            f"{directory / CHECKPOINTS}"
         )
-    if (directory / RECIPE).is_file() and (directory / CHECKPOINTS).is_dir():
-        return RequestError(
-            f"{directory} holds no trained model yet, because its training did not end; repeat the "
-            f"command that started it, or give a checkpoint in {directory / CHECKPOINTS}."
-        )
-    return RequestError(f"{directory} holds no trained model (no {missing}); give a run directory.")
+    return RequestError(f"{found}; {advice}.")
 
 
 def indexed_files(index: Path) -> list[Path]:
@@ -254,17 +255,6 @@ def indexed_files(index: Path) -> list[Path]:
                 "whole directory."
             )
     return [own_file(index.parent / name) for name in names]
-
-
-def _check_sizes(directory: Path) -> None:
-    """Refuse files of a tokenizer that are too large: its libraries read them without a limit."""
-    for name in TOKENIZER_FILES:
-        path = directory / name
-        if path.is_file() and path.stat().st_size > JSON_BYTES:
-            raise RequestError(
-                f"{path} is larger than {JSON_BYTES // 2**20} MiB, the limit for files of a "
-                "tokenizer; copy or save it again."
-            )
 
 
 def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
