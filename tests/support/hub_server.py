@@ -1,7 +1,7 @@
 """A small Hugging Face Hub on loopback, with the endpoints that pushing and loading call.
 
-It has repositories with branches and commits, regular and LFS files, tokens, private repositories,
-checks of cards, and faults on demand. Everything is in memory; only YAML is not standard library.
+It has repositories with branches and commits, tokens, private repositories, checks of cards, and
+faults on demand. Large files come with the commit too, not by LFS. Everything is in memory.
 """
 
 import base64
@@ -60,7 +60,7 @@ class HubServer(ThreadingHTTPServer):
         tokens: Token -> name of the user who may write under that name.
         repositories: (type, id) -> Repository.
         requests: (method, path, token or None) of every call.
-        fault: None, or where the next pushes fail: "storage", "commit" or "connection".
+        fault: None, or where the next pushes fail: "commit" or "connection".
     """
 
     daemon_threads = True
@@ -69,7 +69,7 @@ class HubServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.tokens, self.repositories = tokens, {}
-        self.storage, self.requests, self.fault = {}, [], None
+        self.requests, self.fault = [], None
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def files(self, repo_id, *, revision="main", kind="model"):
@@ -91,10 +91,6 @@ class Handler(BaseHTTPRequestHandler):
         ("POST", r"/api/(model|space)s/([^/]+/[^/]+)/branch/(.+)", "branch"),
         ("POST", r"/api/(model|space)s/([^/]+/[^/]+)/preupload/(.+)", "preupload"),
         ("POST", r"/api/(model|space)s/([^/]+/[^/]+)/commit/(.+)", "commit"),
-        ("POST", r"/(spaces/)?([^/]+/[^/]+)\.git/info/lfs/objects/batch", "lfs_batch"),
-        ("POST", r"/verify", "verify"),
-        ("PUT", r"/storage/(\w+)", "store"),
-        ("GET", r"/storage/(\w+)", "fetch"),
         ("GET", r"/(spaces/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", "resolve"),
     )
 
@@ -106,9 +102,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.answer("POST")
-
-    def do_PUT(self):
-        self.answer("PUT")
 
     def log_message(self, *args):
         pass
@@ -208,41 +201,8 @@ class Handler(BaseHTTPRequestHandler):
     def preupload(self, kind, repo_id, revision):
         repository = self.writable(kind, repo_id)
         repository.resolve(revision)
-        files = [
-            {
-                "path": file["path"],
-                "uploadMode": "lfs" if file["path"].endswith(".safetensors") else "regular",
-                "shouldIgnore": False,
-            }
-            for file in json.loads(self.body)["files"]
-        ]
-        self.send({"files": files})
-
-    def lfs_batch(self, prefix, repo_id):
-        self.writable("space" if prefix else "model", repo_id)
-        objects = json.loads(self.body)["objects"]
-        for item in objects:
-            if item["oid"] not in self.server.storage:
-                upload = {"href": f"{self.server.url}/storage/{item['oid']}"}
-                item["actions"] = {
-                    "upload": upload,
-                    "verify": {"href": f"{self.server.url}/verify"},
-                }
-        self.send({"transfer": "basic", "objects": objects})
-
-    def store(self, oid):
-        if self.server.fault == "storage":
-            raise Refusal(403, "The signature has expired")
-        if hashlib.sha256(self.body).hexdigest() != oid:
-            raise Refusal(400, "The content is not what its name says")
-        self.server.storage[oid] = self.body
-        self.send({})
-
-    def verify(self):
-        asked = json.loads(self.body)
-        if len(self.server.storage.get(asked["oid"], b"")) != asked["size"]:
-            raise Refusal(404, "The object is not there")
-        self.send({})
+        mode = {"uploadMode": "regular", "shouldIgnore": False}
+        self.send({"files": [{**file, **mode} for file in json.loads(self.body)["files"]]})
 
     def commit(self, kind, repo_id, revision):
         repository = self.writable(kind, repo_id)
@@ -258,8 +218,6 @@ class Handler(BaseHTTPRequestHandler):
             value = line["value"]
             if line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-            elif line["key"] == "lfsFile":
-                files[value["path"]] = ("lfs", value["oid"])
             else:
                 files.pop(value["path"])
             if self.server.fault == "commit":
@@ -281,14 +239,12 @@ class Handler(BaseHTTPRequestHandler):
     def tree(self, kind, repo_id, revision):
         repository = self.readable(kind, repo_id)
         files = repository.commits[repository.resolve(revision)]
-        entries = []
-        for name, content in sorted(files.items()):
-            data, oid = self.content(content)
-            entry = {"type": "file", "path": name, "size": len(data), "oid": oid[:40]}
-            if not isinstance(content, bytes):
-                entry["lfs"] = {"oid": oid, "size": len(data), "pointerSize": 134}
-            entries.append(entry)
-        self.send(entries)
+        self.send(
+            [
+                {"type": "file", "path": name, "size": len(data), "oid": digest(data)}
+                for name, data in sorted(files.items())
+            ]
+        )
 
     def resolve(self, prefix, repo_id, revision, name):
         repository = self.readable("space" if prefix else "model", repo_id)
@@ -297,22 +253,12 @@ class Handler(BaseHTTPRequestHandler):
         if name not in repository.commits[sha]:
             refusal = {"X-Error-Code": "EntryNotFound", "X-Error-Message": "Entry not found"}
             return self.send({}, 404, {**headers, **refusal})
-        content = repository.commits[sha][name]
-        data, oid = self.content(content)
-        if isinstance(content, bytes):
-            return self.send(data, headers={**headers, "ETag": f'"{oid[:40]}"'})
-        linked = {"X-Linked-Etag": f'"{oid}"', "X-Linked-Size": str(len(data))}
-        # Large files are on another host, which must not get the token.
-        storage = f"{self.server.url.replace('127.0.0.1', 'localhost')}/storage/{oid}"
-        self.send(b"", 302, {**headers, **linked, "Location": storage})
+        data = repository.commits[sha][name]
+        self.send(data, headers={**headers, "ETag": f'"{digest(data)}"'})
 
-    def fetch(self, oid):
-        self.send(self.server.storage[oid], headers={"ETag": f'"{oid}"'})
 
-    def content(self, stored):
-        """Return bytes and SHA-256 of a file, regular or LFS."""
-        data = stored if isinstance(stored, bytes) else self.server.storage[stored[1]]
-        return data, hashlib.sha256(data).hexdigest()
+def digest(data):
+    return hashlib.sha1(data).hexdigest()
 
 
 def complaints(card):

@@ -117,8 +117,7 @@ def pulled(hub, repo_id, folder):
     """Copy a repository of the Hub into a new folder, and load it from there."""
     folder.mkdir()
     for name, content in hub.files(repo_id).items():
-        data = content if isinstance(content, bytes) else hub.storage[content[1]]
-        (folder / name).write_bytes(data)
+        (folder / name).write_bytes(content)
     return load(folder)
 
 
