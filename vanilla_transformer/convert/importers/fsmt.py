@@ -15,7 +15,6 @@ from .safe_files import generation_settings, read_config, read_directory, tokeni
 from .state_dict import Imported, Source, finish
 
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
-_TOKENIZER_FILES = ("vocab-src.json", "vocab-tgt.json", "merges.txt")
 
 
 def import_fsmt(
@@ -51,5 +50,5 @@ def import_fsmt(
     source.place_layers(MARIAN_LAYERS, config)
     model = source.build_model(config, positions=_POSITIONS)
     model.generation_config = generation_settings(folder, config)
-    files = tokenizer_files(folder, _TOKENIZER_FILES, "FSMTTokenizer")
+    files = tokenizer_files(folder, "FSMTTokenizer")
     return finish(Imported(model, files=files, notes=notes), output)

@@ -31,7 +31,6 @@ _TARGET = "model.decoder.embed_tokens.weight"
 _SHARED = "model.shared.weight"
 _SOFTMAX = "lm_head.weight"
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
-_TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
 
 
 def import_marian(
@@ -61,7 +60,7 @@ def import_marian(
         ignored=(LOGITS_BIAS, _SHARED),
     )
     model.generation_config = generation_settings(folder, config)
-    files = tokenizer_files(folder, _TOKENIZER_FILES, "MarianTokenizer")
+    files = tokenizer_files(folder, "MarianTokenizer")
     return finish(Imported(model, files=files, notes=notes), output)
 
 

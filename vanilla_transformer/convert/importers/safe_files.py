@@ -168,37 +168,21 @@ def generation_settings(source: Path, config: VanillaTransformerConfig) -> Gener
     return settings
 
 
-def tokenizer_files(
-    source: Path, needed: tuple[str, ...], tokenizer_class: str
-) -> dict[str, bytes]:
+def tokenizer_files(source: Path, tokenizer_class: str) -> dict[str, bytes]:
     """Return the source's tokenizer files, with the tokenizer class set; empty if none exist.
 
     Args:
         source: A transformers directory.
-        needed: Names of files that the tokenizer needs unless there is a tokenizer.json.
-        tokenizer_class: The class that opens the files.
+        tokenizer_class: The class that opens the files, unless there is a tokenizer.json.
 
     Raises:
-        ValueError: Some of the files are missing or damaged.
+        ValueError: A file is a link that leaves the directory, or the settings are damaged.
     """
     there = [name for name in TOKENIZER_FILES if (source / name).is_file()]
-    if not there:
-        return {}
-    settings = read_json(source / TOKENIZER_SETTINGS) if TOKENIZER_SETTINGS in there else {}
-    if settings.get("separate_vocabs"):
-        needed = (*needed, "target_vocab.json")
-    missing = [name for name in needed if name not in there]
-    if missing and "tokenizer.json" not in there:
-        raise RequestError(
-            f"{source} holds part of its tokenizer, but no {listed(missing)}; copy the whole "
-            "directory, or take all tokenizer files away to import weights and ids only."
-        )
-    for name in there:
-        if name.endswith(".json"):
-            read_json(source / name)
     files = {name: own_file(source / name).read_bytes() for name in there}
-    if "tokenizer.json" not in files and "tokenizer_class" not in settings:
-        settings["tokenizer_class"] = tokenizer_class
+    if files and "tokenizer.json" not in files:
+        settings = read_json(source / TOKENIZER_SETTINGS) if TOKENIZER_SETTINGS in there else {}
+        settings.setdefault("tokenizer_class", tokenizer_class)
         files[TOKENIZER_SETTINGS] = json.dumps(settings, indent=2).encode()
     return files
 

@@ -9,7 +9,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError, quoted
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
 from ...storage.atomic import folder_written_aside
-from ...storage.saved_model import check_finite
+from ...storage.saved_model import check_finite, load_saved_tokenizer
 from ...target_tokenizer import hold_target_tokenizer
 from ..layer_names import LayerNames
 from .safe_files import listed
@@ -216,8 +215,6 @@ class Source:
         with torch.device("meta"):  # no memory, no random numbers
             model = VanillaTransformerForConditionalGeneration(config)
         shapes = {key: parameter.shape for key, parameter in model.named_parameters()}
-        if set(self.pieces) != set(shapes):
-            raise AssertionError(f"not one piece for each tensor: {set(self.pieces) ^ set(shapes)}")
         floats = [
             self.tensors[name].dtype
             for piece in self.pieces.values()
@@ -355,18 +352,17 @@ def number_setting(
     default is whole, 6.0 becomes 6.
 
     Raises:
-        ValueError: The setting is something else.
+        ValueError: The setting is no number.
     """
     value = settings.get(name)
-    if isinstance(value, list) and value:
-        value = value[0]
+    if isinstance(value, list):
+        value = next(iter(value), value)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise RequestError(f"{origin}: {name} is {quoted(value)}; it must be a number.")
-    if isinstance(default, int) and isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+    try:
+        return int(value) if isinstance(default, int) and value == int(value) else float(value)
+    except (TypeError, ValueError):
+        raise RequestError(f"{origin}: {name} is {quoted(value)}; it must be a number.") from None
 
 
 def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Imported:
@@ -376,7 +372,7 @@ def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Importe
         `imported`, with a note if it has no tokenizer.
 
     Raises:
-        ValueError: `output` holds files that no earlier import wrote there.
+        ValueError: `output` is not empty, or the tokenizer does not load.
     """
     if imported.tokenizer is None and not imported.files:
         note = "There is no tokenizer; these are weights and ids only."
@@ -391,4 +387,10 @@ def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Importe
             imported.tokenizer.save_pretrained(aside)
         for name, content in imported.files.items():
             (aside / name).write_bytes(content)
+        if imported.files:  # of another system: find out now what is missing or damaged
+            try:
+                load_saved_tokenizer(aside)
+            except RequestError as error:
+                reason = str(error).replace(str(aside), "the source")
+                raise RequestError(f"Copy the source with all of its files: {reason}") from error
     return imported

@@ -115,8 +115,6 @@ def word_tokenizers(
     for tokens, size, origin in zip(vocabularies, sizes, origins, strict=True):
         if len(tokens) != size:
             raise RequestError(f"{origin} holds {len(tokens)} tokens, but the model has {size}.")
-        if max(ids.values()) >= size:
-            raise RequestError(f"{origin} holds {size} tokens, but special ids are {ids}.")
     sources, targets = vocabularies
     for role, number in ids.items():
         token = targets[number]
