@@ -12,9 +12,9 @@ import regex
 from transformers import PreTrainedTokenizerBase
 
 from ..storage.reading import printable
-from ..word_alignment import special_ids
+from ..word_alignment import special_ids, word_numbers
 
-_BYTE = re.compile("<0x[0-9A-F]{2}>")  # of a character that has no piece
+_MARKS = re.compile("^##|@@$|</w>$")  # of a piece alone, with which others make a word
 _BLANK = "\N{OPEN BOX}"  # a piece of nothing but white space
 _CONTINUED = "\N{MIDDLE DOT}"  # marks a piece that continues a word
 # Scripts without spaces between words: there, each piece counts as a word.
@@ -47,14 +47,14 @@ def token_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
     Leading spaces are left out; a piece that continues a word starts with a middle dot instead.
     Bytes that are only a part of a character are shown as ``\xe4``.
     """
-    pieces, _ = spelled_pieces(tokenizer, ids)
     texts = []
     for word in whole_words(tokenizer, ids):
-        own = pieces[word.start : word.end]
-        texts.append(_readable(own[0]))
-        for before, piece in itertools.pairwise(own):
-            inside = all(map(_IN_WORD.match, (_decoded(before)[-1], _decoded(piece)[0])))
-            texts.append((_CONTINUED if inside else "") + _readable(piece))
+        before = ""
+        for index in ids[word.start : word.end]:
+            piece = _text_of(tokenizer, [index])
+            inside = _IN_WORD.match(before[-1:]) and _IN_WORD.match(piece)
+            texts.append((_CONTINUED if inside else "") + (piece.strip() or _BLANK))
+            before = piece
     return texts
 
 
@@ -65,79 +65,31 @@ def whole_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
     characters; or a special token. In scripts without spaces it is one piece. The pieces of one
     character always stay together.
     """
-    pieces, is_text = spelled_pieces(tokenizer, ids)
-    # A special token becomes a space, so that it is part of no word.
-    stream = b"".join(p if text else b" " for p, text in zip(pieces, is_text, strict=True))
-    numbers = iter(_word_numbers(stream))
-    starts, last, blank = [], None, False
-    for index, (piece, text) in enumerate(zip(pieces, is_text, strict=True)):
-        own = list(itertools.islice(numbers, len(piece) if text else 1))
-        own = [number for number in own if number is not None]
+    special = special_ids(tokenizer)
+    text = tokenizer.decode([*ids], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    words = " ".join(word for word in _WORD.findall(str(text)) if not word.isspace())
+    numbers = word_numbers(tokenizer, words, ids, unknown_words=False)
+    starts, last, joins_next = [], None, False
+    for place, (index, number) in enumerate(zip(ids, numbers, strict=True)):
         # A piece that is only white space belongs to the next word.
-        if not text or not (blank or (own and own[0] == last)):
-            starts.append(index)
-        last = own[-1] if own else None
-        blank = text and not own
-    bounds = itertools.pairwise([*starts, len(pieces)])
-    return [Word(_readable(b"".join(pieces[start:end])), start, end) for start, end in bounds]
-
-
-def spelled_pieces(
-    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]
-) -> tuple[list[bytes], list[bool]]:
-    """Return the UTF-8 bytes of each id, and whether it is text, not a special token."""
-    added, not_text = tokenizer.added_tokens_decoder, special_ids(tokenizer)
-    # The model's table may have more rows than the tokenizer has tokens; the others are spaces.
-    known = tokenizer.convert_ids_to_tokens(list(ids))
-    tokens = [" " if token is None else token for token in known]
-    is_text = [
-        index not in not_text and token is not None for index, token in zip(ids, known, strict=True)
+        goes_on = joins_next or (number is not None and number == last)
+        if index in special or not goes_on:
+            starts.append(place)
+        last, joins_next = number, number is None and index not in special
+    bounds = itertools.pairwise([*starts, len(ids)])
+    return [
+        Word(_text_of(tokenizer, ids[start:end]).strip() or _BLANK, start, end)
+        for start, end in bounds
     ]
-    decoder = str(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None))
-    if "WordPiece" in decoder:
-        return _found_pieces(tokenizer, ids, tokens, is_text), is_text
-    byte_level = "ByteLevel" in decoder
-    # SentencePiece's sign for a space.
-    spaced = tokenizer.convert_tokens_to_ids("\u2581") not in (None, tokenizer.unk_token_id)
-    spaced = spaced or any("\u2581" in token for token in tokens)
-    ends_marked = any(token.endswith("</w>") for token in tokens)
-    pieces = []
-    for index, token, text in zip(ids, tokens, is_text, strict=True):
-        if byte_level and text and index not in added:
-            pieces.append(bytes(_byte_alphabet()[sign] for sign in token))
-        elif "ByteFallback" in decoder and _BYTE.fullmatch(token):
-            pieces.append(bytes.fromhex(token[3:5]))
-        elif byte_level or spaced or not (text or index == tokenizer.unk_token_id):
-            pieces.append(token.replace("\u2581", " ").encode())
-        else:
-            pieces.append(_with_space(token, ends_marked=ends_marked).encode())
-    return pieces, is_text
 
 
-def _found_pieces(
-    tokenizer: PreTrainedTokenizerBase,
-    ids: Sequence[int],
-    tokens: Sequence[str],
-    is_text: Sequence[bool],
-) -> list[bytes]:
-    """Return where each token is found in the text that the ids spell, with spaces before it."""
-    text = str(
-        tokenizer.decode([*ids], skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    )
-    pieces, end = [], 0
-    for token, is_piece in zip(tokens, is_text, strict=True):
-        begin, token = end, token.removeprefix("##")
-        if is_piece and (place := text.find(token, begin)) >= 0:
-            end = place + len(token)
-        pieces.append(text[begin:end].encode() if is_piece else b" ")
-    return pieces
-
-
-def _with_space(token: str, *, ends_marked: bool) -> str:
-    """Return a token with a space where its word ends: at `</w>`, or where `@@` is missing."""
-    if ends_marked:
-        return token.replace("</w>", " ")
-    return token.removesuffix("@@") if token.endswith("@@") else f"{token} "
+def _text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    """Return what ids spell, without the marks of a word's other pieces."""
+    text = str(tokenizer.decode([*ids], clean_up_tokenization_spaces=False))
+    signs = "".join(map(str, tokenizer.convert_ids_to_tokens([*ids])))
+    if "\ufffd" in text and all(sign in _byte_alphabet() for sign in signs):
+        return bytes(_byte_alphabet()[sign] for sign in signs).decode("utf-8", "backslashreplace")
+    return _MARKS.sub("", text)
 
 
 @lru_cache
@@ -162,23 +114,6 @@ def words_and_mix(
     for row, word in zip(mix, words, strict=True):
         row[word.start : word.end] = 1.0
     return [word.text for word in words], mix
-
-
-def _word_numbers(data: bytes) -> list[int | None]:
-    """Return the number of each byte's word; None for white space."""
-    numbers: list[int | None] = []
-    for number, word in enumerate(_WORD.findall(_decoded(data))):
-        width = len(word.encode("utf-8", "surrogateescape"))
-        numbers += [None if word.isspace() else number] * width
-    return numbers
-
-
-def _decoded(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
-
-
-def _readable(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace").strip() or _BLANK
 
 
 def label(word: str) -> str:
