@@ -209,14 +209,6 @@ def test_perplexity_ignores_padding_as_tutorials_make_it(model):
     assert ours.perplexity(model, left) == pytest.approx(expected)
 
 
-def test_perplexity_keeps_no_logits(model, monkeypatch):
-    logits = []
-    model.register_forward_hook(lambda module, inputs, output: logits.append(output.logits))
-    ours.perplexity(model, random_pairs())
-    assert logits
-    assert not any(found is not None for found in logits)
-
-
 def test_likelihood_that_is_not_finite_is_an_error(model):
     with torch.no_grad():
         model.model.shared.weight[7] = float("nan")

@@ -67,13 +67,9 @@ def perplexity(
                 raise RequestError("An example has no source token; leave it out.")
             targets = [np.asarray(example["labels"]) for example in window]
             targets = [labels[~np.isin(labels, padding)] for labels in targets]
-            lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
-            for batch in length_sorted_batches(lengths, batch_tokens):
-                loss, count = _negative_log_likelihood(
-                    model, [sources[index] for index in batch], [targets[index] for index in batch]
-                )
-                total, tokens = total + loss, tokens + count
-                bar.update(len(batch))
+            total -= sum(_scored(model, sources, targets, batch_tokens))
+            tokens += sum(map(len, targets))
+            bar.update(len(window))
     if tokens == 0:
         raise RequestError("Got no target tokens; there is nothing to measure.")
     mean = total / tokens
@@ -184,28 +180,6 @@ def compute_metrics(
     return compute
 
 
-@torch.inference_mode()
-def _negative_log_likelihood(
-    model: PreTrainedModel, sources: list[np.ndarray], targets: list[np.ndarray]
-) -> tuple[float, int]:
-    """Return the sum over a batch, in nats, and its number of target tokens."""
-    tokens = sum(map(len, targets))
-    if tokens == 0:
-        return 0.0, 0
-    device = input_device(model)
-    ids, mask = pad_ids(sources, model.config.pad_token_id, device)
-    labels, _ = pad_ids(targets, IGNORED, device)
-    options: dict[str, object] = {}
-    if model.config.model_type == "vanilla_transformer":
-        options["return_logits"] = False  # our own models need no (B, T, V) logits
-    elif model.config.model_type == "fsmt":  # the only one that does not shift its labels itself
-        shifted = model.prepare_decoder_input_ids_from_labels(labels.clone())  # type: ignore[operator]  # not of PreTrainedModel
-        options["decoder_input_ids"] = shifted
-    with evaluation_mode(model):
-        loss = model(input_ids=ids, attention_mask=mask, labels=labels, **options).loss
-    return loss.item() * tokens, tokens
-
-
 def tokenized_pairs(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -261,20 +235,15 @@ def log_probabilities(
     remaining, done = iter(pairs), 0
     while window := list(islice(remaining, WINDOW)):
         sources, targets = _ids(model, tokenizer, window, first=done + 1)
-        found: dict[int, Likelihood] = {}
-        lengths = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
-        for batch in length_sorted_batches(lengths, batch_tokens):
-            sums = _log_probabilities(
-                model, [sources[index] for index in batch], [targets[index] for index in batch]
-            )
-            for index, value in zip(batch, sums, strict=True):
-                if not math.isfinite(value):
-                    raise NotFiniteError(
-                        f"A pair has the log-probability {value}; the model's weights are broken."
-                    )
-                found[index] = Likelihood(value, len(targets[index]))
         done += len(window)
-        yield from (found[index] for index in range(len(window)))
+        for value, target in zip(
+            _scored(model, sources, targets, batch_tokens), targets, strict=True
+        ):
+            if not math.isfinite(value):
+                raise NotFiniteError(
+                    f"A pair has the log-probability {value}; the model's weights are broken."
+                )
+            yield Likelihood(value, len(target))
 
 
 def check_pair(
@@ -306,6 +275,21 @@ def _ids(
             raise RequestError(f"Pair {number} has a blank source; leave it out.")
     targets = target_ids(model, tokenizer, [target for _, target in window], first=first)
     return sources, targets
+
+
+def _scored(
+    model: PreTrainedModel,
+    sources: Sequence[Sequence[int] | np.ndarray],
+    targets: Sequence[Sequence[int] | np.ndarray],
+    batch_tokens: int,
+) -> list[float]:
+    """Return the log-probability of each target, computed in batches of similar lengths."""
+    found: dict[int, float] = {}
+    lengths = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
+    for batch in length_sorted_batches(lengths, batch_tokens):
+        parts = [[[*side[index]] for index in batch] for side in (sources, targets)]
+        found |= zip(batch, _log_probabilities(model, *parts), strict=True)
+    return [found[index] for index in range(len(lengths))]
 
 
 @torch.inference_mode()

@@ -354,7 +354,7 @@ def number_setting(
     Raises:
         ValueError: The setting is no number.
     """
-    value = settings.get(name)
+    value: Any = settings.get(name)
     if isinstance(value, list):
         value = next(iter(value), value)
     if value is None:
