@@ -1,4 +1,4 @@
-"""Threads for computing on a CPU: as many as there are free cores, at the start and while it runs.
+"""Choose the number of CPU threads by the free cores, at the start and while computing.
 
 OpenMP's threads spin while they wait for each other. With more threads than free cores each product
 waits for the scheduler, and one busy neighbour on two cores makes a training three times slower
@@ -42,7 +42,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yield the cores that each cgroup of this process, of version 1 or 2, grants it."""
+    """Yield the limits that the cgroups (version 1 and 2) of this process set, in cores."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
@@ -80,7 +80,7 @@ def use_threads(number: int) -> None:
 
 
 class FreeThreads:
-    """Number of torch's threads that follows the free cores.
+    """Adapt torch's number of threads to the free cores.
 
     Attributes:
         before: The number without it.
@@ -119,7 +119,7 @@ class FreeThreads:
         self._no_core_was_free = self._raised = -math.inf  # times
 
     def adapt(self) -> None:
-        """Set the number of threads to that of the free cores; call it between two batches."""
+        """Set the number of threads to the number of free cores; call it between two batches."""
         now = time.monotonic()
         if not self._adapts or (self._look and now < self._look[0] + _LOOK_EVERY):
             return

@@ -34,7 +34,7 @@ def resolve_precision(requested: str) -> str:
 
 
 def processor_facts() -> dict[str, str]:
-    """Return what Linux says about the first processor; nothing on other systems."""
+    """Return the fields of the first processor in /proc/cpuinfo; none on other systems."""
     try:
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     except OSError:
@@ -48,7 +48,7 @@ def _instructions() -> set[str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Return the processor, the cores that this process may use, torch's threads, and the GPU."""
+    """Return the processor, the usable cores, torch's number of threads, and the GPU."""
     facts: dict[str, Any] = {
         "cpu": processor_facts().get("model name") or platform.processor() or platform.machine(),
         "cores": usable_cores(),
@@ -62,7 +62,7 @@ def hardware() -> dict[str, Any]:
 
 
 def cpu_cores(facts: Mapping[str, Any]) -> str:
-    """Describe the CPU cores of a training, and how many it computed with if not always all."""
+    """Describe how many of the CPU cores a training used."""
     cores = facts["hardware"]["cores"]
     threads = facts.get("threads") or [facts["hardware"].get("threads", cores)]
     used = sorted({min(number * facts["devices"], cores) for number in threads})
@@ -82,7 +82,7 @@ def versions() -> dict[str, str]:
 
 
 def git_commit(*apart_from: str) -> str | None:
-    """Return the commit of the clone that the package runs from, marked if files differ from it.
+    """Return the git commit of the package's clone, with `-dirty` if files have changed.
 
     Args:
         *apart_from: Paths relative to the clone that may differ, such as results.

@@ -1,4 +1,4 @@
-"""Signals of the system, such as SIGTERM, which batch systems send to stop a process."""
+"""Handle signals such as SIGTERM, which batch systems send to stop a process."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def handled_by(handler: Callable[..., object], *signums: int) -> Iterator[None]:
-    """Let a function handle signals in the block; only the main thread gets any."""
+    """Handle signals by a function while the block runs, in the main thread only."""
     in_main = threading.current_thread() is threading.main_thread()
     before = {signum: signal.signal(signum, handler) for signum in signums if in_main}
     try:

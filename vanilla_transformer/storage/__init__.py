@@ -1,1 +1,1 @@
-"""Reading and writing files: saved models, metrics, and facts about the machine."""
+"""Read and write files: saved models, metrics and outputs."""

@@ -66,7 +66,7 @@ def writing(path: Path, *, only_saves: bool = False, only_system: bool = False) 
 
 
 def failed_path(error: Exception) -> str | None:
-    """Return the path in an error, or None; of a failed copy or move it is the target."""
+    """Return the path that an error names, if any; for a failed copy or move, the target."""
     return getattr(error, "filename2", None) or getattr(error, "filename", None)
 
 
@@ -91,7 +91,7 @@ def move_into_place(aside: Path, target: Path) -> None:
 
 
 def cannot_be_replaced(path: Path) -> bool:
-    """Return whether a path is a device, a pipe or a folder, which no file replaces."""
+    """Return True for a device, a pipe or a folder, which no file can replace."""
     # Redirected to a file, /dev/stdout looks like one.
     folder = str(path.absolute().parent)  # /dev/shm holds files
     is_device = folder in ("/dev", "/dev/fd") or folder.startswith("/proc/")
@@ -100,7 +100,7 @@ def cannot_be_replaced(path: Path) -> bool:
 
 @contextmanager
 def file_written_aside(path: Path) -> Iterator[Path]:
-    """Replace a file with what the block writes to the yielded path; an error keeps the old one.
+    """Write to a temporary file and move it into place at the end; an error keeps the old file.
 
     A link stays, and the file that it points to is replaced. A device or a pipe cannot be replaced:
     the block then writes to it directly.
@@ -119,7 +119,7 @@ def file_written_aside(path: Path) -> Iterator[Path]:
 
 
 def write_aside(path: Path, write: Callable[[Path], object]) -> None:
-    """Replace a file with what a function writes to the path that it gets."""
+    """Replace a file by calling a function that writes to a temporary path."""
     with file_written_aside(path) as aside:
         write(aside)
 
@@ -130,7 +130,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def keep_text(path: Path, text: str) -> None:
-    """Write a file of UTF-8 text again if it is gone or holds another one."""
+    """Write UTF-8 text to a file unless the file holds it already."""
     if not path.is_file() or path.read_bytes() != text.encode():
         write_text(path, text)
 
@@ -142,7 +142,7 @@ def write_json(path: Path, content: Mapping[str, object], *, sort_keys: bool = F
 
 
 def copy_files(source: Path, target: Path, pattern: str = "**/*") -> None:
-    """Copy the files of a folder, except for those below folders such as __pycache__ or _space.
+    """Copy the files of a folder, except for those in folders such as __pycache__ or _space.
 
     Unlike those of shutil.copytree, errors have a number and a path.
     """
@@ -176,7 +176,7 @@ def _content(folder: Path) -> list[Path]:
 
 @contextmanager
 def folder_written_aside(output: Path) -> Iterator[Path]:
-    """Create a folder with what the block writes to the yielded path; an error creates nothing.
+    """Write to a temporary folder and move it into place at the end; an error creates nothing.
 
     What an earlier call wrote there is replaced; commands ask before (`check_outputs`).
 
@@ -214,7 +214,7 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Let one process at a time run the block, where system and file system have such locks."""
+    """Hold a lock on a folder, if the system and the file system support such locks."""
     if sys.platform == "win32":
         yield
         return
@@ -230,7 +230,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _replace_content(output: Path, whole: Path) -> None:
-    """Delete the files of a folder and move those of another one there, after its mark."""
+    """Replace the files of a folder with those of another one, its mark first."""
     old = [path for path in _content(output) if path.name != MARKER]
     move_into_place(whole / MARKER, output / MARKER)
     for path in old:
@@ -244,7 +244,7 @@ def _replace_content(output: Path, whole: Path) -> None:
 
 @contextmanager
 def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
-    """Replace files of a folder with those that the block writes to the yielded folder.
+    """Write to a temporary folder and move its files into an existing folder at the end.
 
     Args:
         folder: Existing folder. Its other files stay.
@@ -257,7 +257,7 @@ def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
 
 
 def _move_files_into_place(aside: Path, folder: Path, *, last: str) -> None:
-    """Flush the files of a folder to the disk and rename them to those of another one."""
+    """Flush the files of a folder to the disk and move them into another folder."""
     sync(*aside.rglob("*"))
     for path in sorted(aside.iterdir(), key=lambda path: path.name == last):
         path.replace(folder / path.name)
@@ -266,7 +266,7 @@ def _move_files_into_place(aside: Path, folder: Path, *, last: str) -> None:
 
 @contextmanager
 def temporary_folder(parent: Path | None = None, *, name: Path | None = None) -> Iterator[Path]:
-    """Create a folder in `parent`, so that moves stay on one file system, and remove it at the end.
+    """Create a temporary folder in `parent`, on the same file system, and delete it at the end.
 
     Folders that killed processes left there are removed first. A living process holds a lock.
 

@@ -1,4 +1,4 @@
-"""Find a model by name: a local folder, one of the package, or one on the Hub without its code."""
+"""Find a model by name: in a local folder, in the package, or on the Hub."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ _FILES = [*SETTINGS, "*.safetensors*", "*.model", METRICS]
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:
-    """Return a model's folder; a model on the Hub, `user/name`, is downloaded unless cached.
+    """Return the folder of a model, and download the model from the Hub if necessary.
 
     A local folder of that name comes first, then a model that comes with the package. A name that
     begins with a local folder is local: `runs/demo` is never asked of the Hub. Code on the Hub is

@@ -1,4 +1,4 @@
-"""The one rule for the outputs of all commands, checked before any work.
+"""Check the outputs of a command before it starts.
 
 A file or a folder that exists is replaced only on request. An input of the command, and what a run
 or a model consists of, is never replaced.
@@ -22,7 +22,7 @@ _NAMES = (
 def check_outputs(
     files: Sequence[Path], folders: Sequence[Path], *, inputs: Sequence[Path], overwrite: bool
 ) -> None:
-    """Refuse outputs that would replace what they may not, or that could not be written.
+    """Refuse outputs that cannot be written, or that would overwrite something needed.
 
     Args:
         files: Files to write. A device or a pipe is never refused.
@@ -58,7 +58,7 @@ def check_outputs(
 
 
 def _is_needed(target: Path) -> bool:
-    """Return whether a run or a model has a file of this name here, or would look for it."""
+    """Return True if a path is a file of a run or a model, or would be read as one."""
     above = [folder.parent for folder in target.parents if folder.name == CHECKPOINTS]
     if any((folder / RECIPE).is_file() for folder in above):
         return True
@@ -73,5 +73,5 @@ def _is_needed(target: Path) -> bool:
 
 
 def _holds_pairs(path: Path) -> bool:
-    """Return whether an input is a folder of pairs: each file in it is read."""
+    """Return True if an input is a folder of files with pairs."""
     return path.is_dir() and not any((path / name).is_file() for name in (RECIPE, CONFIG))

@@ -53,7 +53,7 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
 
 
 def _check_stored(path: Path) -> None:
-    """Refuse an archive that unpacks to more than its size: torch.save packs nothing."""
+    """Refuse a compressed archive: torch.save compresses nothing."""
     if is_zipfile(path):
         with ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
@@ -62,7 +62,7 @@ def _check_stored(path: Path) -> None:
 
 
 def _check_storages(content: object) -> None:
-    """Refuse a tensor whose shape asks for more numbers than the file holds."""
+    """Refuse a tensor whose shape has more numbers than the file holds."""
     values, seen = [content], set()
     while values:
         value = values.pop()

@@ -1,4 +1,4 @@
-"""Read files from other programs or versions: in bounded memory, and checked before use.
+"""Read untrusted files in bounded memory, and check them before use.
 
 Whatever a file holds, the caller gets the expected type or a one-line error that names the file. A
 JSON file has a schema: a `TypedDict` with the keys that are read. A key that may be missing is
@@ -100,7 +100,7 @@ def read_json(path: Path, schema: Any = dict[str, Any], *, remedy: str = _COPY) 
 def checked(
     content: object, schema: type[_Content], path: Path, *, remedy: str = _COPY
 ) -> _Content:
-    """Return the content of a file if it is of the type that its schema says.
+    """Check that the content of a file matches its schema, and return it.
 
     Raises:
         ValueError: It is not; the message names the first places that differ.
@@ -113,7 +113,7 @@ def checked(
 
 
 def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
-    """Yield the places in a value from a JSON file that are not of a type."""
+    """Yield the places where a JSON value does not match a type."""
     while get_origin(kind) in (Annotated, Required, NotRequired):
         kind = get_args(kind)[-1]
     if kind is Any:
@@ -167,7 +167,7 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
 
 
 def as_yaml(values: Mapping[str, object]) -> str:
-    """Return `key: value` lines that both `read_yaml` and YAML 1.1 read as these values."""
+    """Return YAML that `read_yaml` and any YAML 1.1 parser read as these values."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -178,7 +178,7 @@ def as_yaml(values: Mapping[str, object]) -> str:
 
 
 def read_lines(file: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[bytes]:
-    """Yield the lines of a text without their ends, LF or CRLF, and without a byte order mark.
+    """Yield the lines of a text file without their ends (LF or CRLF) and the byte order mark.
 
     A line longer than `LINE_BYTES` is cut, but stays longer than that, so that a caller can refuse
     it. The rest is never held in memory at once.
@@ -203,7 +203,7 @@ def read_lines(file: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[bytes
 
 
 def open_content(path: Path) -> BinaryIO:
-    """Open a file to read what it holds, unpacked if it was packed by gzip, bzip2 or xz.
+    """Open a file, and decompress it if it is compressed with gzip, bzip2 or xz.
 
     Raises:
         OSError: It cannot be opened; `filename` says which.
@@ -218,7 +218,7 @@ def open_content(path: Path) -> BinaryIO:
 
 
 class _XzReader(io.RawIOBase):
-    """Unpacks xz with a limit on the memory, which `lzma.open` lacks: a file may ask for 4 GB."""
+    """Decompress xz with a limit on the memory, which lzma.open lacks: a file may request 4 GB."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -249,7 +249,7 @@ class _XzReader(io.RawIOBase):
 
 @contextmanager
 def damage_naming(path: str | os.PathLike) -> Iterator[None]:
-    """Name the file in the block whose packed content is damaged.
+    """Turn errors of decompression in the block into one that names the file.
 
     Raises:
         ValueError: It is damaged.
@@ -266,7 +266,7 @@ def damage_naming(path: str | os.PathLike) -> Iterator[None]:
 
 @contextmanager
 def errors_naming(path: str | os.PathLike) -> Iterator[None]:
-    """Add a file name to the operating system's errors in the block, if they have none."""
+    """Add the file name to errors of the operating system that have none."""
     try:
         yield
     except OSError as error:
@@ -277,7 +277,7 @@ def errors_naming(path: str | os.PathLike) -> Iterator[None]:
 
 
 def in_bounded_memory(batches: Iterator[_Content]) -> Iterator[_Content]:
-    """Take each batch in at most 1 GB more memory than before; only Linux has such a limit.
+    """Iterate over batches, each of which may take at most 1 GB of memory (on Linux only).
 
     Raises:
         MemoryError: A batch takes more. Files of other programs can say much in few bytes, in more
@@ -305,7 +305,7 @@ def _next_in_bounded_memory(batches: Iterator[_Content]) -> _Content | None:
 
 
 def own_file(path: Path) -> Path:
-    """Return the path of a file that may be copied elsewhere, such as to the Hub.
+    """Return a path unless it is a link to a file outside its folder.
 
     Raises:
         ValueError: It is a link to a file outside its directory.
@@ -323,7 +323,7 @@ def own_file(path: Path) -> Path:
 
 
 def printable(text: str) -> str:
-    """Return a text of a file with escapes for signs that change what is shown around them.
+    """Escape control characters and others that change how the text around them is shown.
 
     These are control characters, line ends and what reorders the signs after it, but no joiner or
     direction mark, which some languages need.
@@ -344,7 +344,7 @@ def sha256(path: Path) -> str:
 
 
 def read_text(path: Path, language: str, most: int, remedy: str = _COPY) -> str:
-    """Read a text in UTF-8.
+    """Read a UTF-8 text file of limited size.
 
     Args:
         path: Existing file.
@@ -369,7 +369,7 @@ def read_text(path: Path, language: str, most: int, remedy: str = _COPY) -> str:
 
 
 def _yaml_loader() -> type:
-    """Return a safe loader that reads numbers and dates as they look.
+    """Return a safe YAML loader that parses only plain decimal numbers, and no dates.
 
     It refuses a key that comes twice, and aliases, a few of which can stand for gigabytes.
     """
@@ -401,17 +401,17 @@ def _yaml_loader() -> type:
 
 
 def _add_numbers(resolver: type[Any]) -> None:
-    """Make numbers read as they look: YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-9 as text."""
+    """Parse only plain decimal numbers: YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-9 as text."""
     for name, pattern in zip(("int", "float"), _NUMBERS, strict=True):
         tag = f"tag:yaml.org,2002:{name}"
         resolver.add_implicit_resolver(tag, re.compile(pattern), [*"-+.0123456789"])
 
 
 def reason_of(error: BaseException | str) -> str:
-    """Return a library's message about a file, shortened to one line."""
+    """Shorten a library's error message to one line."""
     return shortened(" ".join(str(error).split()) or type(error).__name__)
 
 
 def shortened(text: str, most: int = _REASON) -> str:
-    """Return a text, or its beginning if it has more characters."""
+    """Cut a text to a number of characters."""
     return text if len(text) <= most else f"{text[:most]} ..."

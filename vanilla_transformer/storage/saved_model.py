@@ -1,4 +1,4 @@
-"""Load a saved model and its tokenizer from a directory, or say in one line why they do not load.
+"""Load a saved model and its tokenizer without running any code from their folder.
 
 transformers builds the model and reports weights that do not fit. Weights come only from
 safetensors, and nothing in the directory can choose code or files elsewhere, or prompt the user to
@@ -205,7 +205,7 @@ def copy_tokenizer(source: Path, target: Path) -> None:
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """Return the safetensors files with the weights of a directory: one, or those of its index.
+    """Return the safetensors files of a model: one file, or the shards that its index lists.
 
     Raises:
         ValueError: There are none, or the index is damaged or names other files.
@@ -223,7 +223,7 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def nothing_trained(directory: Path, missing: str) -> RequestError:
-    """Return the error for a directory that lacks a file of every model, or does not exist."""
+    """Return the error for a folder that does not exist or holds no model."""
     found = f"{directory} holds no trained model (no {missing})"
     advice = f"give a run directory, or a model of the package: {', '.join(pretrained_models())}"
     if not directory.exists():
@@ -237,7 +237,7 @@ def nothing_trained(directory: Path, missing: str) -> RequestError:
 
 
 def indexed_files(index: Path) -> list[Path]:
-    """Return the files that an index of weights names, all in its own directory.
+    """Return the files that an index of sharded weights lists.
 
     Args:
         index: File such as `model.safetensors.index.json`, whose files end in `.safetensors`.
@@ -283,7 +283,7 @@ def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
 def check_finite(
     name: str, tensor: torch.Tensor, path: Path, *, remedy: str = "use an earlier checkpoint"
 ) -> None:
-    """Raise a ValueError that names the tensor and its file if it holds NaN or infinity.
+    """Refuse a tensor that holds NaN or infinity.
 
     Args:
         name: Name of the tensor.
@@ -333,7 +333,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
 
 
 def _check_class(directory: Path, kind: type[PreTrainedModel], config: PreTrainedConfig) -> None:
-    """Refuse a model that was saved by a user's class, which may compute something else."""
+    """Refuse a model that a custom class saved, because the code of that class is not run."""
     known = vars(sys.modules[kind.__module__])
     for name in config.architectures or ():
         if name not in known:
@@ -345,7 +345,7 @@ def _check_class(directory: Path, kind: type[PreTrainedModel], config: PreTraine
 
 
 def _without_code(settings: Mapping[str, Any], kind: type) -> dict[str, object]:
-    """Return a file's settings without those that would choose code or replace a method."""
+    """Drop settings that would make transformers load code, or replace one of its methods."""
     known = {field.name for field in fields(kind)} if is_dataclass(kind) else ()
     return {
         name: _without_code(value, object) if isinstance(value, dict) else value
@@ -357,7 +357,7 @@ def _without_code(settings: Mapping[str, Any], kind: type) -> dict[str, object]:
 
 @contextmanager
 def named_errors(problem: str) -> Iterator[None]:
-    """Replace an error of transformers that names no file by a one-line error that does."""
+    """Turn an error of transformers in the block into one line that names the problem."""
     try:
         yield
     except (RequestError, ImportError, KeyboardInterrupt, SystemExit):

@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped_folder(in_wheel: str, in_clone: str) -> Path:
-    """Return a folder that a wheel has inside the package, and a clone beside it.
+    """Return a folder with data of the package: inside a wheel, or beside the package in a clone.
 
     Args:
         in_wheel: Its name inside the package, as `pyproject.toml` sets it.

@@ -1,4 +1,4 @@
-"""Write what a trainer logs as lines of text, with the size of a training and its forecast end."""
+"""Log the progress of a training as lines of text."""
 
 import logging
 import math
@@ -14,7 +14,7 @@ KNOWN_AFTER = 50  # updates: the first are slow, and batches differ in time
 
 
 class LogLines(TrainerCallback):
-    """Write a line for each log of our trainer, and one for the size of a training.
+    """Callback that logs a line for each report of our trainer, and the size of the training.
 
     The end of a training is forecast by its updates or minutes, whichever come first; a warning
     says if it falls into the warm-up.
@@ -28,7 +28,7 @@ class LogLines(TrainerCallback):
         self._is_size_told = self._is_warmup_checked = False
 
     def end(self, state: TrainerState) -> tuple[int, float] | None:
-        """Return the last update and the minutes that the run will take; None if not known yet."""
+        """Estimate the last update and the total minutes; None if it is too early for that."""
         update, seconds = state.global_step, self.trainer.progress.seconds
         if update < KNOWN_AFTER:
             return None
@@ -40,7 +40,7 @@ class LogLines(TrainerCallback):
         return update + left, (seconds + left * each) / 60
 
     def of_totals(self, state: TrainerState) -> tuple[str, str]:
-        """Return texts after the update and the minutes: how many there will be, if known."""
+        """Return " of N" for the number of updates and for the minutes, if known."""
         end, limit = self.end(state), self.trainer.args.max_minutes
         if end is None or end[0] == state.global_step:
             return f" of {state.max_steps}" if limit is None else "", ""
@@ -49,7 +49,7 @@ class LogLines(TrainerCallback):
         return f" of ~{end[0]}", f" of {limit:g}"
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Forget an earlier training."""
+        """Reset what belongs to an earlier training."""
         self._is_size_told = self._is_warmup_checked = False
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
@@ -59,7 +59,7 @@ class LogLines(TrainerCallback):
             self._log_size(state)
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Warn of an end within the warm-up once the speed is known."""
+        """Warn once if the training will end during warm-up."""
         end = self.end(state)
         if not self._is_warmup_checked and (end is not None or control.should_training_stop):
             self._is_warmup_checked = True
@@ -68,7 +68,7 @@ class LogLines(TrainerCallback):
                 self.trainer.warn_of_warmup(last)
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Write a line for the figures of some updates, of an evaluation, or of others."""
+        """Log a line for training, for an evaluation, or for other figures."""
         if not state.is_world_process_zero:
             return
         if logs.keys() >= {"loss", "learning_rate"}:

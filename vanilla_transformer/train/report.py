@@ -51,7 +51,7 @@ def training_facts(
 
 
 def config_beyond_recipe(config: PreTrainedConfig, recipe: Recipe) -> dict[str, Any]:
-    """Return the config's values that the recipe does not record and that are not the paper's.
+    """Return the config values that are neither in the recipe nor the paper's.
 
     Args:
         config: The model's config.

@@ -1,4 +1,4 @@
-"""Stop a training by clock, patience or signal, and save it by the clock."""
+"""Stop a training by time, patience or a signal, and save checkpoints by time."""
 
 import logging
 import math
@@ -29,7 +29,7 @@ class TrainingInterrupted(Exception):
 
 
 class RunControl(TrainerCallback):
-    """Callback that stops by clock, patience or signal, and sets the sampler's epoch.
+    """Callback that stops by time, patience or a signal, and sets the sampler's epoch.
 
     Args:
         trainer: Our trainer.
@@ -60,7 +60,7 @@ class RunControl(TrainerCallback):
         self.trainer.progress.start()
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Tell the sampler the epoch, and the trainer the number of its updates."""
+        """Pass the epoch to the sampler, and the number of its updates to the trainer."""
         if not has_length(train_dataloader):
             return
         updates = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
@@ -117,5 +117,5 @@ class RunControl(TrainerCallback):
             control.should_save |= args.save_strategy != SaveStrategy.NO
 
     def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Count the minutes until the next save from now on."""
+        """Start the time until the next save anew."""
         self.last_save = time.monotonic()

@@ -186,13 +186,13 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             logger.warning(warning)
 
     def _print_once(self) -> None:
-        """Let transformers print the figures and its bar only if nobody sees our log lines."""
+        """Remove the host's printing and progress bar if our log lines are shown."""
         if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
             self.remove_callback(PrinterCallback)
             self.remove_callback(DEFAULT_PROGRESS_CALLBACK)
 
     def _warn_of_ends(self) -> None:
-        """Warn if the targets do not end with the model's end symbol, which stops the search."""
+        """Warn if the targets do not end with the model's end token, which stops the search."""
         if not has_tokens(self.train_dataset) or len(self.train_dataset) == 0:
             return
         end, labels = self.model.config.eos_token_id, self.train_dataset[0]["labels"]
@@ -293,25 +293,25 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute it as Seq2SeqTrainer does; use the cores that are free for the backward pass."""
+        """Compute the loss, then adapt the threads to the free cores before the backward pass."""
         loss = super().compute_loss(*args, **kwargs)
         self.follow_free_cores()  # beside others, an update with too many threads takes seconds
         return loss
 
     def follow_free_cores(self) -> None:
-        """While it trains on a CPU, set the number of threads to that of the free cores."""
+        """Adapt the number of threads to the free cores while training on a CPU."""
         if self.threads is not None and self.args.device.type == "cpu":
             self.threads.adapt()
 
     @property
     def has_other_loss(self) -> bool:
-        """Whether `eval_loss` is not the model's own loss."""
+        """Whether `eval_loss` is another loss than the model's own."""
         given = self.label_smoother is not None or self.compute_loss_func is not None
         return given or self._has_other_evaluation
 
     @property
     def _has_other_evaluation(self) -> bool:
-        """Whether a subclass or a user has replaced a step from the data to the evaluation loss."""
+        """Whether a subclass or a user has replaced a method that computes the evaluation loss."""
         replaced = [
             getattr(getattr(self, name), "__func__", None) is not method
             for name, method in _EVALUATION_STEPS.items()
@@ -346,7 +346,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Create Eq. 3, whose first update has a rate above 0, or the schedule asked for."""
+        """Create the schedule of Eq. 3, or the one that the arguments name."""
         if self.lr_scheduler is not None:
             return self.lr_scheduler
         kind, warmup = self.args.lr_scheduler_type, self.args.get_warmup_steps(num_training_steps)
@@ -366,7 +366,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return self.lr_scheduler
 
     def warn_of_warmup(self, updates: int) -> None:
-        """Warn if a run of so many updates ends during warm-up."""
+        """Warn if a training of this many updates ends during warm-up."""
         warmup = self.args.get_warmup_steps(self.state.max_steps or updates)
         warms_up = self.args.lr_scheduler_type not in _WITHOUT_WARMUP
         if updates <= warmup and warms_up and self.is_world_process_zero():
@@ -429,7 +429,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return output
 
     def _hp_search_setup(self, trial: Any) -> None:
-        """Check arguments and checkpoint once the trial of a search, if any, has set its values.
+        """Set up a training after a hyperparameter search, if any, has chosen its arguments.
 
         The host calls this in every training, before it loads a checkpoint.
         """
@@ -444,7 +444,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.progress.matmul_precision = precision
 
     def _read_arguments(self) -> None:
-        """Read again what the host reads once; refuse arguments that would have no effect."""
+        """Apply arguments that changed since the trainer was made; refuse those without effect."""
         self._train_batch_size = self.args.train_batch_size
         smoothing = self.args.label_smoothing_factor
         if smoothing != self._smoothing:  # else a smoother of the user's stays
@@ -511,7 +511,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         vars(self.progress).update(identity=identity, **now)
 
     def begin(self) -> None:
-        """Set the model up for a CPU and seed the ranks, before the first update.
+        """Prepare the model for training on a CPU, and seed each rank, before the first update.
 
         Not earlier: transformers makes the model of `model_init` in `train`, and seeds all alike.
         """
@@ -550,7 +550,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list, torch.Tensor | int | None]:
-        """Also count the update's target tokens, without padding, over all ranks."""
+        """Fetch the batches of an update, and count its target tokens over all ranks."""
         if 0 < self.state.max_steps <= self.state.global_step:  # of a training that was complete
             self.control.should_training_stop = True
             return [], None
@@ -563,13 +563,13 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return batches, num_items
 
     def _without_padding(self, batch: Any) -> Any:
-        """Return a batch whose labels, if any, are -100 where they are padding: others count."""
+        """Return a batch whose labels are -100 at padding."""
         if "labels" not in batch:
             return batch
         return {**batch, "labels": self.model.without_padding(batch["labels"])}
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
-        """Compute the norm only to clip or log it, because it takes a pass over all gradients."""
+        """Compute the gradient norm, a pass over all gradients, only if it is clipped or logged."""
         by_steps = self.args.logging_strategy == "steps"
         is_logged = not by_steps or (self.state.global_step + 1) % self.state.logging_steps == 0
         if grad_norm is None and not is_logged:
@@ -577,7 +577,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return super()._get_grad_norm(model, grad_norm)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate as Seq2SeqTrainer does; of another set there are no BLEU and training loss."""
+        """Evaluate as Seq2SeqTrainer does; only the trainer's own set has BLEU and training loss."""
         if self.model is None:
             raise RequestError("a search leaves no model behind; call train() before evaluate().")
         self._evaluates_own_set = eval_dataset is None or eval_dataset is self.eval_dataset
@@ -591,7 +591,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """Measure what is weighted by tokens; for predictions, run the loop of transformers too.
+        """Compute figures per token, and run the host's loop only for predictions.
 
         The random numbers of the training are not affected.
         """
@@ -664,7 +664,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         )
 
     def _plain_loss(self, dataset: "Dataset", *, shows_progress: bool = False) -> float:
-        """Return nats per target token over a whole data set, summed over all ranks.
+        """Return the mean loss per target token, in nats, over a data set and all ranks.
 
         Args:
             dataset: Pairs with tokens.
@@ -695,7 +695,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return nats / tokens
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log without figures that assume batches of equal size; add tokens, speed and time."""
+        """Log without the host's samples and steps per second; add tokens, speed and time."""
         given = logs
         logs = {name: value for name, value in logs.items() if not name.endswith(_OF_THE_HOST)}
         if "loss" in logs:
@@ -747,7 +747,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         )
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write the card of transformers, with the paper's optimizer, Eq. 3 and our batches."""
+        """Write the host's model card, with the paper's optimizer, Eq. 3 and our batches."""
         given, shown = self.args, copy.copy(self.args)
         if shown.lr_scheduler_type is None:
             shown.lr_scheduler_type = SimpleNamespace(value="Eq. 3 of Attention Is All You Need")  # type: ignore[assignment]  # read as an enum
@@ -770,7 +770,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             write_text(card, f"{card.read_text('utf-8')}\n{note} pairs.\n")
 
     def over_ranks(self, *values: float) -> torch.Tensor:
-        """Return some numbers of every rank, (ranks, numbers)."""
+        """Gather numbers from all ranks, (ranks, numbers)."""
         own = torch.tensor([values], dtype=torch.float64)
         if self.args.world_size == 1:  # the device may lack float64
             return own

@@ -1,4 +1,4 @@
-"""Pictures of a model's attention (Figures 3-5).
+"""Draw the attention of a model (Figures 3-5).
 
 Every `plot_` function returns a `matplotlib.figure.Figure` and shows, saves and registers nothing.
 """
@@ -74,7 +74,7 @@ class Attention:
     target: str = ""
 
     def words(self, kind: str) -> tuple[list[str], list[str]]:
-        """Return the words that attend, and the words that are attended to."""
+        """Return the words on both axes: those that attend, and those attended to."""
         return {
             "encoder": (self.source_words, self.source_words),
             "decoder": (self.decoder_words, self.decoder_words),
@@ -84,7 +84,7 @@ class Attention:
     def select(
         self, kind: str, *, layer: int = -1, heads: int | Sequence[int] | str | None = None
     ) -> tuple[np.ndarray, list[str]]:
-        """Return weights of heads in a layer, (heads, attending, attended to), and their names."""
+        """Return weights of heads of a layer, (heads, attending, attended to), and their names."""
         if kind not in _TITLES:
             raise RequestError(f"got kind={kind!r}; choose one of {', '.join(_TITLES)}.")
         weights = getattr(self, kind)
@@ -97,7 +97,7 @@ class Attention:
 
 
 def _checked_number(name: str, index: int, count: int) -> int:
-    """Return an index from 0 that may be negative; the error counts from 1, as the pictures do."""
+    """Check an index, which may be negative, and return it as counted from 0."""
     if index not in range(-count, count):
         number = index + 1 if isinstance(index, int) and index >= 0 else index
         raise RequestError(
@@ -124,7 +124,7 @@ def attention_weights(
     merge_words: bool = True,
     **generation_kwargs: Any,
 ) -> Attention:
-    """Run a model over a sentence pair and collect the attention weights of all layers and heads.
+    """Run a model on a sentence pair and return the attention weights of all layers and heads.
 
     The decoder reads the whole target at once, as in training. `sdpa` returns no weights, so
     `eager`, the same formula, replaces it during the call.
@@ -193,7 +193,7 @@ def attention_weights(
 def _over_words(
     attentions: tuple[torch.Tensor, ...], query_mix: np.ndarray, key_mix: np.ndarray
 ) -> np.ndarray:
-    """Turn weights of pieces, N tensors (1, h, Q, K), into weights of words, (N, h, Q', K')."""
+    """Merge weights of pieces, N x (1, h, Q, K), into weights of words, (N, h, Q', K')."""
     weights = np.stack([layer[0].cpu().double().numpy() for layer in attentions])
     return query_mix / query_mix.sum(axis=1, keepdims=True) @ weights @ key_mix.T
 
@@ -208,7 +208,7 @@ def plot_attention(
     layer: int = -1,
     heads: int | Sequence[int] | str | None = None,
 ) -> "Figure":
-    """Draw attention weights as heat maps, one for each head: each row attends to the columns.
+    """Draw attention weights as heat maps, one for each head; rows attend to columns.
 
     For a long sentence, the cells are small and only some of the words are written next to them.
 
@@ -258,7 +258,7 @@ def plot_attention(
 
 
 def _grid(panels: int, rows: int, columns: int) -> tuple[int, float]:
-    """Return the panels per row, for a full picture of about 3:2, and a cell's size in inches."""
+    """Choose the panels per row, for a picture of about 3:2, and the size of a cell in inches."""
 
     def distance(width: int) -> float:
         shape = width * columns / (-(-panels // width) * rows)
@@ -272,7 +272,7 @@ def _grid(panels: int, rows: int, columns: int) -> tuple[int, float]:
 def _attention_title(
     attention: Attention, kind: str, layer: int, names: list[str], figure: "Figure"
 ) -> str:
-    """Return what is drawn and, below it, the sentence, cut to the width of the picture."""
+    """Return the title: what is drawn, and the sentence cut to the picture's width."""
     count = len(getattr(attention, kind))
     alone = f", {names[0]}" if len(names) == 1 else ""
     title = f"{_TITLES[kind]}, layer {layer % count + 1}{alone}"

@@ -1,4 +1,4 @@
-"""Make and save matplotlib figures without pyplot, which would register and might show them."""
+"""Create and save matplotlib figures without pyplot."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ _MOST_PIXELS = 4000  # on either side of a picture
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 150) -> Path:
-    """Write a figure to a file, in the format of its ending; a crash leaves the old file intact.
+    """Save a figure in the format of the file's ending; a crash keeps the old file.
 
     Args:
         figure: What a `plot_` function returned.
@@ -61,7 +61,7 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
 def new_figure(
     width: float, height: float, layout: Literal["constrained", "compressed"] = "constrained"
 ) -> "Figure":
-    """Make an empty figure of a size in inches.
+    """Create an empty figure of a size in inches.
 
     Raises:
         ImportError: Matplotlib is missing; the message says how to install it.
@@ -78,6 +78,6 @@ def set_title(figure: "Figure", title: str) -> None:
 
 
 def tidy(axis: "Axes") -> None:
-    """Give a panel a light grid and no frame above and on the right."""
+    """Add a light grid, and remove the frame above and on the right."""
     axis.grid(color=GREY, linewidth=0.5, alpha=0.6)
     axis.spines[["top", "right"]].set_visible(False)

@@ -20,7 +20,7 @@ _FAMILIES = (
 
 
 def text_properties(texts: Iterable[str]) -> dict[str, Any]:
-    """Return matplotlib options that draw texts literally: fonts for all signs, no formulas."""
+    """Return matplotlib options with fonts for all characters, and without formulas."""
     from matplotlib import rcParams
 
     more = () if all(map(str.isascii, texts)) else _installed_families()
@@ -30,7 +30,7 @@ def text_properties(texts: Iterable[str]) -> dict[str, Any]:
 
 @lru_cache
 def _installed_families() -> tuple[str, ...]:
-    """Return the families that are installed, also since matplotlib cached its list of fonts."""
+    """Return which of the known font families are installed."""
     from matplotlib.font_manager import findSystemFonts, fontManager
 
     known = {font.fname for font in fontManager.ttflist}

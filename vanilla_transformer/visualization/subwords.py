@@ -1,4 +1,4 @@
-"""Spell pieces of the vocabulary, join them into words, and shorten words to labels."""
+"""Group token ids into words, and shorten words to labels, for attention pictures."""
 
 import itertools
 import re
@@ -42,7 +42,7 @@ class Word(NamedTuple):
 
 
 def token_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
-    r"""Return the text of each id in readable form.
+    r"""Return a readable text for each id.
 
     Leading spaces are left out; a piece that continues a word starts with a middle dot instead.
     Bytes that are only a part of a character are shown as ``\xe4``.
@@ -84,7 +84,7 @@ def whole_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
 
 
 def _text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """Return what ids spell, without the marks of a word's other pieces."""
+    """Decode ids without the marks that join pieces to words."""
     text = str(tokenizer.decode([*ids], clean_up_tokenization_spaces=False))
     signs = "".join(map(str, tokenizer.convert_ids_to_tokens([*ids])))
     if "\ufffd" in text and all(sign in _byte_alphabet() for sign in signs):
@@ -103,7 +103,7 @@ def _byte_alphabet() -> dict[str, int]:
 def words_and_mix(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, merge: bool
 ) -> tuple[list[str], np.ndarray]:
-    """Return words, or pieces, and a matrix (words, ids) with 1 if the id belongs to the word.
+    """Return words, or pieces, and a matrix (words, ids) that is 1 where an id belongs to a word.
 
     The pieces of a single word stay apart: joined, there would be nothing to see.
     """
@@ -117,12 +117,12 @@ def words_and_mix(
 
 
 def label(word: str) -> str:
-    """Return a word as it is drawn: without invisible characters, and cut if it is very long."""
+    """Shorten a word to a label, without invisible characters."""
     return shortened(visible(word), _LONGEST_LABEL)
 
 
 def visible(text: str) -> str:
-    """Return a text without invisible characters, and with control characters as codes."""
+    """Remove invisible characters, and escape control characters."""
     return "".join(
         sign
         for sign in printable(text)
@@ -131,7 +131,7 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, columns: int) -> str:
-    """Return a text, or as much of its beginning as fits the columns, with an ellipsis."""
+    """Cut a text to a number of columns, with an ellipsis."""
     if label_width(text) <= columns:
         return text
     widths = itertools.accumulate(map(label_width, text))
@@ -140,5 +140,5 @@ def shortened(text: str, columns: int) -> str:
 
 
 def label_width(text: str) -> int:
-    """Count the columns of a text; Chinese characters and most emoji take two."""
+    """Return the number of columns of a text; Chinese characters and most emoji take two."""
     return sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
