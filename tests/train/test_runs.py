@@ -46,7 +46,7 @@ from vanilla_transformer.train.run_scores import score_run
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-# The files of a finished run, which later versions need a migration to change.
+# The files of a finished run.
 RUN_DIRECTORY = {
     *("config.json", "generation_config.json", "model.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "recipe.yaml", "checkpoints"),

@@ -577,7 +577,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         return super()._get_grad_norm(model, grad_norm)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate as Seq2SeqTrainer does; only the trainer's own set has BLEU and training loss."""
+        """Evaluate as the host does; only the trainer's own set has BLEU and a training loss."""
         if self.model is None:
             raise RequestError("a search leaves no model behind; call train() before evaluate().")
         self._evaluates_own_set = eval_dataset is None or eval_dataset is self.eval_dataset

@@ -14,7 +14,7 @@ from vanilla_transformer.recipes.recipe import load_recipe, shipped_recipes
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "training/diagnosis.md").read_text(encoding="utf-8")
 PAIRS = [(f"{number} dogs", f"{number} Hunde") for number in range(40)]
 

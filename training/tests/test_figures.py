@@ -15,7 +15,7 @@ from pages import README, in_clone
 
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RUFF = shutil.which("ruff", path=str(Path(sys.executable).parent))
 RESULTS = "training/benchmarks/results"
 # An experiment, such as gpu.py, writes a page of its own beside gpu.SIZE.json.
