@@ -76,30 +76,9 @@ def test_picture_shows_the_printed_translation(
 
 
 @pytest.mark.parametrize(
-    ("options", "meant"),
-    [
-        ([], {}),
-        (["--attention-kind", "decoder"], {"kind": "decoder"}),
-        (["--attention-layer", "1", "--attention-heads", "2"], {"layer": 0, "heads": [1]}),
-        (["--attention-layer", "-1", "--attention-heads", "1,-1"], {"layer": -1, "heads": [0, -1]}),
-        (["--attention-heads", "mean"], {"heads": "mean"}),
-    ],
-)
-def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, options, meant):
-    drawn = recorded(monkeypatch, visualization, "plot_attention")
-    command = ["translate", str(run), str(source), "--output", str(tmp_path / "target")]
-    assert main([*command, "--attention", str(tmp_path / "map.png"), *options]) == 0
-    assert [kwargs for _, kwargs in drawn] == [meant]
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--num-beams", "2000"], "Got num_beams=2000; it must be a whole number from 1 to 1000"),
-        (["--attention", "MAP", "--attention-layer", "2"], "no layer 2; there are 1, counted"),
-        (["--attention", "MAP", "--attention-heads", "1,3"], "no head 3; there are 2, counted"),
-        (["--attention", "MAP", "--attention-layer", "0"], "invalid index value: '0'"),
-        (["--attention", "MAP", "--attention-heads", "1,0"], "invalid heads value: '1,0'"),
         (["--attention", "map.docx"], "map.docx; a picture's name ends in one of"),
         (["--attention", "none/map.png"], "none/map.png cannot be written; name a file in an"),
         (["--attention", "SOURCE"], "source.txt is an input, or a file of a run or a model"),
@@ -107,9 +86,6 @@ def test_any_layer_and_head_can_be_drawn(run, source, tmp_path, monkeypatch, opt
         (["--output", "."], ". cannot be written; name a file in an existing folder"),
         (["--split-sentences", "--nbest", "2"], "--split-sentences and --nbest do not work"),
         (["--tsv", "2", "--nbest", "2"], "--tsv and --nbest do not work together"),
-        (["--attention-kind", "encoder"], "--attention-kind belongs to --attention; give both"),
-        (["--attention-layer", "1"], "--attention-layer belongs to --attention"),
-        (["--attention-heads", "1"], "--attention-heads belongs to --attention"),
         (["--pair", "en-de"], "--pair belongs to --split-sentences"),
         (["--tsv", "0"], "--tsv: invalid column value: '0'"),
         (["--csv", "2", "--tsv", "2"], "--csv and --tsv do not work together"),
@@ -183,15 +159,6 @@ def test_an_option_without_a_value_is_refused(run, capsys, option):
     assert f"Got nothing for {option}; leave it out." in error_of(
         capsys, "translate", run, option, ""
     )
-
-
-@pytest.mark.parametrize("stream", ["stdin", "stdout"])
-def test_a_closed_stream_is_told_before_any_work(run, tmp_path, capsys, monkeypatch, stream):
-    (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
-    monkeypatch.setattr(sys, stream, None)
-    words = [] if stream == "stdin" else [tmp_path / "a.txt"]
-    line = error_of(capsys, "translate", run, *words)
-    assert f"Standard {'in' if stream == 'stdin' else 'out'}put is closed; give" in line
 
 
 def translated(capsys, *command):

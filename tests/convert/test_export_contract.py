@@ -254,7 +254,9 @@ def test_model_of_another_architecture_is_refused(export, run, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_block_of_the_page_exports(name, saved, documented_command):
+def test_blocks_export_marian_and_export_ctranslate2_and_export_onnx_and_export_web(
+    name, saved, documented_command
+):
     shutil.copytree(saved, "everyday-en-de")  # comes before the bundled model, and is smaller
     documented_command(f"export_{name}")
 

@@ -315,7 +315,7 @@ def test_score_names_a_model_of_other_languages(folder, tmp_path, capsys):
 
 def test_a_format_that_evaluation_does_not_write_is_refused(folder, tmp_path, capsys):
     line = error_of(capsys, "evaluate", folder / "first", "--output", tmp_path / "a.csv")
-    assert "scores are written as .json, texts as .tsv or .jsonl; name one" in line
+    assert "scores are written as .json, texts as .jsonl." in line
 
 
 def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, capsys):
@@ -323,24 +323,18 @@ def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, ca
     rows = [{"de": "ein\tHund", "en": "a \\ dog\nx"}, {"de": "Haus", "en": "house"}]
     test = tmp_path / "test.jsonl"
     test.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    table = tmp_path / "texts.tsv"
+    texts = tmp_path / "texts.jsonl"
     command = ["evaluate", str(folder / "first"), "--test-file", str(test)]
-    assert main([*command, "--metric", "tokenized_bleu,compound_bleu", "--output", str(table)]) == 0
+    assert main([*command, "--metric", "tokenized_bleu,compound_bleu", "--output", str(texts)]) == 0
     printed = capsys.readouterr().out
     assert "tokenized_bleu compound_bleu" in printed
     assert "tokenized BLEU: nrefs:1|case:lc" in printed
     assert "|compounds:split" in printed
-    heading, *lines = table.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    assert heading.split("\t") == ["source", "hypothesis", "reference", "test_set"]
     result = score_run(folder / "first", test_file=str(test), with_texts=True)["test"]
-    for line, row, hypothesis in zip(lines, rows, result["hypotheses"], strict=True):
-        cells = [
-            re.sub(r"\\(.)", lambda found: {"t": "\t", "n": "\n", "r": "\r"}.get(found[1], "\\"), c)
-            for c in line.split("\t")
-        ]
-        assert cells == [row["de"], hypothesis, row["en"], "test"]
-    texts = tmp_path / "texts.jsonl"  # which the same test pairs can be read from
-    assert main([*command, "--output", str(texts)]) == 0
+    for line, row, hypothesis in zip(texts.open(), rows, result["hypotheses"], strict=True):
+        found = {"source": row["de"], "hypothesis": hypothesis, "reference": row["en"]}
+        assert json.loads(line) == found | {"test_set": "test"}
+    # The same test pairs can be read from there.
     names = {"source_column": "source", "target_column": "reference"}
     again = score_run(folder / "first", test_file=str(texts), with_texts=True, **names)["test"]
     for side in ("sources", "references", "hypotheses"):

@@ -14,14 +14,13 @@ _EVALUATE_EXAMPLE = """example:
   vanilla-transformer evaluate everyday-en-de --pair en-de --test-file test.en,test.de
   vanilla-transformer evaluate runs/mine
   vanilla-transformer evaluate runs/mine --test-file test.jsonl.gz --output scores.json
-  vanilla-transformer evaluate runs/mine --metric bleu,tokenized_bleu --output texts.tsv
+  vanilla-transformer evaluate runs/mine --metric bleu,tokenized_bleu --output texts.jsonl
 
 tokenized_bleu is lower-cased BLEU on Moses tokens, as papers on Multi30k report it; compound_bleu
 is cased BLEU on Moses tokens with compounds split at hyphens, as in the authors' get_ende_bleu.sh.
 wer and cer are errors per token (between spaces) and per character.
-A .tsv file has a heading and the columns source, hypothesis, reference, test_set. Tabs, line breaks
-and backslashes in a text are written as \\t, \\n, \\r and \\\\. A .jsonl file has these four as
-keys of each line, and the texts unchanged. Each of several references has a row of its own.
+Each line of a .jsonl file has the keys source, hypothesis, reference and test_set; each of several
+references has a line of its own.
 """
 
 
@@ -32,7 +31,7 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "run directory, or another model with --pair and --test-file"
     command.add_argument("directory", metavar="DIR", help=text)
     add_test_options(command)
-    text = "also write the scores as JSON, or the texts if FILE ends in .tsv or .jsonl"
+    text = "also write the scores as JSON, or the texts if FILE ends in .jsonl"
     command.add_argument("--output", metavar="FILE", help=text)
     add_overwrite(command, reads=("directory", "test_file"), files=("output",))
     command.set_defaults(run=_evaluate, command=command)
@@ -44,15 +43,11 @@ def _evaluate(options: argparse.Namespace) -> int:
     from ..train.run_scores import score_run
 
     kind = Path(options.output or "").suffix.lower()
-    if kind not in ("", ".json", ".jsonl", ".tsv"):
-        raise RequestError(
-            f"{options.output}: scores are written as .json, texts as .tsv or .jsonl; name one."
-        )
+    if kind not in ("", ".json", ".jsonl"):
+        raise RequestError(f"{options.output}: scores are written as .json, texts as .jsonl.")
     scores = score_run(options.directory, with_texts=True, **test_options(options))
     print_scores(scores)
-    if kind == ".tsv":
-        write_text(Path(options.output), "".join(_table(scores)))
-    elif kind == ".jsonl":
+    if kind == ".jsonl":
         lines = (json.dumps(row, ensure_ascii=False) for row in _rows(scores))
         write_text(Path(options.output), "".join(f"{line}\n" for line in lines))
     elif options.output:
@@ -68,13 +63,6 @@ def _rows(scores: Mapping[str, TestTexts]) -> Iterator[dict[str, str]]:
         for source, hypothesis, references in zip(*texts, strict=True):
             for each in [references] if isinstance(references, str) else references:
                 yield dict(zip(_TEXTS, (source, hypothesis, each, name), strict=True))
-
-
-def _table(scores: Mapping[str, TestTexts]) -> Iterator[str]:
-    yield "\t".join(_TEXTS) + "\n"
-    escapes = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
-    for row in _rows(scores):
-        yield "\t".join(text.translate(escapes) for text in row.values()) + "\n"
 
 
 def print_scores(scores: Mapping[str, TestScores]) -> None:

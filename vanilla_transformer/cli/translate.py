@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 _TRANSLATE_EXAMPLE = """example:
   echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
   vanilla-transformer translate everyday-en-de source.txt --output target.txt --attention map.png
-  vanilla-transformer translate everyday-en-de source.txt --attention map.png \\
-      --attention-kind encoder --attention-layer 1 --attention-heads 1,4
   vanilla-transformer translate everyday-en-de source.txt --nbest 3
   vanilla-transformer translate everyday-en-de table.csv --csv text --output translated.csv
   vanilla-transformer translate everyday-en-de table.tsv --tsv 2 --output translated.tsv
@@ -61,10 +59,7 @@ _APART = (
     *(("--split-sentences", other) for other in ("--nbest", "--alignments", "--prefix")),
     *(("--tsv", "--nbest"), ("--csv", "--nbest"), ("--csv", "--tsv")),
 )
-_BELONGING = (
-    *((f"--attention-{name}", "--attention") for name in ("kind", "layer", "heads")),
-    ("--pair", "--split-sentences"),
-)
+_BELONGING = (("--pair", "--split-sentences"),)
 _PAUSE = 0.2  # seconds without a new line, after which the lines so far are translated
 
 
@@ -96,14 +91,8 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--pair", metavar="S-T", help=text)
     text = "size of a batch: sentences x beams x tokens of the longest (default: 16384)"
     command.add_argument("--batch-tokens", type=count, default=16_384, help=text)
-    picture = command.add_argument_group("picture", "attention for the first line")
-    picture.add_argument("--attention", metavar="PNG", help="draw the attention")
-    text = "kind of attention (default: cross, from target to source)"
-    picture.add_argument("--attention-kind", choices=("encoder", "decoder", "cross"), help=text)
-    text = "layer, from 1 (default: -1, the last)"
-    picture.add_argument("--attention-layer", type=index, metavar="N", help=text)
-    text = "heads, from 1, such as 1,4; or mean (default: all)"
-    picture.add_argument("--attention-heads", type=heads, metavar="N,...", help=text)
+    text = "draw where the last layer looks as it translates the first line"
+    command.add_argument("--attention", metavar="PNG", help=text)
     outputs = ("output", "alignments", "attention")
     add_overwrite(command, reads=("directory", "file"), files=outputs)
     command.set_defaults(run=_translate, command=command, apart=_APART, belonging=_BELONGING)
@@ -114,28 +103,12 @@ def column(text: str) -> int | str:
     return count(text) if text.isdecimal() else text
 
 
-def index(text: str) -> int:
-    """Parse a layer or head, counted from 1, as an index from 0; -1 stays the last one."""
-    if int(text) == 0:
-        raise ValueError
-    return int(text) - (int(text) > 0)
-
-
-def heads(text: str) -> list[int] | str:
-    """Parse the heads to draw: numbers with commas between, or mean."""
-    return text if text == "mean" else [index(number) for number in text.split(",")]
-
-
 def _translate(options: argparse.Namespace) -> int:
     from ..data.pair_files import check_is_text
     from ..storage.hub_model import model_folder
     from ..storage.identity import warn_of_changed_model
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 
-    if sys.stdin is None and not options.file:
-        raise RequestError("Standard input is closed; give a FILE.")
-    if sys.stdout is None and not options.output:
-        raise RequestError("Standard output is closed; give --output FILE.")
     directory = model_folder(options.directory, options.revision)
     languages = _languages(options, directory)
     with contextlib.ExitStack() as stack:
@@ -172,11 +145,14 @@ def _translate(options: argparse.Namespace) -> int:
         numbered = isinstance(column, int)
         warnings = _Warnings(name, tokenizer, longest, tabs=column is None, numbered=numbered)
         awaited = options.attention  # the picture that is not drawn yet
+        if awaited:
+            from ..visualization import attention_weights, plot_attention, save_figure
         for number, (row, answers) in enumerate(_answers(found, waiting)):
             for text, best in zip(row.texts, answers, strict=True):
                 warnings.look_at(number + 1, text)
                 if awaited and text.strip():
-                    _draw_attention(model, tokenizer, options, text, best[0].text)
+                    attention = attention_weights(model, tokenizer, text, best[0].text)
+                    save_figure(plot_attention(attention), options.attention)
                     awaited = None
             translations = _joined(answers, languages)
             target.writelines(_output_lines(number, row, translations, options.nbest))
@@ -268,16 +244,6 @@ def _joined(
 
     text = join_sentences((best.text for best, *_ in answers), languages[1])
     return [Translation(text, score=None)]
-
-
-def _draw_attention(model: Any, tokenizer: Any, options: argparse.Namespace, *pair: str) -> None:
-    """Draw the attention that the options choose."""
-    from ..visualization import attention_weights, plot_attention, save_figure
-
-    values = {name: getattr(options, f"attention_{name}") for name in ("kind", "layer", "heads")}
-    drawn = {name: value for name, value in values.items() if value is not None}
-    figure = plot_attention(attention_weights(model, tokenizer, *pair), **drawn)
-    save_figure(figure, options.attention)
 
 
 class _Row(NamedTuple):
