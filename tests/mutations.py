@@ -475,7 +475,7 @@ data/language_names.py
 ! test_every_spelling_of_a_tag_has_one_language_and_one_script
 
 train/back_translation.py
-- hashlib.sha256("-".join(recipe.languages).encode())
+- hashlib.sha256("-".join(languages).encode())
 + hashlib.sha256()
 ! test_other_pairs_or_languages_have_another_digest
 

@@ -21,8 +21,7 @@ from vanilla_transformer.search_settings import (
 )
 from vanilla_transformer.storage.saved_model import load_saved_model
 from vanilla_transformer.train import compare_runs, score_run
-from vanilla_transformer.train.run import _save_search
-from vanilla_transformer.train.select_checkpoints import recipe_search
+from vanilla_transformer.train.finishing import _save_search
 from vanilla_transformer.translation.many_texts import translate_nbest
 
 TEXTS = ["a", "one two three", "Grün, 你好!"]
@@ -95,12 +94,12 @@ def test_all_doors_to_a_search_find_the_same(saved, tokenizer, beams, monkeypatc
 def test_a_run_saves_the_search_of_its_recipe(options, tmp_path):
     GenerationConfig(num_beams=7, length_penalty=9.0).save_pretrained(tmp_path)
     recipe = make_recipe({"pair": "en-de", **options})
-    _save_search(recipe_search(recipe), tmp_path)
+    _save_search(recipe.search(), tmp_path)
     saved = search_settings(GenerationConfig.from_pretrained(tmp_path))
     if recipe.num_beams == 1:  # a greedy model has no settings of a wider search
         assert saved == SearchSettings(num_beams=1)
     else:
-        assert saved == recipe_search(recipe)
+        assert saved == recipe.search()
 
 
 def test_settings_are_the_calls_then_the_models_then_the_papers():

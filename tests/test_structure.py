@@ -64,7 +64,7 @@ FOLDERS = {
     "evaluation": {"data", "storage", "translation"},
     "visualization": {"storage", "translation"},
     "convert": {"storage", "translation"},
-    "recipes": {"data", "storage"},
+    "recipes": {"data", "machine", "storage"},
     "publish": {"data", "machine", "recipes", "storage", "visualization"},
     "train": {
         *("data", "evaluation", "fast", "machine", "recipes", "storage", "translation"),
@@ -111,6 +111,10 @@ def nodes(kind):
 
 def is_call(node, function):
     return isinstance(node, ast.Call) and ast.unparse(node.func) == function
+
+
+def is_recipe(node):
+    return getattr(node, "id", getattr(node, "attr", "")) == "recipe"
 
 
 def nodes_at_import(tree):
@@ -221,6 +225,13 @@ def test_only_the_recipe_table_lists_options():
     """Three or more names count as a list; code that uses values names one or two."""
     lists = {room(path) for path, node in nodes(ast.AST) if len(option_names(node)) > 2}
     assert lists <= {"recipes", *NAMES_OF_CONFIG}
+
+
+def test_below_a_plan_nobody_asks_the_recipe():
+    asking = {room(path) for path, node in nodes(ast.Attribute) if is_recipe(node.value)}
+    assert asking <= {"recipes", "cli", "publish"}  # cards show the values of metrics.json
+    run = [node for path, node in nodes(ast.ImportFrom) if module_name(path) == "train.run"]
+    assert len([node for node in run if node.level]) <= 15
 
 
 def test_heavy_libraries_are_imported_where_they_are_used():

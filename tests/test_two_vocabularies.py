@@ -249,7 +249,7 @@ def test_training_goes_on_from_a_model_with_two_vocabularies(make, tmp_path):
     recipe = {
         **{"pair": "en-de", "init_from": first, "learning_rate": 0.01, "warmup_steps": 1},
         **{f"{split}_file": tmp_path / "pairs.tsv" for split in ("train", "validation", "test")},
-        **{"batch_tokens": 256, "max_steps": 120, "num_beams": 2, "evaluate_every_steps": 0},
+        **{"batch_tokens": 256, "max_steps": 120, "num_beams": 2},
         **{"bpe_dropout": bpe_dropout, "data_license": "CC0", "data_source": "Three pairs"},
     }
     lines = [f"{name}: {value}\n" for name, value in recipe.items()]

@@ -26,7 +26,7 @@ from vanilla_transformer.data import join_sentences, split_sentences
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.reading import LINE_BYTES
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
-from vanilla_transformer.train.run import run_recipe
+from vanilla_transformer.train import run_recipe
 from vanilla_transformer.translation import many_texts
 
 pytestmark = pytest.mark.usefixtures("own_cache")

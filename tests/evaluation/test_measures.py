@@ -11,7 +11,7 @@ import pytest
 import vanilla_transformer
 from vanilla_transformer.evaluation import corpus_scores, paired_bootstrap, verdict
 from vanilla_transformer.recipes.data import TextPairs
-from vanilla_transformer.recipes.recipe import make_recipe
+from vanilla_transformer.search_settings import SearchSettings
 from vanilla_transformer.storage.metrics import MEASURES
 from vanilla_transformer.train.arguments import VanillaTransformerTrainingArguments
 from vanilla_transformer.train.checkpoints import stopped_early
@@ -213,9 +213,14 @@ def test_every_choice_takes_the_texts_with_the_fewest_errors(name, seed, monkeyp
         return texts[order[penalties.index(length_penalty)]]
 
     monkeypatch.setitem(chooses, "translate", translations)
-    recipe = make_recipe({"pair": "en-de", "metric": name})
-    pairs = TextPairs(references, references)
-    found = choose_on_validation_pairs(recipe, [tmp_path] * 4, None, pairs)
+    found = choose_on_validation_pairs(
+        [tmp_path] * 4,
+        None,
+        TextPairs(references, references),
+        search=SearchSettings(),
+        measure=name,
+        target_language="de",
+    )
     assert (found["averaged"], found["length_penalty"]) == (counts[best], penalties[best])
 
 

@@ -32,7 +32,7 @@ from processes import (
 PAIRS = Path(__file__).parents[1] / "fixtures" / "tiny_pairs"
 RIGHT, REFUSED = "right", "refused"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-_WORDS = ("--max-steps", "40", "--save-every-steps", "10", "--evaluate-every-steps", "20")
+_WORDS = ("--max-steps", "40", "--trainer", "save_steps=10", "eval_steps=20")
 # Files of a finished run to compare; metrics.json also has times, so only its scores count.
 _FILES = ("model.safetensors", "tokenizer.json", "generation_config.json", "samples.md")
 

@@ -21,13 +21,8 @@ from vanilla_transformer.cli.parser import build_parser
 from vanilla_transformer.data.tokenizer import smallest_vocab_size
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import paper_differences
-from vanilla_transformer.recipes import data
-from vanilla_transformer.recipes.data import (
-    data_identity,
-    named_files,
-    recipe_by_size,
-    training_pairs,
-)
+from vanilla_transformer.recipes import planning
+from vanilla_transformer.recipes.data import data_identity, named_files, training_pairs
 from vanilla_transformer.recipes.options import (
     CHANGEABLE,
     LANGUAGES,
@@ -41,6 +36,12 @@ from vanilla_transformer.recipes.options import (
     names_of,
     option_type,
 )
+from vanilla_transformer.recipes.planning import (
+    argument_values,
+    data_plan,
+    plan_run,
+    recipe_by_size,
+)
 from vanilla_transformer.recipes.recipe import (
     Recipe,
     load_recipe,
@@ -50,7 +51,7 @@ from vanilla_transformer.recipes.recipe import (
     train_command,
 )
 from vanilla_transformer.storage.identity import shown
-from vanilla_transformer.storage.run_files import DATA
+from vanilla_transformer.storage.run_files import IDENTITY
 from vanilla_transformer.train.arguments import share_of_update
 from vanilla_transformer.train.run import training_arguments
 from vanilla_transformer.train.trainer import VanillaTransformerTrainingArguments
@@ -92,7 +93,7 @@ def test_shipped_recipe_builds_a_model_of_the_expected_size(name):
 
     recipe = load_recipe(name)
     config = VanillaTransformerConfig.from_preset(
-        recipe.preset, **recipe.model_overrides(), vocab_size=recipe.vocab_size
+        recipe.preset, **recipe.fields(), vocab_size=recipe.vocab_size
     )
     with torch.device("meta"):
         model = VanillaTransformerForConditionalGeneration(config)
@@ -129,13 +130,21 @@ def test_wmt_recipes_match_the_paper_and_are_marked_not_yet_run(name):
 
 
 def test_defaults_are_the_papers():
-    recipe = Recipe()
-    assert (recipe.adam_beta1, recipe.adam_beta2, recipe.adam_epsilon) == (0.9, 0.98, 1e-9)
-    assert (recipe.warmup_steps, recipe.learning_rate_factor) == (4_000, 1.0)
-    assert recipe.max_grad_norm == 0
+    recipe, args = Recipe(), VanillaTransformerTrainingArguments
+    assert (args.adam_beta1, args.adam_beta2, args.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (args.warmup_steps, args.learning_rate_factor) == (4_000, 1.0)
+    assert args.max_grad_norm == 0
+    shared = (
+        "warmup_steps",
+        "learning_rate",
+        "learning_rate_factor",
+        "batch_tokens",
+        "max_minutes",
+    )
+    assert all(getattr(recipe, name) == getattr(args, name) for name in shared)
     assert recipe.checkpoints_to_average == 5
     assert recipe.batch_tokens * recipe.gradient_accumulation == 25_000
-    config = VanillaTransformerConfig.from_preset(recipe.preset, **recipe.model_overrides())
+    config = VanillaTransformerConfig.from_preset(recipe.preset, **recipe.fields())
     assert config.to_dict() == VanillaTransformerConfig().to_dict()
 
 
@@ -151,13 +160,14 @@ def other_value(name):
     field, (kind, _) = OPTIONS[name], option_type(name)
     if kind is str:
         texts = {"preset": "C_N2", "position_encoding": "learned"}
-        texts |= {"precision": "fp32", "report_to": "wandb"}
-        texts |= {"metric": "exact_match,wer", "early_stopping_on": "bleu"}
+        texts |= {"precision": "fp32", "metric": "exact_match,wer"}
         return texts.get(name, "some text")
     if kind is bool:
         return not field.default
     if name == "train_weights":
         return (4.0, 1.0)
+    if name == "trainer":
+        return {"adam_epsilon": 1e-8, "logging_steps": 7}
     return 0.25 if kind is float else 2 * (field.default or 8)
 
 
@@ -185,16 +195,15 @@ def test_each_option_reaches_command_line_yaml_config_and_card(name, help_of_tra
     config = recipe.config(vocab_size=recipe.vocab_size)
     assert all(getattr(config, field) == value for field in metadata["config"])
     if metadata["argument"] is not None:
-        args = training_arguments(recipe, tmp_path)
+        args = training_arguments(argument_values(recipe), tmp_path)
         set_to = getattr(args, metadata["argument"] or name)
         assert set_to == (listed(value) if isinstance(value, tuple) else value)
         strategies = (args.save_strategy, args.logging_strategy, args.eval_strategy)
         assert strategies == ("steps", "steps", "steps")
+    # A card shows the length of a run, and arguments of the trainer, in other ways.
     in_paper = bool(metadata["config"]) or metadata["paper"] is not None
-    in_paper &= (
-        name != "max_steps"
-    )  # a card shows the length of a run outside the table of differences
-    rows = paper_differences({name: value})
+    in_paper &= name not in ("max_steps", "trainer")
+    rows = [row for row in paper_differences({name: value}) if name != "trainer"]
     assert [row["name"] for row in rows] == [name] * in_paper
     assert [row["meaning"] for row in rows] == [metadata["help"]] * in_paper
 
@@ -203,17 +212,13 @@ RENAMED = {
     "attention_heads": ("encoder_attention_heads", "decoder_attention_heads"),
     "ffn_dim": ("encoder_ffn_dim", "decoder_ffn_dim"),
     "gradient_accumulation": "gradient_accumulation_steps",
-    "save_every_steps": "save_steps",
     "checkpoints_to_average": "checkpoints_to_keep",
-    "log_every_steps": "logging_steps",
-    "evaluate_every_steps": "eval_steps",
 }
 
 
 @pytest.mark.parametrize(
-    # vocab_size is set by the tokenizer, and report_to is a list in transformers.
     "name",
-    sorted(OPTIONS.keys() - {"vocab_size", "report_to"}),
+    sorted(OPTIONS.keys() - {"vocab_size"}),  # set by the tokenizer
 )
 def test_each_option_sets_the_field_or_argument_it_is_named_after(name):
     fields = {field.name for field in dataclasses.fields(VanillaTransformerConfig)}
@@ -226,12 +231,41 @@ def test_each_option_sets_the_field_or_argument_it_is_named_after(name):
     assert (name if argument == "" else argument) == (target if target in arguments else None)
 
 
-def test_recipes_can_set_every_training_argument_of_our_own():
-    own = set(VanillaTransformerTrainingArguments.__annotations__)
-    own -= {"lr_scheduler_type", "optim"}  # recipes always use the paper's
-    own -= {"output_dir"}  # belongs to a run, not to a recipe
-    own -= {"logging_nan_inf_filter"}  # always off: a broken training must end
-    assert own <= Recipe().argument_values().keys()
+def test_arguments_of_the_trainer_have_the_names_and_the_checks_of_transformers(tmp_path):
+    file = write(tmp_path, "trainer: {save_steps: 20, adam_epsilon: 1e-8, optim: adafactor}\n")
+    typed = {"trainer": ["save_steps=30", "logging_steps=4", "report_to=[]", "adam_beta2=0.9"]}
+    recipe = load_recipe(file, typed)
+    values = {"save_steps": 30, "adam_epsilon": 1e-8, "optim": "adafactor", "logging_steps": 4}
+    assert recipe.trainer == values | {"report_to": [], "adam_beta2": 0.9}
+    args = training_arguments(argument_values(recipe), tmp_path)
+    assert {name: getattr(args, name) for name in values} == values
+    assert args.eval_steps == 1_000
+    rows = {row["name"]: row["paper"] for row in paper_differences({"trainer": recipe.trainer})}
+    assert rows == {"adam_epsilon": "1e-09", "optim": "Adam", "adam_beta2": "0.98"}
+    assert load_recipe(write(tmp_path, recipe.to_yaml())) == recipe
+    for trainer, said in (
+        ({"loging_steps": 3}, "unexpected keyword argument 'loging_steps'"),
+        ({"logging_strategy": "often"}, "'often' is not a valid IntervalStrategy"),
+    ):
+        with pytest.raises(RequestError, match=f"trainer: .*{said}"):
+            training_arguments(argument_values(make_recipe({"trainer": trainer})), tmp_path)
+    for trainer, said in (
+        ({"max_steps": 3, "fp16": True}, "got fp16, max_steps, which the run or another option"),
+        (["save_steps"], "got a list; it must be NAME=VALUE"),
+    ):
+        with pytest.raises(RequestError, match=f"trainer: {said}"):
+            make_recipe({"trainer": trainer})
+
+
+def test_what_no_later_start_may_change_is_in_the_plan(tmp_path):
+    trainer = {"save_steps": 5, "logging_steps": 5, "optim": "adafactor"}
+    values = {"train_file": ["a/x.tsv", "b/y.en,b/y.de"], "train_weights": [1, 2]}
+    recipe = make_recipe({**values, "trainer": trainer, "test_file": "~/t.tsv", "seed": 3})
+    binding = plan_run(recipe, tmp_path / "run").binding
+    assert OPTIONS.keys() - binding.keys() == CHANGEABLE
+    assert binding["trainer"] == {"save_steps": 5, "optim": "adafactor"}
+    assert (binding["train_file"], binding["test_file"]) == ("x.tsv, y.en,y.de", "t.tsv")
+    assert (binding["train_weights"], binding["seed"]) == ([1, 2], 3)
 
 
 def test_paper_values_differ_for_the_big_model_and_exclude_time_limits():
@@ -245,7 +279,7 @@ def test_paper_values_differ_for_the_big_model_and_exclude_time_limits():
         "max_steps": (100_000, 300_000),
         "checkpoints_to_average": (5, 20),
     }
-    assert not {"max_minutes", "save_every_steps", "save_every_minutes", "seed"} & base.keys()
+    assert not {"max_minutes", "trainer", "seed"} & base.keys()
 
 
 def test_typed_text_is_converted_to_the_options_type(tmp_path):
@@ -255,7 +289,7 @@ def test_typed_text_is_converted_to_the_options_type(tmp_path):
     assert (recipe.source_language, recipe.target_language) == ("en", "zh")
     assert recipe.max_minutes is None
     assert type(recipe.max_steps) is int
-    assert load_recipe(write(tmp_path, "adam_epsilon: 1e-8\nmax_minutes: 3")).max_minutes == 3.0
+    assert load_recipe(write(tmp_path, "max_minutes: 3")).max_minutes == 3.0
 
 
 # -------------------------------------------------------------------------------- precedence
@@ -326,7 +360,6 @@ def test_options_that_set_the_same_thing_are_refused(values):
     [
         ({"dataset_config": "de-en"}, "dataset_config: got 'de-en', which has no effect without"),
         ({"streaming": True}, "no effect without dataset; give that too"),
-        ({"early_stopping_on": "bleu"}, "no effect without early_stopping_patience"),
         ({"held_out_pairs": 30, "test_file": "b.tsv"}, "beside which no pairs are held out"),
     ],
 )
@@ -388,7 +421,7 @@ def test_columns_reach_the_reader(tmp_path, monkeypatch):
 )
 def test_number_of_pairs_chooses_a_recipe(tmp_path, monkeypatch, sizes, expected):
     monkeypatch.setattr(
-        data, "_BY_SIZE", dict(zip([1, 2, 4, 9], data._BY_SIZE.values(), strict=True))
+        planning, "_BY_SIZE", dict(zip([1, 2, 4, 9], planning._BY_SIZE.values(), strict=True))
     )
     files = []
     for number, size in enumerate(sizes):
@@ -409,10 +442,12 @@ def test_pairs_of_the_revision_that_the_run_reads_are_counted(tmp_path, monkeypa
 
     counted = []
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
-    monkeypatch.setattr(data, "training_pairs", lambda recipe: counted.append(recipe) or [0] * 9)
+    monkeypatch.setattr(
+        planning, "training_pairs", lambda recipe: counted.append(recipe) or [0] * 9
+    )
     recipe_by_size({"dataset": "someone/pairs"}, tmp_path)
-    (tmp_path / DATA).parent.mkdir()
-    (tmp_path / DATA).write_text('{"revision": "0ld"}')
+    (tmp_path / IDENTITY).parent.mkdir()
+    (tmp_path / IDENTITY).write_text('{"revision": "0ld"}')
     found = recipe_by_size({"dataset": "someone/pairs"}, tmp_path)
     assert [each.dataset_revision for each in counted] == ["c0ffee", "0ld"]
     assert found.dataset_revision is None  # what the run compares with a later start
@@ -464,7 +499,7 @@ def test_only_translations_that_are_all_there_is_are_turned(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("asked", [None, "v1"])
-def test_recorded_revision_is_the_commit_given_by_the_hub(monkeypatch, asked):
+def test_recorded_revision_is_the_commit_given_by_the_hub(monkeypatch, tmp_path, asked):
     calls = []
 
     def dataset_info(self, name, *, revision):
@@ -473,23 +508,25 @@ def test_recorded_revision_is_the_commit_given_by_the_hub(monkeypatch, asked):
 
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
     recipe = make_recipe({"dataset": "someone/pairs", "dataset_revision": asked})
-    assert data_identity(recipe) == {"revision": "c0ffee"}
+    assert data_identity(data_plan(recipe, tmp_path)) == {"revision": "c0ffee"}
     assert calls == [("someone/pairs", asked)]
-    assert data_identity(recipe, revision="0ld") == {"revision": "0ld"}
+    (tmp_path / IDENTITY).parent.mkdir()
+    (tmp_path / IDENTITY).write_text('{"revision": "0ld"}')
+    assert data_identity(data_plan(recipe, tmp_path)) == {"revision": "0ld"}
     assert len(calls) == 1
 
 
 @pytest.mark.parametrize(
     "error", [OfflineModeIsEnabled("offline"), HTTPError("no net"), HFValidationError("a/b/c")]
 )
-def test_recorded_revision_is_the_requested_one_if_the_hub_gives_none(monkeypatch, error):
+def test_recorded_revision_is_the_requested_one_if_the_hub_gives_none(monkeypatch, tmp_path, error):
     def dataset_info(*args, **kwargs):
         raise error
 
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
     for revision in (None, "v1"):
         recipe = make_recipe({"dataset": "someone/pairs", "dataset_revision": revision})
-        assert data_identity(recipe) == {"revision": revision}
+        assert data_identity(data_plan(recipe, tmp_path)) == {"revision": revision}
 
 
 @pytest.mark.parametrize(

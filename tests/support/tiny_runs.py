@@ -4,6 +4,8 @@ import json
 
 WORDS = {"ein": "a", "Hund": "dog", "Haus": "house", "sieht": "sees", "und": "and", "alt": "old"}
 
+TRAINER = {"save_steps": 3, "logging_steps": 3, "eval_strategy": "no"}
+
 
 def write_pairs(path, count, seed):
     """Write word-for-word translations; a fixed recurrence draws the words."""
@@ -19,8 +21,11 @@ def write_pairs(path, count, seed):
     return str(path)
 
 
-def tiny_recipe(folder, **overrides):
-    """Write a recipe for a model that trains in a second."""
+def tiny_recipe(folder, *, trainer=None, **overrides):
+    """Write a recipe for a model that trains in a second, and evaluates with `eval_steps`."""
+    trainer = {**TRAINER, **(trainer or {})}
+    if "eval_steps" in trainer:
+        trainer["eval_strategy"] = "steps"
     folder.mkdir(parents=True, exist_ok=True)
     values = {
         "pair": "de-en",
@@ -37,12 +42,10 @@ def tiny_recipe(folder, **overrides):
         "gradient_accumulation": 1,
         "warmup_steps": 10,
         "max_steps": 9,
-        "save_every_steps": 3,
         "checkpoints_to_average": 2,
         "choose_on_validation": "false",
-        "evaluate_every_steps": 0,
         "num_beams": 1,
-        "log_every_steps": 3,
+        "trainer": json.dumps(trainer),
         **overrides,
     }
     path = folder / "tiny.yaml"

@@ -31,7 +31,7 @@ exit "$code"
 SCONTROL = """#!/bin/bash
 if [ "$1" = show ]; then echo 127.0.0.1; else echo "$@" >> requeued; fi
 """
-UPDATES = {"gradient_accumulation": 2, "max_steps": 100, "save_every_steps": 20}
+UPDATES = {"gradient_accumulation": 2, "max_steps": 100, "trainer": {"save_steps": 20}}
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.cli.compare import _SCORE_EXAMPLE
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
+from vanilla_transformer.train import run_recipe
 from vanilla_transformer.train.averaging import average_checkpoints
 from vanilla_transformer.train.comparing import compare_runs, comparison_page
-from vanilla_transformer.train.run import run_recipe
 from vanilla_transformer.train.run_scores import score_run
 
 pytestmark = pytest.mark.usefixtures("own_cache")

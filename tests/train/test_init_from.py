@@ -15,12 +15,12 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import card_facts, render_card
-from vanilla_transformer.recipes.data import inherit
+from vanilla_transformer.recipes.planning import inherit
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage import hub_model
 from vanilla_transformer.storage.metrics import read_metrics
 from vanilla_transformer.train import VanillaTransformerTrainer, run_recipe
-from vanilla_transformer.train.initial_model import identify_model
+from vanilla_transformer.train.new_model import identify_model
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -101,7 +101,7 @@ def test_training_starts_with_the_models_weights_and_tokenizer(trained, tmp_path
             "choose_on_validation has no effect",
         ),
         (
-            {"validation_file": None, "early_stopping_patience": 2},
+            {"validation_file": None, "trainer": {"early_stopping_patience": 2}},
             "early_stopping_patience has no effect",
         ),
         ({"learning_rate": None}, "rises to 1.1e-01, as in a training from"),  # (8 * 10)^-0.5
@@ -201,7 +201,7 @@ def test_changing_the_initial_model_of_a_run_is_refused(finished, trained, tmp_p
     for values in ({"init_from": "none"}, {"init_from": other}, {"learning_rate": 1e-4}):
         given = {"init_from": str(trained), "learning_rate": RATE, **values}
         name = next(iter(values))
-        with pytest.raises(RequestError, match=rf"run of another recipe \((.*; )?{name}: "):
+        with pytest.raises(RequestError, match=rf"of another run \((.*; )?{name}: "):
             run_recipe(load_recipe(f"{folder}/tiny.yaml", given), run)
 
 
@@ -242,8 +242,8 @@ def test_initial_model_of_the_hub_is_pinned_to_its_commit(
     monkeypatch.setattr(hub_model, "snapshot_download", download)
     with pytest.raises(TrainingStarted):
         run_recipe(continuing_recipe(tmp_path, "user/en-de"), tmp_path / "run")
-    data = json.loads((tmp_path / "run/checkpoints/data.json").read_text(encoding="utf-8"))
-    assert data["init_from"]["revision"] == "c0ffee"
+    data = json.loads((tmp_path / "run/checkpoints/identity.json").read_text(encoding="utf-8"))
+    assert data["initial_model"]["revision"] == "c0ffee"
     assert asked[:2] == [("user/en-de", None)] * 2
     assert set(asked[2:]) == {("user/en-de", "c0ffee")}  # whatever is pushed meanwhile
 

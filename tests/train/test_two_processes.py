@@ -173,7 +173,7 @@ def every_rank_knows_the_bleu(directory):
 
 def train_by_command(directory):
     """Train a recipe by the command line, with its output in a file."""
-    words = ["--max-steps", "5", "--evaluate-every-steps", "3", "--gradient-accumulation", "2"]
+    words = ["--max-steps", "5", "--trainer", "eval_steps=3", "--gradient-accumulation", "2"]
     output = directory / f"printed-{os.environ['RANK']}.txt"
     with output.open("w") as stream, contextlib.redirect_stdout(stream):
         recipe, run = directory / "recipe" / "tiny.yaml", directory / "recipe" / "run"

@@ -21,7 +21,7 @@ from report import write_results
 
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
-from vanilla_transformer.train.run import run_recipe
+from vanilla_transformer.train import run_recipe
 from vanilla_transformer.translation.many_texts import translate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "demo"))
@@ -105,7 +105,7 @@ def outcome(fault: Fault, pairs: dict[str, Pairs], folder: Path, updates: int) -
     """Train with a fault, and return the cells of its row."""
     changed = {**pairs, "train": fault.change(pairs["train"])}
     files = {f"{name}_file": write_texts(part, folder, name) for name, part in changed.items()}
-    length = {"max_steps": updates, "evaluate_every_steps": updates // 10}
+    length = {"max_steps": updates, "trainer": {"eval_steps": updates // 10}}
     recipe = load_recipe("demo", {**files, **OPTIONS, **length, **fault.options})
     metrics = run_recipe(recipe, folder / "run")
     with (folder / "run" / "history.tsv").open(encoding="utf-8") as file:

@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         name, unit = f"neighbours_{options.recipe}", f"updates in {options.seconds:g} s"
         train = [*COMMAND, "train", options.recipe, "--max-steps", "1000000", "--max-minutes"]
-        train += ["none", "--log-every-steps", "5", "--evaluate-every-steps", "0"]
+        train += ["none", "--trainer", "logging_steps=5", "eval_strategy=no"]
         train += ["--train-file", options.train_file] if options.train_file else []
     measured: dict[tuple[str, int | None], list[float]] = {key: [] for key in settings}
     for number in range(options.rounds):

@@ -23,7 +23,7 @@ from interleave import processes, take_turns
 from report import write_results
 
 from vanilla_transformer.cli import main as command_line
-from vanilla_transformer.train.run_scores import recipe_and_test_sets
+from vanilla_transformer.recipes.testing import plan_test
 
 PAGE = Path(__file__).parents[1] / "serving.md"
 RESULTS = Path(__file__).parent / "results" / "serving.json"
@@ -82,8 +82,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS)
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    recipe, test_sets = recipe_and_test_sets(options.run, {})
-    test_set, pairs = next(iter(test_sets.items()))
+    test = plan_test(options.run, {})
+    test_set, pairs = next(iter(test.sets.items()))
     sentences, references = pairs.sources[: options.sentences], pairs.targets[: options.sentences]
     output, run = options.output.resolve(), options.run.resolve()
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +93,7 @@ def main() -> None:
             take_turns(running, sentences[:WARM_UP], rounds=1)
             answers = take_turns(running, sentences, options.rounds)
     answers = {name.replace("_", " "): rounds for name, rounds in answers.items()}
-    figures = table(answers, references, recipe.target_language, baseline="one at a time")
+    figures = table(answers, references, test.languages[1], baseline="one at a time")
     write_results(
         output,
         "Serving: every block of the page",

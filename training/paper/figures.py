@@ -20,10 +20,10 @@ from experiment import ROOT, Experiment, Rows, Settings, Table
 
 from vanilla_transformer import pretrained
 from vanilla_transformer.recipes.data import named_files
+from vanilla_transformer.recipes.testing import plan_test
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.storage.run_files import METRICS, RECIPE
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
-from vanilla_transformer.train.run_scores import recipe_and_test_sets
 from vanilla_transformer.visualization import Attention, attention_weights, plot_attention_lines
 from vanilla_transformer.visualization.figure import new_figure, set_title
 
@@ -115,8 +115,7 @@ class Figures(Experiment):
         if self.options.test_file is not None:
             given = {name: given[name] for name in given if name == "pair"}
             given["test_file"] = self.options.test_file
-        _, sets = recipe_and_test_sets(self.options.run, given)
-        texts = next(iter(sets.values()))
+        texts = next(iter(plan_test(self.options.run, given).sets.values()))
         return [*zip(texts.sources, texts.targets, strict=True)]
 
     @cached_property

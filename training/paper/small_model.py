@@ -20,6 +20,7 @@ from vanilla_transformer.data import load_pairs, sentences, tokenize_pairs, trai
 from vanilla_transformer.errors import NotFiniteError
 from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.recipes.data import training_pairs, validation_pairs
+from vanilla_transformer.recipes.planning import argument_values
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.atomic import write_json
 from vanilla_transformer.storage.reading import read_json
@@ -98,7 +99,7 @@ class Translation:
         write_json(mark, identity)
         trainer = VanillaTransformerTrainer(
             model,
-            training_arguments(recipe, folder),
+            training_arguments(argument_values(recipe), folder),
             train_dataset=training,
             eval_dataset=validation,
             processing_class=tokenizer,

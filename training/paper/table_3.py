@@ -217,9 +217,8 @@ SMALL = {
     "learning_rate_factor": 1.0,
     "max_steps": 4000,
     "max_minutes": None,
-    "save_every_steps": 500,
     "checkpoints_to_average": 1,
-    "evaluate_every_steps": 2000,
+    "trainer": {"save_steps": 500, "eval_steps": 2000},
     "precision": "auto",
 }
 

@@ -238,7 +238,7 @@ UPDATES_OF_AN_EPOCH = {
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_calculations_in_recipe_comments_are_right(name):
     text, recipe = RECIPES[name].read_text(encoding="utf-8"), load_recipe(name)
-    epoch = UPDATES_OF_AN_EPOCH.get(name)
+    epoch, every = UPDATES_OF_AN_EPOCH.get(name), recipe.trainer["save_steps"]
     for factor, width, steps, peak in re.findall(
         r"peak ([\d.]+) / sqrt\((\d+) \* (\d+)\) = ([\d.e-]+)", text
     ):
@@ -252,19 +252,19 @@ def test_calculations_in_recipe_comments_are_right(name):
         assert int(updates) == epoch
         assert close(told, recipe.warmup_steps / epoch)
     for told in re.findall(r"# ([\d.]+) epochs apart", text):
-        assert close(told, recipe.save_every_steps / epoch)
+        assert close(told, every / epoch)
     # The run's end writes the last checkpoint, at most one interval after the one before it.
-    longest = (recipe.checkpoints_to_average - 1) * recipe.save_every_steps
+    longest = (recipe.checkpoints_to_average - 1) * every
     for told, epochs in re.findall(r"span at most ([\d,]+) updates, ([\d.]+) epochs", text):
         assert int(told.replace(",", "")) == longest
         assert close(epochs, longest / epoch)
     for count, least, most in re.findall(r"the (\d+) averaged span (\d+) to (\d+) updates", text):
         assert int(count) == recipe.checkpoints_to_average
-        assert (int(least), int(most)) == (longest - recipe.save_every_steps + 1, longest)
+        assert (int(least), int(most)) == (longest - every + 1, longest)
     for told in re.findall(r"d_k = (\d+)", text):
         assert int(told) == recipe.d_model // recipe.attention_heads
     for minutes, seconds in re.findall(r"(\d+) minutes of ([\d.]+) s updates", text):
-        assert int(minutes) * 60 == pytest.approx(recipe.save_every_steps * float(seconds))
+        assert int(minutes) * 60 == pytest.approx(every * float(seconds))
     assert not re.search(r"\b(some|about|less than|half) an? \w* ?epochs?\b", text)
 
 

@@ -81,10 +81,10 @@ def _score(options: argparse.Namespace) -> int:
     from ..evaluation import check_pair, log_probabilities
     from ..recipes.data import named_files
     from ..recipes.recipe import languages_of_model
+    from ..recipes.testing import warn_of_other_languages
     from ..storage.hub_model import model_folder
     from ..storage.identity import warn_of_changed_model
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
-    from ..train.run_scores import warn_of_other_languages
     from ..translation.many_texts import WINDOW
 
     folder, files = model_folder(options.directory), named_files(options.pairs)

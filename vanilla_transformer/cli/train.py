@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ..recipes.data import recipe_by_size
 from ..recipes.options import OPTIONS, SECTIONS, option_type, takes_several
+from ..recipes.planning import plan_run, recipe_by_size
 from ..recipes.recipe import load_recipe, shipped_recipes
 from ..storage.extras import TRAIN, require
 from .evaluate import print_scores
@@ -68,8 +68,9 @@ def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Fie
         # A flag without a value: otherwise `--strict demo` would take the recipe for its value.
         group.add_argument(flag, action=argparse.BooleanOptionalAction, help=help)
     else:
-        metavar = "TEXT" if kind is str else kind.__name__.upper()
-        several = takes_several(field.name)
+        names = {"str": "TEXT", "Mapping": "NAME=VALUE"}
+        metavar = names.get(kind.__name__, kind.__name__.upper())
+        several = takes_several(field.name) or "=" in metavar
         action, nargs = ("extend", "+") if several else ("store", None)
         group.add_argument(flag, metavar=metavar, help=help, action=action, nargs=nargs)
 
@@ -86,11 +87,11 @@ def _train(options: argparse.Namespace) -> int:
         recipe = load_recipe(options.recipe, typed)
     check_push_to_hub(options, recipe)
     from ..train.report import sample_text
-    from ..train.run import run_recipe
+    from ..train.run import run_plan
     from ..train.trainer import TrainingInterrupted
 
     try:
-        metrics = run_recipe(recipe, output_dir)
+        metrics = run_plan(plan_run(recipe, Path(output_dir)), output_dir)
     except TrainingInterrupted as interruption:
         if is_first_process():
             print(interruption, file=sys.stderr)

@@ -22,7 +22,7 @@ from ..data.language_names import language_of
 from ..errors import RequestError
 from ..machine.environment import cpu_cores
 from ..recipes.data import named_files
-from ..recipes.options import FILES, OPTIONS, listed
+from ..recipes.options import FILES, OPTIONS, PAPERS_TRAINER, is_changeable, listed
 from ..recipes.recipe import paper_values, train_command
 from ..storage.metrics import MEASURES, NUM_SAMPLES, Metrics, Published, Sample
 from ..storage.reading import printable
@@ -35,7 +35,7 @@ NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
-_NOT_PUBLISHED = (MODEL_FILES, "report_files", "hypotheses", "warnings")
+_NOT_PUBLISHED = (MODEL_FILES, "report_files", "hypotheses")
 # What configuration fields that are None stand for.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
 _LONGEST_SAMPLE = 90  # characters, so that the picture can be read
@@ -210,6 +210,10 @@ def paper_differences(
         # The card itself says how long the run was.
         if here is not None and here != paper and name != "max_steps":
             rows.append((name, here, paper, OPTIONS[name].metadata["help"]))
+    for name, here in (recipe.get("trainer") or {}).items():
+        paper = PAPERS_TRAINER.get(name, "-")
+        if here != paper and name != "save_steps" and not is_changeable(name):
+            rows.append((name, here, paper, "argument of the trainer"))
     config = VanillaTransformerConfig.from_preset(preset).to_dict()
     for name, here in model.items():
         paper = config[name]

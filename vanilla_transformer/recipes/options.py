@@ -1,17 +1,18 @@
 """The tables of all options of a recipe, one for each section.
 
 The defaults are the paper's (Sections 5 and 6.1), so that a recipe lists only what differs. The
-command line, recipe.yaml, the checks, the model's config, the training arguments and the card's
-list of differences from the paper are derived from these tables.
+command line, recipe.yaml, the checks, the plan of a run and the card's list of differences from the
+paper are derived from these tables.
 """
 
 import dataclasses
 import functools
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any
 
-from ..ranges import BELOW_ONE, COUNT, COUNT_OR_ZERO, FIELDS, LENGTH_PENALTY, NUM_BEAMS, Range
+from ..ranges import COUNT, COUNT_OR_ZERO, FIELDS, LENGTH_PENALTY, NUM_BEAMS, Range
 from ..search_settings import SearchSettings
 from ..storage.metrics import TRANSLATION_MEASURES
 
@@ -113,7 +114,7 @@ class Regularization:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Text:
-    """Languages and filters."""
+    """Languages, filters, and pairs made of others."""
 
     source_language: str | None = _option(None, "language to translate from, such as en")
     target_language: str | None = _option(None, "language to translate into, such as de")
@@ -126,6 +127,17 @@ class Text:
     )
     max_target_length: int = _option(
         256, "leave out training pairs with a longer target, in tokens", COUNT
+    )
+    several_references: bool = _option(
+        False, "equal sources of validation and test pairs are one with several references"
+    )
+    join_pairs: bool = _option(
+        False,
+        "half of the target tokens are of pairs that are joined with another one",
+        paper=_SAME,
+    )
+    both_directions: bool = _option(
+        False, "a third of the pairs is turned around, with a tag before the sources", paper=_SAME
     )
 
 
@@ -207,14 +219,6 @@ class Training:
     bpe_dropout: float | None = _training(
         None, "probability of undoing a merge of the BPE in training; 0 is off", _SHARE, paper=0.0
     )
-    join_pairs: bool = _option(
-        False,
-        "half of the target tokens are of pairs that are joined with another one",
-        paper=_SAME,
-    )
-    both_directions: bool = _option(
-        False, "a third of the pairs is turned around, with a tag before the sources", paper=_SAME
-    )
     batch_tokens: int = _training(
         3_125,
         "maximum number of source tokens, and of target tokens, in a batch, with padding",
@@ -236,16 +240,6 @@ class Training:
         paper="Eq. 3",
     )
     learning_rate_factor: float = _training(1.0, "factor on the learning rate of Eq. 3", _RATE)
-    adam_beta1: float = _training(0.9, "Adam's beta_1", BELOW_ONE)
-    adam_beta2: float = _training(0.98, "Adam's beta_2", BELOW_ONE)
-    adam_epsilon: float = _training(
-        1e-9,
-        "Adam's epsilon",
-        Range(1e-30, 1, whole=False),  # less is 0 in float32, and may give 0 / 0
-    )
-    max_grad_norm: float = _training(
-        0.0, "clip gradients at this norm; 0 does not clip", Range(0, 10**9, whole=False)
-    )
     max_steps: int = _training(100_000, "updates to make", COUNT, common=True, big=300_000)
     max_minutes: float | None = _training(
         None,
@@ -253,12 +247,6 @@ class Training:
         dataclasses.replace(_MINUTES, above=True),
         common=True,
         paper=None,
-    )
-    early_stopping_patience: int | None = _training(
-        None, "stop after this many evaluations without a better one", COUNT, paper=None
-    )
-    early_stopping_on: str = _option(
-        "loss", "what is better: a lower validation loss, or a measure of --metric", argument=""
     )
     precision: str = _option(
         "auto",
@@ -272,20 +260,6 @@ class Training:
         common=True,
         paper=None,
     )
-    # The paper's interval is in minutes; how many updates that is depends on the machine.
-    save_every_steps: int = _training(
-        1_500,
-        "updates between checkpoints to average; 1500 updates of 0.4 s take 10 minutes",
-        COUNT,
-        argument="save_steps",
-        paper=None,
-    )
-    save_every_minutes: float = _training(
-        10.0,
-        "write a checkpoint when the newest is this many minutes old; 0: never",
-        _MINUTES,
-        paper=None,
-    )
     checkpoints_to_average: int = _training(
         5,
         "number of last checkpoints to average into the final model",
@@ -293,8 +267,8 @@ class Training:
         argument="checkpoints_to_keep",
         big=20,
     )
-    choose_on_validation: bool = _option(
-        False, "choose number of averaged checkpoints and length penalty on validation pairs"
+    trainer: Mapping[str, Any] | None = _option(
+        None, "further training arguments, by their names in transformers: save_steps=500"
     )
 
 
@@ -302,23 +276,13 @@ class Training:
 class Evaluation:
     """Log and evaluation (Section 6.1)."""
 
-    log_every_steps: int = _training(
-        100, "updates between two lines of the log", COUNT, argument="logging_steps", paper=None
-    )
-    evaluate_every_steps: int = _training(
-        1_000,
-        "updates between two evaluations; 0 evaluates at the end only",
-        COUNT_OR_ZERO,
-        argument="eval_steps",
-        paper=None,
-    )
-    several_references: bool = _option(
-        False, "equal sources of validation and test pairs are one with several references"
-    )
     evaluate_pairs: int = _option(500, "validation pairs for BLEU while training", COUNT)
     metric: str = _option(
         ",".join(TRANSLATION_MEASURES),
         "measures of log, scores and card, such as exact_match,wer; the first decides",
+    )
+    choose_on_validation: bool = _option(
+        False, "choose number of averaged checkpoints and length penalty on validation pairs"
     )
     num_beams: int = _option(
         SearchSettings.num_beams, "beams of the final model's search", NUM_BEAMS, paper=_SAME
@@ -333,11 +297,6 @@ class Evaluation:
         False,
         "end a search once num_beams hypotheses have ended (early_stopping of generate)",
         paper=_SAME,
-    )
-    report_to: str | None = _option(
-        None,
-        "also send the log to tensorboard, trackio or wandb",
-        ("tensorboard", "trackio", "wandb"),
     )
     num_samples: int = _option(
         20, "translations of each test set in samples.md, three at least", COUNT_OR_ZERO
@@ -373,16 +332,27 @@ def names_of(*sections: type) -> frozenset[str]:
 # Options that may change between two starts of one run, because they affect no update. `precision`
 # may: "auto" is another one on another machine, and the checkpoint refuses any but its own.
 CHANGEABLE = names_of(Evaluation) | {
-    "precision",
-    *("max_steps", "max_minutes", "early_stopping_patience", "early_stopping_on"),
-    *("save_every_minutes", "checkpoints_to_average", "choose_on_validation"),
-    *("streaming", "data_source", "data_license"),
+    *("precision", "max_steps", "max_minutes", "checkpoints_to_average"),
+    *("several_references", "streaming", "data_source", "data_license"),
 }
+# What a run gives the trainer where the recipe's section `trainer` says nothing else.
+TRAINER_DEFAULTS = {
+    **{"logging_steps": 100, "eval_strategy": "steps", "eval_steps": 1_000},
+    # The paper's interval is in minutes; how many updates that is depends on the machine.
+    **{"save_steps": 1_500, "save_every_minutes": 10.0},
+}
+# The paper's values of arguments in that section, for the card.
+PAPERS_TRAINER = {
+    **{"adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9, "max_grad_norm": 0.0},
+    **{"lr_scheduler_type": "Eq. 3", "optim": "Adam", "weight_decay": 0.0},
+}
+# Arguments that may change between two starts, by the beginning of their names.
+_CHANGEABLE_ARGUMENTS = ("log", "eval", "report", "early_stopping", "save_every", "dataloader")
 
 
-def binding_arguments() -> frozenset[str]:
-    """Return the training arguments of the options that may not change between two starts."""
-    return frozenset(ARGUMENTS[name] for name in ARGUMENTS.keys() - CHANGEABLE)
+def is_changeable(argument: str) -> bool:
+    """Return whether a training argument of the section `trainer` may change in a run."""
+    return argument.startswith(_CHANGEABLE_ARGUMENTS)
 
 
 @functools.cache
@@ -390,7 +360,8 @@ def option_type(name: str) -> tuple[type, bool]:
     """Return the type of an option's value, or of each of several, and whether it may be None."""
     hint: Any = OPTIONS[name].type
     if isinstance(hint, types.UnionType):
-        return typing.get_args(hint)[0], True
+        kind = typing.get_args(hint)[0]
+        return typing.get_origin(kind) or kind, True
     return hint, False
 
 

@@ -1,35 +1,34 @@
 """A recipe: what to train, on which pairs and for how long. YAML becomes a dataclass.
 
 To add an option, add one entry to a table in options.py and the code that uses its value.
-`run_recipe` trains what a recipe describes and writes a run directory.
+`planning.plan_run` turns a recipe into the plan of a run.
 """
 
 import dataclasses
 import difflib
+import json
 import logging
 import re
 import shlex
-import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import RequestError, quoted
 from ..ranges import Range
-from ..storage.identity import differences, shown
+from ..storage.identity import shown
 from ..storage.metrics import check_measures
-from ..storage.reading import as_yaml, read_yaml
+from ..storage.reading import read_yaml
 from ..storage.run_files import recipe_values
 from ..storage.shipped import shipped_folder
 from .options import (
     ARGUMENTS,
     LANGUAGES,
     OPTIONS,
+    TRAINER_DEFAULTS,
     Data,
-    Evaluation,
     Model,
     Regularization,
-    Text,
     Tokenizer,
     Training,
     listed,
@@ -37,9 +36,7 @@ from .options import (
     option_type,
     takes_several,
 )
-
-if typing.TYPE_CHECKING:
-    from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from .plan import DataPlan, EvaluationPlan, ModelPlan, settings_as_yaml
 
 logger = logging.getLogger(__name__)
 
@@ -59,15 +56,14 @@ _EXCLUSIVE = [
     *(("init_from", name) for name in sorted(names_of(Model, Tokenizer) - {"init_from"})),
 ]
 # Without the second of these, the first has no effect.
-_NEEDED = {
-    **dict.fromkeys(("dataset_config", "dataset_revision", "streaming"), "dataset"),
-    "early_stopping_on": "early_stopping_patience",
-}
+_NEEDED = {**dict.fromkeys(("dataset_config", "dataset_revision", "streaming"), "dataset")}
+# Training arguments that a run sets itself.
+_OF_RUN = frozenset({"output_dir", "bf16", "fp16", "save_strategy", "run_name", "use_cpu"})
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what no file name or UTF-8 holds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model):
+class Recipe(EvaluationPlan, Training, Tokenizer, DataPlan, ModelPlan):
     """All settings of a run, section by section; None means "not given".
 
     The config checks the model's sizes, because it knows which fit together.
@@ -107,81 +103,16 @@ class Recipe(Evaluation, Training, Tokenizer, Data, Text, Regularization, Model)
             raise RequestError(
                 f"tokenizer: got {quoted(self.tokenizer)}; give one, or SOURCE,TARGET."
             )
-        if self.early_stopping_on not in ("loss", *self.measures):
+        if taken := {*(self.trainer or {})} & ({*ARGUMENTS.values()} | _OF_RUN):
             raise RequestError(
-                f"early_stopping_on: got {quoted(self.early_stopping_on)}; it must be loss, or one "
-                f"of --metric {self.metric}."
+                f"trainer: got {', '.join(sorted(taken))}, which the run or another option sets; "
+                "leave it out."
             )
-        self.check_model(self.config(vocab_size=self.vocab_size))
-
-    def check_model(self, config: "VanillaTransformerConfig") -> None:
-        """Refuse a model that cannot be trained as this recipe says.
-
-        Raises:
-            ValueError: If its learned positions are too few for the longest sentence allowed.
-        """
-        longest = max(self.max_source_length, self.max_target_length)
-        if config.position_encoding == "learned" and longest > config.max_position_embeddings:
-            raise RequestError(
-                f"max_source_length, max_target_length: got {longest}, but learned positions end "
-                f"at {config.max_position_embeddings}; give that or less."
-            )
-
-    @property
-    def measures(self) -> list[str]:
-        """Names of the measures; the first one decides."""
-        return self.metric.split(",")
-
-    def config(self, **vocabulary: Any) -> "VanillaTransformerConfig":
-        """Return the config of the model.
-
-        Args:
-            **vocabulary: Fields that the tokenizer decides.
-
-        Raises:
-            ValueError: If no model has these sizes.
-        """
-        from huggingface_hub.errors import StrictDataclassError
-
-        from ..configuration_vanilla_transformer import VanillaTransformerConfig
-
-        values = {**self.model_overrides(), **vocabulary}
-        try:
-            return VanillaTransformerConfig.from_preset(self.preset, **values)
-        except StrictDataclassError as error:
-            raise RequestError(str(error.__cause__ or error)) from error
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """Names of the two sides: language codes, or else "source" and "target"."""
-        return self.source_language or "source", self.target_language or "target"
-
-    def model_overrides(self) -> dict[str, Any]:
-        """Return the config fields that this recipe sets in addition to its preset."""
-        overrides: dict[str, Any] = {}
-        for name, option in OPTIONS.items():
-            value = getattr(self, name)
-            if value is not None:
-                overrides |= dict.fromkeys(option.metadata["config"], value)
-        return overrides
-
-    def argument_values(self) -> dict[str, Any]:
-        """Return the training arguments that this recipe sets."""
-        values = {argument: getattr(self, name) for name, argument in ARGUMENTS.items()}
-        values["bpe_dropout"] = self.bpe_dropout or 0.0
-        values["train_weights"] = listed(self.train_weights) or None
-        return {**values, "eval_strategy": "steps" if self.evaluate_every_steps else "no"}
-
-    def differences(self, other: "Recipe") -> list[str]:
-        """Return the options in which two recipes differ, as `name: this -> other`."""
-        return differences(vars(self), vars(other))
+        self.check_positions(self.config(vocab_size=self.vocab_size))
 
     def to_yaml(self) -> str:
         """Return all options as YAML, with the help of each as a comment."""
-        return "".join(
-            f"# {option.metadata['help']}\n{as_yaml({name: getattr(self, name)})}"
-            for name, option in OPTIONS.items()
-        )
+        return settings_as_yaml(vars(self))
 
 
 def paper_values(preset: str) -> dict[str, object]:
@@ -213,7 +144,7 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
         typed: Values that win over the file's, as on the command line. Training pairs replace all
             that the file says about its pairs except languages, a preset its model, `init_from` its
             model, regularization, tokenizer and languages, and one way to set the learning rate the
-            other.
+            other. Of `trainer`, only the arguments named are replaced.
 
     Returns:
         The recipe, with every value checked.
@@ -235,6 +166,8 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
             kept = _without(kept, replaced - given.keys(), name, given[name])
     if "symbols" in str(given.get("tokenizer")).split(","):  # symbols are not made by merges
         kept = _without(kept, {"bpe_dropout"} - given.keys(), "tokenizer", given["tokenizer"])
+    if isinstance(values.get("trainer"), dict):
+        values["trainer"] = {**(kept["trainer"] or {}), **values["trainer"]}
     made = Recipe(**{**kept, **values})
     _check_effect(made, given)
     return made
@@ -302,6 +235,9 @@ def _check(name: str, value: object) -> None:
         wanted, fits = str(allowed), value in allowed
     elif kind is bool:
         wanted, fits = "true or false", isinstance(value, bool)
+    elif kind is Mapping:
+        wanted = "NAME=VALUE, such as save_steps=500, or a mapping of these"
+        fits = isinstance(value, dict) and _can_be_recorded(value)
     elif allowed:
         wanted, fits = f"one of {', '.join(allowed)}", value in allowed
     else:
@@ -311,6 +247,15 @@ def _check(name: str, value: object) -> None:
     hint = "; put it in quotes" if kind is str and isinstance(value, bool | int) else ""
     if not fits:
         raise RequestError(f"{name}: got {quoted(value)}; it must be {wanted}{hint}.")
+
+
+def _can_be_recorded(values: Mapping[Any, Any]) -> bool:
+    """Return whether JSON in UTF-8 can hold a mapping whose keys are text."""
+    try:
+        json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return all(isinstance(name, str) for name in values)
 
 
 def find_recipe(name_or_path: str) -> Path:
@@ -357,12 +302,26 @@ def train_command(values: Mapping[str, Any], output_dir: str) -> str:
             unsaid = value is None and name in ("data_source", "data_license")
             if value == own[name] or unsaid:
                 continue
-            if isinstance(value, bool):
+            if name == "trainer":
+                words += [f"--{flag}", *_trainer_words(own[name] or {}, value or {})]
+            elif isinstance(value, bool):
                 words.append(f"--{flag}" if value else f"--no-{flag}")
             else:
                 words += [f"--{flag}", *map(str, listed(value) or ["none"])]
         commands.append((len(words) + 3 * foreign, [*words, "--output-dir", output_dir]))
     return shlex.join(min(commands)[1])
+
+
+def _trainer_words(own: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Return the words `NAME=VALUE` that turn training arguments of a recipe into others."""
+    known = {**TRAINER_DEFAULTS, **own}
+    all_wanted = {**{name: TRAINER_DEFAULTS.get(name) for name in own}, **wanted}
+    changed = {name: value for name, value in all_wanted.items() if known.get(name) != value}
+    texts = {
+        name: value if isinstance(value, str) and _plain(value) == value else json.dumps(value)
+        for name, value in changed.items()
+    }
+    return [f"{name}={text}" for name, text in texts.items()]
 
 
 def _converted(content: Mapping[str, object]) -> dict[str, Any]:
@@ -415,6 +374,10 @@ def _split_pair(value: object) -> dict[str, str]:
 def _convert(name: str, value: object) -> object:
     """Convert a value to its option's type if possible; `_check` refuses the rest."""
     kind, optional = option_type(name)
+    if kind is Mapping and isinstance(value, list) and all("=" in str(each) for each in value):
+        value = dict(str(each).split("=", 1) for each in value)
+    if kind is Mapping and isinstance(value, dict):
+        return {argument: _plain(each) for argument, each in value.items()}
     if isinstance(value, list) and takes_several(name):
         # Not into lists in it: a few lines of YAML can expand to billions.
         values = tuple(each if isinstance(each, list) else _convert(name, each) for each in value)
@@ -430,6 +393,16 @@ def _convert(name: str, value: object) -> object:
         except (ValueError, OverflowError):
             return value
     return value
+
+
+def _plain(value: object) -> object:
+    """Return the number, list or mapping that a text writes as JSON, or else the text."""
+    if not isinstance(value, str) or value.lower() == "none":
+        return None if isinstance(value, str) else value
+    try:
+        return json.loads(value, parse_constant=str)
+    except ValueError:
+        return value
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -57,6 +57,23 @@ def differences(before: Identity, now: Identity) -> list[str]:
     return lines
 
 
+def check_same(before: Identity, now: Identity, what: str) -> None:
+    """Refuse to continue with something else than before.
+
+    Args:
+        before: What was recorded.
+        now: What there is now.
+        what: The beginning of the message.
+
+    Raises:
+        ValueError: They differ; the message lists all differences.
+    """
+    if changed := differences(before, now):
+        raise RequestError(
+            f"{what} ({'; '.join(changed)}); give the same again, or another directory."
+        )
+
+
 def _by_name(value: Any) -> Any:
     """Return a list of files, each with `name` and `sha256`, as digests by name."""
     if isinstance(value, list) and all(isinstance(file, Mapping) for file in value):

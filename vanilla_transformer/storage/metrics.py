@@ -208,7 +208,6 @@ class Metrics(TrainingFacts, total=False):
     hypotheses: dict[str, str]  # file names by test set
     model_files: dict[str, str]  # SHA-256 by file
     report_files: dict[str, str]  # the same of history, pictures and hypotheses
-    warnings: list[str]  # of the last start of the training, and of what followed
     published: Published
 
 

@@ -1,10 +1,12 @@
 """The files of a run directory, which training writes and publishing reads."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
 from ..errors import RequestError
+from .metrics import read_metrics
 from .reading import checked, read_json, read_yaml
 
 RECIPE = "recipe.yaml"
@@ -18,7 +20,7 @@ ATTENTION = "attention.png"
 HYPOTHESES = "hypotheses.{}.txt"  # translations of a test set, one line each
 HISTORY = "history.tsv"  # the log, one line per logged update
 CHECKPOINTS = "checkpoints"
-DATA = Path(CHECKPOINTS, "data.json")
+IDENTITY = Path(CHECKPOINTS, "identity.json")  # what decides a run, from before its first update
 LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
 HOLDER = Path(CHECKPOINTS, "training.holder")  # which process that is
 
@@ -40,3 +42,12 @@ def recipe_values(folder: Path) -> dict[str, Any]:
         if (folder / METRICS).is_file():
             return read_json(folder / METRICS, _Recorded)["recipe"]
     return {}
+
+
+def recorded_identity(run: Path) -> dict[str, Any]:
+    """Return what decided a run, as far as it is known; of a published model nothing may be."""
+    if (run / IDENTITY).is_file():
+        return read_json(run / IDENTITY)
+    metrics = read_metrics(run / METRICS)
+    data: Mapping[str, Any] = metrics["data"] if metrics else {}
+    return {name: data[name] for name in ("files", "revision") if name in data}

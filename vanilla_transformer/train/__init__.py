@@ -1,12 +1,24 @@
 """Train models (Section 5): from a recipe to a run directory, or with the Trainer directly."""
 
+import os
+from pathlib import Path
+
+from ..recipes.planning import plan_run
+from ..recipes.recipe import Recipe
+from ..storage.metrics import Metrics
 from .arguments import VanillaTransformerTrainingArguments
 from .averaging import average_checkpoints
 from .comparing import compare_runs
-from .run import run_recipe
+from .run import run_plan
 from .run_control import TrainingInterrupted
 from .run_scores import score_run
 from .trainer import VanillaTransformerTrainer
+
+
+def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
+    """Train and evaluate a model from a recipe, as `run_plan` says."""
+    return run_plan(plan_run(recipe, Path(output_dir)), output_dir)
+
 
 __all__ = [
     "TrainingInterrupted",

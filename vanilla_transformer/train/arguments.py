@@ -10,7 +10,6 @@ from transformers.trainer_utils import SchedulerType
 from transformers.training_args import OptimizerNames
 
 from ..errors import RequestError
-from ..recipes.recipe import Recipe
 from ..storage.metrics import MEASURES
 
 # Arguments that have no effect beside a token budget. The first would change the training and are
@@ -62,20 +61,20 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     """
 
     output_dir: str = field(default="trainer_output")  # transformers' default, never None
-    batch_tokens: int | None = field(default=Recipe.batch_tokens)
+    batch_tokens: int | None = field(default=3_125)
     train_weights: list[float] | None = field(default=None)
     bpe_dropout: float = field(default=0.0)
     learning_rate: float | None = field(default=None)  # type: ignore[assignment]  # None: Eq. 3
-    learning_rate_factor: float = field(default=Recipe.learning_rate_factor)
+    learning_rate_factor: float = field(default=1.0)
     lr_scheduler_type: SchedulerType | str | None = field(default=None)  # type: ignore[assignment]  # None: Eq. 3
     optim: OptimizerNames | str | None = field(default=None)  # type: ignore[assignment]  # None: Adam
-    warmup_steps: float = field(default=Recipe.warmup_steps)
-    adam_beta2: float = field(default=Recipe.adam_beta2)
-    adam_epsilon: float = field(default=Recipe.adam_epsilon)
-    max_grad_norm: float = field(default=Recipe.max_grad_norm)
-    max_minutes: float | None = field(default=Recipe.max_minutes)
-    early_stopping_patience: int | None = field(default=Recipe.early_stopping_patience)
-    early_stopping_on: str = field(default=Recipe.early_stopping_on)
+    warmup_steps: float = field(default=4_000)
+    adam_beta2: float = field(default=0.98)
+    adam_epsilon: float = field(default=1e-9)
+    max_grad_norm: float = field(default=0.0)
+    max_minutes: float | None = field(default=None)
+    early_stopping_patience: int | None = field(default=None)
+    early_stopping_on: str = field(default="loss")
     save_every_minutes: float = field(default=0.0)
     checkpoints_to_keep: int | None = field(default=None)
     logging_nan_inf_filter: bool = field(default=False)

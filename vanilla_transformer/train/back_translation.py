@@ -31,7 +31,7 @@ from ..data.columns import is_in_another_script
 from ..data.dataset import sentences
 from ..data.pair_files import sentence_lines
 from ..errors import RequestError
-from ..recipes.recipe import Recipe
+from ..recipes.plan import Plan
 from ..storage.atomic import PARTIAL, write_aside, write_json
 from ..storage.identity import digests
 from ..storage.reading import read_json, sha256
@@ -53,30 +53,36 @@ _LOOKED_AT = 1_000  # sentences, to tell the language
 
 
 def back_translated(
-    recipe: Recipe,
+    plan: Plan,
     run: Path,
     train: "Dataset",
     validation: Sequence[tuple[str, str]],
     *,
     args: TrainingArguments,
-    train_run: Callable[[Recipe, Path], object],
-) -> Path:
-    """Return the file of pairs made of a recipe's `monolingual_target`; make what is not there.
+    train_run: Callable[[Plan, Path], object],
+) -> Path | None:
+    """Return the file of pairs made of a plan's `monolingual_target`; make what is not there.
 
     Args:
-        recipe: The recipe of the run.
+        plan: The plan of the run.
         run: Its directory.
         train: Its training pairs.
         validation: Its validation pairs.
         args: Its arguments, which know the other processes.
-        train_run: `run_recipe`, which every process calls.
+        train_run: `run_plan`, which every process calls.
+
+    Returns:
+        The file; None if the plan has no text to translate back.
 
     Raises:
         ValueError: There are too few pairs, the text is in the source language or largely damaged,
             or RUN-back was made of other pairs or another text, or holds something else.
     """
+    back = plan.back_translation
+    if back is None:
+        return None
     run = run.absolute()
-    folder, text = run.with_name(f"{run.name}-back"), Path(recipe.monolingual_target or "")
+    folder, text = run.with_name(f"{run.name}-back"), Path(str(plan.data.monolingual_target))
     done, model = folder / "translated.jsonl", folder / "model"
     begun = bool(checkpoints(run / CHECKPOINTS))
     if begun and not done.is_file():
@@ -87,13 +93,19 @@ def back_translated(
     with args.main_process_first(local=False):  # the others wait until the files are there
         if args.should_save:
             rows = [*zip(sentences(train, "source"), sentences(train, "target"), strict=True)]
-            made_from = {"pairs": _digest(recipe, rows, validation), "text": sha256(text)}
-            _check(recipe, text, train, done, made_from)
+            made_from = {
+                "pairs": _digest(plan.data.languages, rows, validation),
+                "text": sha256(text),
+            }
+            _check(plan.data.languages, text, train, done, made_from)
             if not begun:
                 _prepare(folder, made_from, {"train": rows, "validation": validation})
     if not begun:  # else these translations are trained on already
         logger.info("Training the model that translates %s back, in %s.", text, model)
-        train_run(_reversed(recipe, folder), model)
+        if not (folder / "validation.jsonl").stat().st_size:
+            data = dataclasses.replace(back.data, validation_file=None)
+            back = dataclasses.replace(back, data=data)
+        train_run(back, model)
         with args.main_process_first(local=False):
             if args.should_save:
                 with training_lock(model):
@@ -102,7 +114,7 @@ def back_translated(
 
 
 def _check(
-    recipe: Recipe, text: Path, train: "Dataset", done: Path, made_from: dict[str, str]
+    languages: tuple[str, str], text: Path, train: "Dataset", done: Path, made_from: dict[str, str]
 ) -> None:
     """Refuse pairs and a text that give no useful pairs, before anything is written.
 
@@ -146,11 +158,10 @@ def _check(
     of_target = sum(found[group] for group in target.keys() - source.keys())
     if of_source > 2 * of_target:
         raise RequestError(
-            f"{text} looks like {recipe.languages[0]}, the source language; give text in "
-            f"{recipe.languages[1]}."
+            f"{text} looks like {languages[0]}, the source language; give text in {languages[1]}."
         )
-    if is_in_another_script("".join(looked_at), recipe.languages[1]):
-        logger.warning("%s is in another script than %s.", text, recipe.languages[1])
+    if is_in_another_script("".join(looked_at), languages[1]):
+        logger.warning("%s is in another script than %s.", text, languages[1])
 
 
 def _prepare(
@@ -162,30 +173,6 @@ def _prepare(
         write_json(folder / MADE_FROM, made_from)
     for name, rows in pairs.items():
         write_aside(folder / f"{name}.jsonl", partial(_write, pairs=rows))
-
-
-def _reversed(recipe: Recipe, folder: Path) -> Recipe:
-    """Return the recipe of the opposite direction, on the same pairs and with the same sizes."""
-    source, target = recipe.languages
-    validation = folder / "validation.jsonl"
-    return dataclasses.replace(
-        recipe,
-        source_language=target,
-        target_language=source,
-        dataset=None,
-        source_column="target",
-        target_column="source",
-        max_source_length=recipe.max_target_length,
-        max_target_length=recipe.max_source_length,
-        test_file=None,
-        train_file=str(folder / "train.jsonl"),
-        train_weights=None,
-        validation_file=str(validation) if validation.stat().st_size else None,
-        held_out_pairs=0,
-        monolingual_target=None,
-        clean=False,
-        tokenizer=",".join(reversed(recipe.tokenizer.split(","))),
-    )
 
 
 def _translate(text: Path, model_dir: Path, done: Path) -> None:
@@ -244,9 +231,9 @@ def _read(text: Path) -> Iterator[str | None]:
             yield None
 
 
-def _digest(recipe: Recipe, *parts: Iterable[tuple[str, str]]) -> str:
+def _digest(languages: tuple[str, str], *parts: Iterable[tuple[str, str]]) -> str:
     """Return a digest of pairs and their languages."""
-    found = hashlib.sha256("-".join(recipe.languages).encode())
+    found = hashlib.sha256("-".join(languages).encode())
     for pairs in parts:
         for pair in pairs:
             found.update(_json(pair).encode())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
+from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..errors import RequestError
@@ -115,6 +116,16 @@ def seal(checkpoint: Path) -> None:
     write_json(checkpoint / MANIFEST, {"files": digests(checkpoint, names)})
 
 
+def step_of(checkpoint: Path) -> int:
+    """Return the number of updates that a checkpoint has seen."""
+    return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
+def trainer_state(checkpoint: Path) -> TrainerState:
+    """Return the state of the trainer that wrote a checkpoint, such as its log."""
+    return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+
+
 def is_whole(checkpoint: Path) -> bool:
     """Return whether all files of a checkpoint match its manifest.
 
@@ -130,7 +141,7 @@ def is_whole(checkpoint: Path) -> bool:
 def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:
     """Return all checkpoints by update, whole or not, oldest first."""
     found = {
-        int(path.name.removeprefix("checkpoint-")): path
+        step_of(path): path
         for path in Path(directory).glob("checkpoint-*")
         if path.name.removeprefix("checkpoint-").isdecimal()
     }

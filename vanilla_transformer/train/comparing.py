@@ -1,7 +1,7 @@
 """Compare models on the same sentences: scores, significance and the sentences that differ."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from ..errors import RequestError
 from ..evaluation import SystemScore, most_different, paired_bootstrap, verdict
 from ..evaluation.scores import first_references
 from ..recipes.data import TextPairs
-from ..recipes.recipe import Recipe
+from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
 from ..search_settings import SearchSettings, search_settings
 from ..storage.hub_model import model_folder
 from ..storage.identity import differences
@@ -18,7 +18,7 @@ from ..storage.reading import printable
 from ..storage.run_files import RECIPE
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 from .report import table_lines
-from .run_scores import overridden, recipe_and_test_sets, score_set, warn_of_another_test
+from .run_scores import score_set
 
 
 @dataclass
@@ -27,7 +27,7 @@ class ComparedRun:
 
     name: str
     folder: Path
-    recipe: Recipe
+    test: ModelTest
     sets: dict[str, TextPairs]
     search: SearchSettings = field(init=False)
     parameters: int = 0
@@ -59,52 +59,50 @@ def compare_runs(
     """
     if len(directories) < 2:
         raise RequestError(f"Got {len(directories)} run; give two or more to compare.")
-    overrides = overridden(test_options)
-    runs = _runs_with_tests([*map(str, directories)], overrides)
+    runs = _runs_with_tests([*map(str, directories)], test_options)
     for run in runs:
         model = load_saved_model(run.folder, device="auto")
         tokenizer = load_saved_tokenizer(run.folder)
-        asked = {"num_beams": overrides.get("num_beams")}
+        asked = {"num_beams": run.test.num_beams}
         run.parameters = model.num_parameters()
         run.search = search_settings(model.generation_config, **asked)
-        options = {"batch_tokens": batch_tokens, **asked}
+        options = {**runs[0].test.scoring, "batch_tokens": batch_tokens, **asked}
         for name, pairs in runs[0].sets.items():
             if len(pairs):
-                result = score_set(model, tokenizer, runs[0].recipe, pairs, **options)
-                run.results[name] = result
+                run.results[name] = score_set(model, tokenizer, pairs, **options)
     return runs
 
 
-def _runs_with_tests(names: list[str], overrides: dict) -> list[ComparedRun]:
+def _runs_with_tests(names: list[str], test_options: Mapping[str, object]) -> list[ComparedRun]:
     """Return the runs with their recipes and test pairs, which must be the same for all."""
     folders = [model_folder(name) for name in names]
     tests = [
-        recipe_and_test_sets(folder, overrides) if (folder / RECIPE).is_file() else None
+        plan_test(folder, test_options) if (folder / RECIPE).is_file() else None
         for folder in folders
     ]
-    of_first = next(filter(None, tests), None) or recipe_and_test_sets(folders[0], overrides)
+    of_first = next(filter(None, tests), None) or plan_test(folders[0], test_options)
     runs = [
-        ComparedRun(name, folder, *(test or of_first))
+        ComparedRun(name, folder, test or of_first, (test or of_first).sets)
         for name, folder, test in zip(names, folders, tests, strict=True)
     ]
     first = runs[0]
-    if "test_file" not in overrides and _is_initial(first.name, runs[-1].recipe):
+    if test_options.get("test_file") is None and _is_initial(first.name, runs[-1].test):
         first.sets = runs[-1].sets
     for run, test in zip(runs, tests, strict=True):
-        if (run.recipe.languages, run.sets) != (first.recipe.languages, first.sets):
+        if (run.test.languages, run.sets) != (first.test.languages, first.sets):
             raise RequestError(
                 f"Languages or test pairs of {first.name} and {run.name} differ; compare models "
                 "of the same languages, and give --test-file with the pairs to test all of them "
                 "on, and --several-references if only one of them has that."
             )
         if test is None and (run is not first or any(tests)):
-            warn_of_another_test(run.folder, run.recipe)
+            warn_of_another_test(run.folder, run.test.languages)
     return runs
 
 
-def _is_initial(model: str, recipe: Recipe) -> bool:
-    """Return whether a recipe trains the model of this directory further."""
-    initial = recipe.init_from
+def _is_initial(model: str, test: ModelTest) -> bool:
+    """Return whether a test is of a run that trained the model of this directory further."""
+    initial = test.settings["init_from"]
     return initial is not None and Path(initial).resolve() == Path(model).resolve()
 
 
@@ -119,7 +117,7 @@ def comparison_page(runs: Sequence[ComparedRun], *, shown: int = 20) -> str:
     lines = ["# Comparison", ""]
     for run in others:
         for what, changed in (
-            ("Recipe", first.recipe.differences(run.recipe)),
+            ("Recipe", differences(first.test.settings, run.test.settings)),
             ("Search", differences(vars(first.search), vars(run.search))),
         ):
             if changed:
@@ -131,14 +129,12 @@ def comparison_page(runs: Sequence[ComparedRun], *, shown: int = 20) -> str:
 
 def _set_lines(runs: Sequence[ComparedRun], name: str, shown: int) -> list[str]:
     """Return the lines about one test set."""
-    results, recipe = [run.results[name] for run in runs], runs[0].recipe
+    results, scoring = [run.results[name] for run in runs], runs[0].test.scoring
     references = results[0]["references"]
     systems = [result["hypotheses"] for result in results]
-    rows, signatures = paired_bootstrap(
-        systems, references, target_language=recipe.languages[1], measures=recipe.measures
-    )
+    rows, signatures = paired_bootstrap(systems, references, **scoring)
     columns = [""]
-    for measure in recipe.measures:
+    for measure in runs[0].test.measures:
         columns += [MEASURES[measure].label, "p"]
     table = [[*columns, "perplexity", "parameters", "beams"]]
     for run, row, result in zip(runs, rows, results, strict=True):

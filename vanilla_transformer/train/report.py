@@ -1,6 +1,6 @@
 """Collect the facts of a training for metrics.json, and write a run's files for readers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +8,6 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..evaluation.scores import first_references
-from ..recipes.options import OPTIONS
-from ..recipes.recipe import Recipe
 from ..storage.atomic import keep_text, write_text
 from ..storage.identity import config_identity
 from ..storage.metrics import NUM_SAMPLES, Sample, TestTexts, TrainingFacts
@@ -50,19 +48,13 @@ def training_facts(
     return facts
 
 
-def config_beyond_recipe(config: PreTrainedConfig, recipe: Recipe) -> dict[str, Any]:
+def config_beyond_recipe(config: PreTrainedConfig, *, recorded: Iterable[str]) -> dict[str, Any]:
     """Return the config values that are neither in the recipe nor the paper's.
 
     Args:
         config: The model's config.
-        recipe: A recipe with `init_from`, which does not record the shape.
+        recorded: Fields that the recipe sets.
     """
-    recorded = {
-        name
-        for option, field in OPTIONS.items()
-        if getattr(recipe, option) is not None
-        for name in field.metadata["config"]
-    }
     paper, own = VanillaTransformerConfig(), VanillaTransformerConfig.__annotations__
     names = [name for name in config_identity(own) if not name.endswith("_id")]
     values = {name: getattr(config, name) for name in names if name not in recorded}

@@ -10,23 +10,32 @@ from pathlib import Path
 from typing import Any
 
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase, TrainerState
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
 
 from ..data.dataset import has_tokens, pairs_digest, tokenizer_digest
 from ..errors import RequestError
-from ..recipes.options import binding_arguments
-from ..storage.identity import Identity, config_identity, differences
+from ..storage.identity import Identity, check_same, config_identity, differences
 from .arguments import VanillaTransformerTrainingArguments
-from .checkpoints import PROGRESS, Progress, checkpoints, is_whole, last_whole_checkpoint
+from .checkpoints import (
+    PROGRESS,
+    Progress,
+    checkpoints,
+    is_whole,
+    last_whole_checkpoint,
+    trainer_state,
+)
 
 logger = logging.getLogger(__name__)
 
-# Arguments that decide the updates, besides those that a recipe sets.
-_OF_TRANSFORMERS = (
-    *("label_smoothing_factor", "lr_scheduler_type", "neftune_noise_alpha", "optim"),
-    "weight_decay",
+# Of our own arguments, those that decide no update; and those of transformers that do.
+_WITHOUT_EFFECT = frozenset(
+    {
+        *("output_dir", "max_minutes", "early_stopping_patience", "early_stopping_on"),
+        *("save_every_minutes", "checkpoints_to_keep", "logging_nan_inf_filter"),
+    }
 )
+_OF_TRANSFORMERS = ("adam_beta1", "label_smoothing_factor", "neftune_noise_alpha", "weight_decay")
 
 
 def checkpoint_to_resume(folder: Path, asked: str | os.PathLike[str] | bool | None) -> Path | None:
@@ -81,11 +90,7 @@ def progress_to_continue(checkpoint: Path, identity: Identity) -> Progress:
             "its model."
         )
     progress = Progress.load(checkpoint)
-    if changed := differences(progress.identity, identity):
-        raise RequestError(
-            f"the checkpoint was trained otherwise ({'; '.join(changed)}); give the same "
-            "again, or start a new run in another directory."
-        )
+    check_same(progress.identity, identity, "the checkpoint was trained otherwise")
     return progress
 
 
@@ -190,7 +195,7 @@ def tell_of_resumption(
         now: Those of this process.
     """
     logger.info("Resuming from %s.", checkpoint)
-    step = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).global_step
+    step = trainer_state(checkpoint).global_step
     beside = checkpoints(folder).items()
     if later := [path.name for number, path in beside if number > step and is_whole(path)]:
         logger.warning("The next save deletes what was trained later: %s.", ", ".join(later))
@@ -219,9 +224,8 @@ def identity_of_updates(
         train_dataset: The training data.
         constants: Those of an optimizer that the arguments may not describe.
     """
-    names = {*binding_arguments(), *_OF_TRANSFORMERS}
-    # The number of batches is one process's, and the order may have a seed of its own.
-    names -= {"gradient_accumulation_steps", "save_steps", "seed"}
+    own = VanillaTransformerTrainingArguments.__annotations__.keys() - _WITHOUT_EFFECT
+    names = {*own, *_OF_TRANSFORMERS}
     values = {name: getattr(args, name) for name in sorted(names)}
     values |= {f"optimizer's {name}": str(value) for name, value in constants.items()}
     is_tokens = has_tokens(train_dataset)

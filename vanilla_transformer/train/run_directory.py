@@ -1,9 +1,9 @@
-"""Decide whether a run may start or resume in a directory, by its recipe and its pairs.
+"""Decide whether a run may start or resume in a directory, and keep other processes out of it.
 
-Pairs and recipe are recorded before the first update, and every later start must match them.
+What decides a run is recorded before its first update: the settings that bind it, and the digests
+of its pairs and of the model that it starts from. Every later start must have the same.
 """
 
-import dataclasses
 import logging
 import os
 import platform
@@ -16,67 +16,146 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..errors import RequestError
-from ..recipes.data import FILES, data_identity, named_files, recorded_data
-from ..recipes.options import CHANGEABLE, listed
-from ..recipes.recipe import Recipe, load_recipe, make_recipe
-from ..storage.atomic import PARTIAL, write_json, write_text
-from ..storage.identity import changed_files, changed_since_scored, differences
+from ..recipes.data import data_identity
+from ..recipes.plan import ModelPlan, Plan, settings_as_yaml
+from ..storage.atomic import PARTIAL, keep_text, write_json, write_text
+from ..storage.identity import changed_files, check_same, differences
 from ..storage.metrics import Metrics, read_metrics
-from ..storage.run_files import CHECKPOINTS, DATA, HOLDER, LOCK, METRICS, MODEL_FILES, RECIPE
+from ..storage.run_files import (
+    CHECKPOINTS,
+    HOLDER,
+    IDENTITY,
+    LOCK,
+    METRICS,
+    MODEL_FILES,
+    RECIPE,
+    recorded_identity,
+)
 from ..storage.saved_model import TOKENIZER_SETTINGS, WEIGHTS
 from .checkpoints import checkpoints, last_whole_checkpoint
-from .initial_model import identify_model
+from .new_model import identify_model
+from .report import write_samples
 
 logger = logging.getLogger(__name__)
 
-INIT_FROM = "init_from"  # in data.json: the model that the run began with
+INITIAL_MODEL = "initial_model"  # in the identity of a run: the files of the model of `init_from`
 
 
-def check_ours(recipe: Recipe, run: Path) -> None:
-    """Refuse a directory that may not hold this run."""
-    if not (run / RECIPE).is_file() or not _trained(run):
-        # An attempt that trained nothing does not restrict the next one; a recipe alone is none.
-        is_attempt = (run / RECIPE).is_file() and (run / DATA).is_file()
-        is_attempt &= not (run / WEIGHTS).exists()
-        if run.is_dir() and not (is_attempt or all(map(_is_left_of_a_start, run.iterdir()))):
+def identify(plan: Plan, run: Path) -> dict[str, Any]:
+    """Return what decides a run: settings, digests of pairs, the model that it starts from.
+
+    Files that are gone are taken to be the same, because a complete run does not need them. After
+    the first checkpoint neither does a run need its initial model.
+
+    Raises:
+        ValueError: If the directory holds something else, or a run that something else decides; or
+            if the initial model is missing or of another kind.
+    """
+    identity = {**plan.binding, **data_identity(plan.data)}
+    if not _trained(run):
+        if run.is_dir() and not _may_be_replaced(run):
             raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
-        return
-    before, known = load_recipe(str(run / RECIPE)), recorded_data(run).get("files", {})
-    # `identify` compares the content of files, which may have moved together.
-    moved = {
-        name
-        for split, name in FILES.items()
-        if split in known and _file_names(before, name) == _file_names(recipe, name)
-    }
-    changed = before.differences(recipe)
-    binding = [text for text in changed if text.partition(":")[0] not in CHANGEABLE | moved]
-    if binding:
-        raise RequestError(
-            f"{run} holds a run of another recipe ({'; '.join(binding)}); give another "
-            "--output-dir, or the original values."
-        )
-    complete = (run / METRICS).is_file()
-    if changed and complete and last_whole_checkpoint(run / CHECKPOINTS) is None:
-        raise RequestError(
-            f"{run} is complete, and without a whole checkpoint it cannot continue "
-            f"({'; '.join(changed)}); give another --output-dir, or the original values."
-        )
+        if plan.model.init_from is not None:
+            identity[INITIAL_MODEL] = identify_model(plan.model.init_from)
+        return identity
+    before = recorded_identity(run)
+    for name in ("files", INITIAL_MODEL):
+        if name in before:
+            identity[name] = {**before[name], **identity.get(name, {})}
+    check_same(before, {name: identity.get(name) for name in before}, f"{run} is of another run")
+    return identity
 
 
-def check_outside_of_pairs(recipe: Recipe, run: Path) -> None:
-    """Refuse a directory whose files would be read as pairs by the next start."""
-    names = [getattr(recipe, option) for option in (*FILES.values(), "dataset")]
-    for path in named_files([each for name in names for each in listed(name)]):
-        if path.is_dir() and run.resolve().is_relative_to(path.resolve()):
+def initial_model(
+    plan: ModelPlan, identity: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]] | None:
+    """Return name and identity of the model that a run starts from, if any."""
+    if plan.init_from is None:
+        return None
+    return plan.init_from, identity.get(INITIAL_MODEL, {})
+
+
+def data_facts(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what identifies pairs and initial model, by the names in metrics.json."""
+    names = {"files": "files", "revision": "revision", INITIAL_MODEL: "init_from"}
+    return {names[name]: identity[name] for name in names if name in identity}
+
+
+def _may_be_replaced(run: Path) -> bool:
+    """Return whether a directory holds only an attempt that trained nothing, or less."""
+    is_attempt = (run / RECIPE).is_file() and (run / IDENTITY).is_file()
+    is_attempt &= not (run / WEIGHTS).exists()
+    return is_attempt or all(map(_is_left_of_a_start, run.iterdir()))
+
+
+def _is_left_of_a_start(path: Path) -> bool:
+    """Return whether a first start that was killed before writing its recipe may leave this."""
+    if path.name.startswith(PARTIAL) or path.name in (LOCK.name, HOLDER.name, IDENTITY.name):
+        return True
+    return path.name == CHECKPOINTS and all(map(_is_left_of_a_start, path.glob("*")))
+
+
+def _trained(run: Path) -> bool:
+    """Return whether there are checkpoints or metrics."""
+    return bool(checkpoints(run / CHECKPOINTS)) or (run / METRICS).is_file()
+
+
+def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
+    """Return the metrics of a run if it is complete as planned and its model is unchanged.
+
+    A run whose model files are missing counts as incomplete: its checkpoints can restore them.
+
+    Args:
+        plan: The plan of the run.
+        run: The run directory.
+        writes: Whether this process writes recipe.yaml and samples.md again if they changed.
+
+    Raises:
+        ValueError: If a file has changed, or the run cannot continue or be restored.
+    """
+    metrics = read_metrics(run / METRICS)
+    if metrics is None:
+        return None
+    if others := differences(metrics["recipe"], plan.settings):
+        if last_whole_checkpoint(run / CHECKPOINTS) is None:
             raise RequestError(
-                f"{run} is inside {path}, whose files are read as pairs; give another --output-dir."
+                f"{run} is complete, and without a whole checkpoint it cannot continue "
+                f"({'; '.join(others)}); give another --output-dir, or the original values."
             )
+        return None
+    changed = changed_files(run, metrics.get(MODEL_FILES, {}))
+    if not changed:
+        identify(plan, run)  # refuses other pairs
+        logger.info("%s is complete.", run)
+        if writes:
+            # A continuation may have been stopped before its first update.
+            keep_text(run / RECIPE, settings_as_yaml(plan.settings))
+            if metrics.get("samples"):
+                write_samples(run, metrics["samples"])
+        return metrics
+    there = [name for name in changed if (run / name).exists()]
+    if there or last_whole_checkpoint(run / CHECKPOINTS) is None:
+        raise RequestError(
+            f"{run} is complete, but {' and '.join(there or changed)} in it changed since, or is "
+            "gone; put a copy back, or delete it to restore it from a whole checkpoint."
+        )
+    logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
+    return None
 
 
-def _file_names(recipe: Recipe, option: str) -> list[list[str]]:
-    """Return the names of the files of each corpus, without their folders."""
-    corpora = listed(getattr(recipe, option))
-    return [[path.name for path in named_files(corpus)] for corpus in corpora]
+def claim(plan: Plan, run: Path, identity: Mapping[str, Any]) -> None:
+    """Record the recipe and what decides the run."""
+    if not _trained(run):
+        (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # it may be of other pairs
+    metrics = read_metrics(run / METRICS)
+    if metrics and (changed := differences(metrics["recipe"], plan.settings)):
+        logger.warning(
+            "%s is complete; it continues with other values (%s), and its model is replaced.",
+            *(run, "; ".join(changed)),
+        )
+    (run / IDENTITY).parent.mkdir(parents=True, exist_ok=True)
+    write_json(run / IDENTITY, identity)  # first: a recipe without it may be the user's
+    write_text(run / RECIPE, settings_as_yaml(plan.settings))
 
 
 @contextmanager
@@ -129,94 +208,3 @@ def check_shared(run: Path) -> None:
             f"{platform.node()} does not see the first process's training in {run}. Read that "
             "process's error, if any, or give an --output-dir that all machines share."
         )
-
-
-def completed(recipe: Recipe, run: Path) -> Metrics | None:
-    """Return the metrics of a run if it is complete for this recipe and its model is unchanged.
-
-    A run whose model files are missing counts as incomplete: its checkpoints can restore them.
-
-    Raises:
-        ValueError: If a file has changed, or is missing and cannot be restored.
-    """
-    metrics = read_metrics(run / METRICS)
-    if metrics is None or make_recipe(metrics["recipe"]) != recipe:
-        return None
-    changed = changed_files(run, metrics.get(MODEL_FILES, {}))
-    if not changed:
-        if reports := changed_since_scored(run, "report_files"):
-            logger.warning("%s changed since %s was complete, or is gone.", ", ".join(reports), run)
-        return metrics
-    there = [name for name in changed if (run / name).exists()]
-    if there or last_whole_checkpoint(run / CHECKPOINTS) is None:
-        raise RequestError(
-            f"{run} is complete, but {' and '.join(there or changed)} in it changed since, or is "
-            "gone; put a copy back, or delete it to restore it from a whole checkpoint."
-        )
-    logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
-    return None
-
-
-def _is_left_of_a_start(path: Path) -> bool:
-    """Return whether a first start that was killed before writing its recipe may leave this."""
-    names = (LOCK.name, HOLDER.name, DATA.name)
-    if path.name.startswith(PARTIAL) or path.name in names:
-        return True
-    return path.name == CHECKPOINTS and all(map(_is_left_of_a_start, path.glob("*")))
-
-
-def identify(recipe: Recipe, run: Path) -> dict[str, Any]:
-    """Return data that identifies the run's pairs; later starts use those of the first one.
-
-    Returns:
-        The result of `data_identity`, and `held_out_pairs`: a number, or None if the data decides.
-        With `init_from` also the result of `identify_model`; after the first checkpoint, the
-        recorded one, or None if that is lost.
-
-    Raises:
-        ValueError: If a file changed since the run began, or the model of `init_from` is missing.
-    """
-    trained = _trained(run)
-    recorded = recorded_data(run) if trained else {}
-    identity = data_identity(recipe, revision=recorded.get("revision"))
-    identity["held_out_pairs"] = recorded.get("held_out_pairs", recipe.held_out_pairs)
-    if recipe.init_from is not None:
-        known = recorded.get(INIT_FROM)
-        identity[INIT_FROM] = known if trained else identify_model(recipe.init_from)
-    now, began = identity.get("files", {}), recorded.get("files", {})
-    if changed := differences(began, {split: now.get(split, began[split]) for split in began}):
-        raise RequestError(
-            f"The pairs of {run} are not those that it began with ({'; '.join(changed)}); put them "
-            "back or give another --output-dir."
-        )
-    return identity
-
-
-def claim(recipe: Recipe, run: Path, identity: Mapping[str, Any]) -> None:
-    """Record the recipe and its data in the directory."""
-    if not _trained(run):
-        (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # it may be of other pairs
-    elif (run / METRICS).is_file():
-        changed = "; ".join(load_recipe(str(run / RECIPE)).differences(recipe))
-        if changed:
-            message = (
-                "%s is complete; it continues with other values (%s), and its model is replaced."
-            )
-            logger.warning(message, run, changed)
-    (run / DATA).parent.mkdir(parents=True, exist_ok=True)
-    write_json(run / DATA, identity)  # first: a recipe without it may be the user's
-    write_text(run / RECIPE, recipe.to_yaml())
-
-
-def pinned(recipe: Recipe, identity: Mapping[str, Any]) -> Recipe:
-    """Return the recipe with the recorded data set revision and number of held-out pairs."""
-    return dataclasses.replace(
-        recipe,
-        dataset_revision=identity.get("revision") or recipe.dataset_revision,
-        held_out_pairs=identity.get("held_out_pairs", recipe.held_out_pairs),
-    )
-
-
-def _trained(run: Path) -> bool:
-    """Return whether there are checkpoints or metrics."""
-    return bool(checkpoints(run / CHECKPOINTS)) or (run / METRICS).is_file()

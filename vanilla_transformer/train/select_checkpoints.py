@@ -1,7 +1,7 @@
 """Choose the number of averaged checkpoints and the length penalty on validation pairs.
 
 The best number of checkpoints depends on how long a run has trained: early ones still differ a lot.
-Test pairs are never used, and the recipe's own values win a tie.
+Test pairs are never used, and the planned values win a tie.
 """
 
 import logging
@@ -14,8 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from ..evaluation import corpus_scores
 from ..fast import release
 from ..recipes.data import TextPairs
-from ..recipes.recipe import Recipe
-from ..search_settings import SearchSettings, search_settings
+from ..search_settings import SearchSettings
 from ..storage.metrics import MEASURES, Chosen
 from ..storage.saved_model import load_saved_model
 from ..translation.many_texts import translate
@@ -30,29 +29,27 @@ COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
 PENALTIES = {False: (SearchSettings.length_penalty, 1.0, 1.5), True: (1.0, 1.5, 2.0, 3.0)}
 
 
-def recipe_search(recipe: Recipe) -> SearchSettings:
-    """Return the settings with which a recipe's final model searches."""
-    return search_settings(
-        None,
-        num_beams=recipe.num_beams,
-        length_penalty=recipe.length_penalty,
-        early_stopping=recipe.stop_search_early,
-    )
-
-
 def choose_on_validation_pairs(
-    recipe: Recipe, checkpoints: list[Path], tokenizer: PreTrainedTokenizerBase, pairs: TextPairs
+    checkpoints: list[Path],
+    tokenizer: PreTrainedTokenizerBase,
+    pairs: TextPairs,
+    *,
+    search: SearchSettings,
+    measure: str,
+    target_language: str,
 ) -> Chosen:
     """Choose how many checkpoints to average, then the length penalty of the mean.
 
-    The recipe's first measure decides both: by greedy translations the largest number that is
-    within `CLOSE` of the best, then by beam search with that mean the penalty. Nothing is written.
+    A measure decides both: by greedy translations the largest number that is within `CLOSE` of the
+    best, then by beam search with that mean the penalty. Nothing is written.
 
     Args:
-        recipe: The run's recipe; its own values are tried too, and win a tie.
         checkpoints: The checkpoints that may be averaged, oldest first.
         tokenizer: The run's tokenizer.
         pairs: The validation pairs; every n-th is used, 1,000 at most.
+        search: The planned search; its length penalty is tried too, and wins a tie.
+        measure: One of `storage.metrics.MEASURES`.
+        target_language: Decides how BLEU splits words.
 
     Returns:
         `averaged`, the number of checkpoints, and `length_penalty` if there is more than one beam;
@@ -61,8 +58,7 @@ def choose_on_validation_pairs(
     """
     chosen = slice(0, PAIRS * max(1, len(pairs) // PAIRS), max(1, len(pairs) // PAIRS))
     sources, references = pairs.sources[chosen], pairs.references[chosen]
-    name, language = recipe.measures[0], recipe.languages[1]
-    measure = MEASURES[name]
+    label, best_of = MEASURES[measure].label, MEASURES[measure].best
     model = load_saved_model(checkpoints[-1], device="auto")
 
     def average(count: int) -> None:
@@ -70,24 +66,24 @@ def choose_on_validation_pairs(
         model.load_state_dict(weights, strict=False)  # files store tied tensors once
         release(model)
 
-    def score(**search: Any) -> float:
-        translations = list(translate(model, tokenizer, sources, **search))
+    def score(**options: Any) -> float:
+        translations = list(translate(model, tokenizer, sources, **options))
         scores: Mapping[str, Any] = corpus_scores(
-            translations, references, target_language=language, measures=[name]
+            translations, references, target_language=target_language, measures=[measure]
         )
-        return round(scores[name], 3)
+        return round(scores[measure], 3)
 
     greedy: dict[int, float] = {}
     own = len(checkpoints)
     for count in (own, *(count for count in reversed(COUNTS) if count < own)):
         average(count)
         greedy[count] = score(num_beams=1)
-    best = measure.best(greedy.values())
+    best = best_of(greedy.values())
     averaged = max(count for count in greedy if abs(greedy[count] - best) <= CLOSE)
     result: Chosen = {
         "pairs": len(sources),
         "averaged": averaged,
-        "measure": name,
+        "measure": measure,
         "greedy": _keys_as_text(greedy),
     }
     logger.info(
@@ -96,23 +92,22 @@ def choose_on_validation_pairs(
         len(sources),
         averaged,
         CLOSE,
-        measure.label,
+        label,
         _listed(greedy),
     )
-    if recipe.num_beams > 1:
+    if search.num_beams > 1:
         average(averaged)
-        search = recipe_search(recipe)
         own_penalty = float(search.length_penalty)
         tried = dict.fromkeys([own_penalty, *PENALTIES[search.early_stopping]])
         options = {"num_beams": search.num_beams, "early_stopping": search.early_stopping}
         beams = {each: score(**options, length_penalty=each) for each in tried}
-        penalty = measure.best(beams, key=beams.__getitem__)
+        penalty = best_of(beams, key=beams.__getitem__)
         result |= {"length_penalty": penalty, "beam": _keys_as_text(beams)}
         logger.info(
             "On the same pairs, length penalty %g is best. With %d beams, %s by penalty: %s.",
             penalty,
-            recipe.num_beams,
-            measure.label,
+            search.num_beams,
+            label,
             _listed(beams),
         )
     return result

@@ -1,0 +1,120 @@
+"""The plan of a run: every decision, made once from a recipe before anything is read or written.
+
+`planning.py` makes it. Each stage of a run takes the part that it needs and never asks the recipe.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import RequestError
+from ..search_settings import SearchSettings, search_settings
+from ..storage.reading import as_yaml
+from .options import OPTIONS, Data, Evaluation, Model, Regularization, Text, Tokenizer
+
+if TYPE_CHECKING:
+    from ..configuration_vanilla_transformer import VanillaTransformerConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelPlan(Regularization, Model):
+    """The model: its sizes and dropout rates, or the trained model to start from."""
+
+    def fields(self) -> dict[str, Any]:
+        """Return the config fields to set in addition to the preset or the initial model."""
+        fields: dict[str, Any] = {}
+        for name, option in OPTIONS.items():
+            if option.metadata["config"] and getattr(self, name) is not None:
+                fields |= dict.fromkeys(option.metadata["config"], getattr(self, name))
+        return fields
+
+    def config(self, **vocabulary: Any) -> "VanillaTransformerConfig":
+        """Return the config of a new model.
+
+        Args:
+            **vocabulary: Fields that the tokenizer decides.
+
+        Raises:
+            ValueError: If no model has these sizes.
+        """
+        from huggingface_hub.errors import StrictDataclassError
+
+        from ..configuration_vanilla_transformer import VanillaTransformerConfig
+
+        try:
+            return VanillaTransformerConfig.from_preset(
+                self.preset, **{**self.fields(), **vocabulary}
+            )
+        except StrictDataclassError as error:
+            raise RequestError(str(error.__cause__ or error)) from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataPlan(Data, Text):
+    """The pairs: where they are, which to leave out, and which to make of others."""
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Names of the two sides: language codes, or else "source" and "target"."""
+        return self.source_language or "source", self.target_language or "target"
+
+    def check_positions(self, config: "VanillaTransformerConfig") -> None:
+        """Refuse a model with fewer learned positions than the longest sentence may have."""
+        longest = max(self.max_source_length, self.max_target_length)
+        if config.position_encoding == "learned" and longest > config.max_position_embeddings:
+            raise RequestError(
+                f"max_source_length, max_target_length: got {longest}, but learned positions end "
+                f"at {config.max_position_embeddings}; give that or less."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationPlan(Evaluation):
+    """The measures, the search of the final model, and what is chosen on validation pairs."""
+
+    @property
+    def measures(self) -> list[str]:
+        """Names of the measures; the first one decides."""
+        return self.metric.split(",")
+
+    def search(self) -> SearchSettings:
+        """Return the search settings of the final model."""
+        return search_settings(
+            None,
+            num_beams=self.num_beams,
+            length_penalty=self.length_penalty,
+            early_stopping=self.stop_search_early,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run does.
+
+    Args:
+        model: The model.
+        data: The pairs; the revision of a data set on the Hub is fixed.
+        tokenizer: The tokenizer; `normalize_text` is decided.
+        arguments: Training arguments, without those that depend on the number of processes.
+        evaluation: Measures, search, and choices on validation pairs.
+        back_translation: Plan of the model that translates `data.monolingual_target`, if any.
+        settings: The recipe's values as JSON gives them back, to be recorded.
+        binding: Those that no later start of the run may change.
+    """
+
+    model: ModelPlan
+    data: DataPlan
+    tokenizer: Tokenizer
+    arguments: Mapping[str, Any]
+    evaluation: EvaluationPlan
+    back_translation: "Plan | None"
+    settings: dict[str, Any]
+    binding: dict[str, Any]
+
+
+def settings_as_yaml(settings: Mapping[str, Any]) -> str:
+    """Return the values of all options as YAML, with the help of each as a comment."""
+    return "".join(
+        f"# {option.metadata['help']}\n{as_yaml({name: settings[name]})}"
+        for name, option in OPTIONS.items()
+    )

@@ -1,0 +1,210 @@
+"""Turn a recipe into the plan of a run, and choose a recipe by the number of pairs."""
+
+import dataclasses
+import json
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import RequestError
+from ..machine.environment import resolve_precision
+from ..storage.run_files import recipe_values, recorded_identity
+from .data import FILES, check_files, hub_revision, is_on_hub, named_files, training_pairs
+from .options import (
+    ARGUMENTS,
+    CHANGEABLE,
+    LANGUAGES,
+    TRAINER_DEFAULTS,
+    Data,
+    Text,
+    Tokenizer,
+    is_changeable,
+    listed,
+    names_of,
+)
+from .plan import DataPlan, EvaluationPlan, ModelPlan, Plan
+from .recipe import Recipe, load_recipe, make_recipe
+
+logger = logging.getLogger(__name__)
+
+Part = TypeVar("Part", ModelPlan, DataPlan, Tokenizer, EvaluationPlan)
+
+# Shipped recipes for your own pairs, by the most pairs that each is for.
+_BY_SIZE = {
+    10_000: "fewest_pairs",
+    70_000: "few_pairs",
+    1_000_000: "many_pairs",
+    math.inf: "wmt14_ende_base",
+}
+
+
+def plan_run(recipe: Recipe, run: Path) -> Plan:
+    """Return the plan of a run.
+
+    Args:
+        recipe: A recipe from `load_recipe`.
+        run: The run directory. A run that began keeps the revision of its data set, and the
+            languages and BPE-dropout that it took from its initial model.
+
+    Raises:
+        ValueError: If there is no initial model, or the directory is inside a folder of pairs.
+    """
+    recipe = inherit(recipe, run)
+    data = data_plan(recipe, run)
+    _check_outside_of_pairs(data, run)
+    return Plan(
+        model=_part(recipe, ModelPlan),
+        data=data,
+        tokenizer=_tokenizer_plan(recipe),
+        arguments=argument_values(recipe),
+        evaluation=_part(recipe, EvaluationPlan),
+        back_translation=_back_translation(recipe, run),
+        settings=json.loads(json.dumps(vars(recipe))),
+        binding=_binding(recipe),
+    )
+
+
+def _part(recipe: Recipe, part: type[Part]) -> Part:
+    """Return the options of a recipe that belong to one part of the plan."""
+    return part(**{field.name: getattr(recipe, field.name) for field in dataclasses.fields(part)})
+
+
+def data_plan(recipe: Recipe, run: Path | None = None) -> DataPlan:
+    """Return the part of the plan about the pairs, with the revision that a run has recorded.
+
+    Args:
+        recipe: The recipe.
+        run: The run directory. Without one, the newest revision is not asked for.
+    """
+    data = _part(recipe, DataPlan)
+    if run is None or not is_on_hub(data):
+        return data
+    known = recorded_identity(run).get("revision")
+    return dataclasses.replace(data, dataset_revision=known or hub_revision(data))
+
+
+def argument_values(recipe: Recipe) -> dict[str, Any]:
+    """Return the training arguments that a recipe decides."""
+    values = {argument: getattr(recipe, name) for name, argument in ARGUMENTS.items()}
+    values["bpe_dropout"] = recipe.bpe_dropout or 0.0
+    values["train_weights"] = listed(recipe.train_weights) or None
+    values["bf16"] = resolve_precision(recipe.precision) == "bf16"
+    return {**TRAINER_DEFAULTS, **(recipe.trainer or {}), **values}
+
+
+def _tokenizer_plan(recipe: Recipe) -> Tokenizer:
+    from ..data.language_names import language_of
+
+    normalize = recipe.normalize_text
+    if normalize is None:
+        normalize = all(language_of(side) for side in recipe.languages)
+    return dataclasses.replace(_part(recipe, Tokenizer), normalize_text=normalize)
+
+
+def _binding(recipe: Recipe) -> dict[str, Any]:
+    """Return the values that no later start may change; files may move together to a new folder."""
+    values = {name: value for name, value in vars(recipe).items() if name not in CHANGEABLE}
+    values["trainer"] = {
+        name: value for name, value in (recipe.trainer or {}).items() if not is_changeable(name)
+    }
+    for option in FILES.values():
+        corpora = listed(values[option])
+        names = [",".join(path.name for path in named_files(corpus)) for corpus in corpora]
+        values[option] = ", ".join(names) or None
+    return json.loads(json.dumps(values))
+
+
+def _back_translation(recipe: Recipe, run: Path) -> Plan | None:
+    """Return the plan of the opposite direction, on the same pairs and with the same sizes."""
+    if recipe.monolingual_target is None:
+        return None
+    folder = run.absolute().with_name(f"{run.absolute().name}-back")
+    source, target = recipe.languages
+    opposite = dataclasses.replace(
+        recipe,
+        source_language=target,
+        target_language=source,
+        dataset=None,
+        source_column="target",
+        target_column="source",
+        max_source_length=recipe.max_target_length,
+        max_target_length=recipe.max_source_length,
+        test_file=None,
+        train_file=str(folder / "train.jsonl"),
+        train_weights=None,
+        validation_file=str(folder / "validation.jsonl"),
+        held_out_pairs=0,
+        monolingual_target=None,
+        clean=False,
+        tokenizer=",".join(reversed(recipe.tokenizer.split(","))),
+    )
+    return plan_run(opposite, folder / "model")
+
+
+def _check_outside_of_pairs(data: DataPlan, run: Path) -> None:
+    """Refuse a directory whose files would be read as pairs by the next start."""
+    names = [getattr(data, option) for option in (*FILES.values(), "dataset")]
+    for path in named_files([each for name in names for each in listed(name)]):
+        if path.is_dir() and run.resolve().is_relative_to(path.resolve()):
+            raise RequestError(
+                f"{run} is inside {path}, whose files are read as pairs; give another --output-dir."
+            )
+
+
+def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
+    """Return the shipped recipe whose model suits the number of training pairs.
+
+    Args:
+        typed: Values as on the command line; languages come from these alone.
+        run: The run directory.
+
+    Raises:
+        ValueError: If no pairs are named.
+    """
+    if not typed.keys() & {"train_file", "dataset"}:
+        raise RequestError(
+            "Name a recipe, such as demo, or give --train-file: the number of pairs chooses one."
+        )
+    of_pairs = names_of(Text, Data) | {"pair", "init_from", "tokenizer"}
+    recipe = inherit(make_recipe({name: typed[name] for name in typed if name in of_pairs}), run)
+    data = data_plan(recipe, run)
+    check_files(data)
+    number = len(training_pairs(data))
+    names = (name for most, name in _BY_SIZE.items() if number <= most)
+    name = next(name for name in names if name != "fewest_pairs" or _can_be_turned(recipe))
+    logger.info("%d training pairs: model and schedule are those of the recipe %s.", number, name)
+    return load_recipe(name, {**dict.fromkeys(LANGUAGES), **typed})
+
+
+def _can_be_turned(recipe: Recipe) -> bool:
+    """Return whether the pairs are translations, in the default tokens, and nothing is beside them.
+
+    From a summary no model can learn to write the text, and a list of symbols has no tag. Pairs
+    beside text in one language, or beside what an initial model knows, were not tried.
+    """
+    from ..data.language_names import language_of
+
+    languages = {language_of(side) for side in recipe.languages} - {None}
+    further = recipe.init_from or recipe.monolingual_target
+    return len(languages) == 2 and not further and recipe.tokenizer == Recipe.tokenizer
+
+
+def inherit(recipe: Recipe, run: Path) -> Recipe:
+    """Return a recipe with languages and BPE-dropout of its initial model where it has none.
+
+    A run that began keeps those that it began with, so that it resumes without that model.
+
+    Raises:
+        ValueError: There is no such model.
+    """
+    missing = [name for name in (*LANGUAGES, "bpe_dropout") if getattr(recipe, name) is None]
+    if recipe.init_from is None or not missing:
+        return recipe
+    from ..storage.hub_model import model_folder
+
+    values = recipe_values(run)
+    if values.get("init_from") != recipe.init_from:
+        values = recipe_values(model_folder(recipe.init_from))
+    return make_recipe({**vars(recipe), **{name: values.get(name) for name in missing}})

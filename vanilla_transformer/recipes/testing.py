@@ -1,0 +1,194 @@
+"""Decide which pairs test a model and how, and say what makes the scores doubtful."""
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import RequestError
+from ..storage.identity import differences, warn_of_changed_model
+from ..storage.run_files import RECIPE, recipe_values, recorded_identity
+from ..storage.saved_model import weight_files
+from .data import (
+    TRAINING_FILES,
+    TextPairs,
+    data_identity,
+    evaluation_sets,
+    held_out,
+    training_pairs,
+    validation_pairs,
+)
+from .options import LANGUAGES, TEST_OPTIONS
+from .plan import DataPlan
+from .planning import data_plan
+from .recipe import Recipe, load_recipe, make_recipe
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+_NOT_COMPARED = "Test pairs were not compared with those that trained %s: %s."
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelTest:
+    """What a model is tested on, and how."""
+
+    languages: tuple[str, str]
+    measures: list[str]
+    sets: dict[str, TextPairs]
+    settings: dict[str, Any]  # values of the recipe
+    num_beams: int | None  # None: as the model's generation config says
+
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """Arguments of the functions that compute scores."""
+        return {"target_language": self.languages[1], "measures": self.measures}
+
+
+def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
+    """Return what to test the model of a run directory on.
+
+    Args:
+        run: Run directory, or any directory with model and tokenizer if `pair` and `test_file` are
+            given.
+        test_options: `TEST_OPTIONS` that override the run's own. None: the run's value.
+
+    Returns:
+        The test, on the validation pairs if there are no test pairs.
+
+    Raises:
+        ValueError: If there is no model, no test or validation pairs, or an unknown option.
+    """
+    if foreign := sorted(test_options.keys() - {*TEST_OPTIONS}):
+        raise RequestError(f"Got {foreign[0]}; a test has the options {', '.join(TEST_OPTIONS)}.")
+    given = {name: value for name, value in test_options.items() if value is not None}
+    weight_files(run)  # raises if there are none
+    if not (run / RECIPE).is_file():
+        if not {"pair", "test_file"} <= given.keys():
+            raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
+        recipe = make_recipe(given)
+        sets = evaluation_sets(data_plan(recipe))
+        warn_of_another_test(run, recipe.languages)
+        return _test(recipe, sets, given)
+    recipe = load_recipe(str(run / RECIPE), given)
+    if "test_file" in given:
+        recipe = dataclasses.replace(recipe, dataset=None)
+    data = data_plan(recipe, run)
+    sets = _sets_of_run(run, data, asked="test_file" in given)
+    trained = data_plan(load_recipe(str(run / RECIPE)), run)
+    changed = _changed_files(trained, recorded_identity(run))
+    warn_of_changed_model(run)
+    split = "validation" if "validation" in sets else "test"
+    if split in changed and "test_file" not in given:
+        logger.warning("This is not the test of %s: %s.", run, changed[split])
+    warn_of_other_languages(run, recipe.languages)
+    changed_training = "; ".join(changed[name] for name in TRAINING_FILES & changed.keys())
+    if any(map(len, sets.values())):
+        _warn_of_training_pairs(run, trained, changed_training, sets)
+    elif data.held_out_pairs != 0:
+        sets = _held_out_again(run, data, changed_training, given)
+    if not any(map(len, sets.values())):
+        raise RequestError(
+            f"The recipe of {run} has no test or validation pairs; give --test-file."
+        )
+    return _test(recipe, sets, given)
+
+
+def _test(recipe: Recipe, sets: dict[str, TextPairs], given: Mapping[str, Any]) -> ModelTest:
+    beams = given.get("num_beams")
+    return ModelTest(recipe.languages, recipe.measures, sets, dict(vars(recipe)), beams)
+
+
+def _sets_of_run(run: Path, data: DataPlan, *, asked: bool) -> dict[str, TextPairs]:
+    """Return the test sets, or else the validation pairs."""
+    try:
+        return evaluation_sets(data) or {"validation": validation_pairs(data)}
+    except RequestError as error:
+        if asked:
+            raise
+        raise RequestError(
+            f"The pairs that the recipe of {run} names cannot be read: {error} Give --test-file."
+        ) from error
+
+
+def _held_out_again(
+    run: Path, data: DataPlan, changed_training: str, given: Mapping[str, Any]
+) -> dict[str, TextPairs]:
+    """Return the test pairs that a run has held out of its training pairs."""
+    if changed_training:
+        raise RequestError(
+            f"The test pairs of {run} were held out of its training pairs, and these have changed "
+            f"({changed_training}); put them back, or give --test-file."
+        )
+    # Which pairs are held out depends on their texts.
+    if other := sorted({"pair", "source_column", "target_column"} & given.keys()):
+        raise RequestError(
+            f"Got {', '.join(other)}. This would hold out other pairs of {run} for the test, and "
+            "the model was trained on most of them; give --test-file too."
+        )
+    return {"test": held_out(data, training_pairs(data))[2]}
+
+
+def warn_of_another_test(folder: Path, languages: tuple[str, str]) -> None:
+    """Warn when scoring a model without its training record."""
+    warn_of_changed_model(folder)
+    warn_of_other_languages(folder, languages)
+    logger.warning(_NOT_COMPARED, folder, "the folder does not say which those are")
+
+
+def warn_of_other_languages(folder: Path, languages: tuple[str, str]) -> None:
+    """Warn if the model of a folder, perhaps a published one, was trained for other languages."""
+    if values := recipe_values(folder):
+        known = make_recipe({name: values.get(name) for name in LANGUAGES}).languages
+        if told := differences(*({"languages": "-".join(it)} for it in (known, languages))):
+            logger.warning("These are not the pairs of %s: %s.", folder, "; ".join(told))
+
+
+def _changed_files(data: DataPlan, recorded: Mapping[str, Any]) -> dict[str, str]:
+    """Return, by split, which files of a run's pairs are not those that it began with."""
+    now = data_identity(data).get("files", {})
+    changed = {
+        split: differences({split: files}, {split: now.get(split)})
+        for split, files in recorded.get("files", {}).items()
+    }
+    return {split: "; ".join(lines) for split, lines in changed.items() if lines}
+
+
+def _warn_of_training_pairs(
+    run: Path, trained: DataPlan, changed: str, sets: Mapping[str, TextPairs]
+) -> None:
+    """Count the test pairs that a run was trained on, if its training pairs are still there."""
+    has_files = TRAINING_FILES & recorded_identity(run).get("files", {}).keys()
+    reason = changed if has_files else f"they are those of {trained.dataset} on the Hub"
+    if reason:
+        logger.warning(_NOT_COMPARED, run, reason)
+    else:
+        shared_with_training(trained, training_pairs(trained), sets)
+
+
+def texts_as_dataset(data: DataPlan, pairs: Iterable[tuple[str, str]]) -> "Dataset":
+    """Return text pairs as a data set, like `load_pairs`."""
+    from ..data.dataset import load_pairs
+
+    source, target = data.languages
+    return load_pairs([*pairs], source_language=source, target_language=target, show_progress=False)
+
+
+def shared_with_training(
+    data: DataPlan, pairs: "Dataset", sets: Mapping[str, TextPairs]
+) -> dict[str, int]:
+    """Count the pairs of each set that are training pairs too, if any, and warn."""
+    from ..data.selection import shared_pairs
+
+    counts = {}
+    for name, texts in sets.items():
+        if len(texts) and (count := shared_pairs(texts_as_dataset(data, texts.pairs()), pairs)):
+            counts[name] = count
+            logger.warning(
+                "%d of %d %s pairs are training pairs too: they make the scores too high.",
+                *(count, len(texts), name),
+            )
+    return counts
