@@ -4,14 +4,13 @@ The pairs of a run train a model of the opposite direction, which translates the
 of a sentence becomes the source of one more training pair, behind a tag that tells the model what
 kind of source it reads (Caswell et al., 2019). All of it stands beside the run and is resumed:
 
-    RUN-back/made_from.json      of which pairs and text all of it is made, and by which model
     RUN-back/train.jsonl, validation.jsonl    the pairs of the run
     RUN-back/model/              the run of the model of the opposite direction
+    RUN-back/made_from.json      which text and model the new pairs are made from
     RUN-back/translated.jsonl    the new pairs
 """
 
 import dataclasses
-import hashlib
 import json
 import logging
 import os
@@ -32,7 +31,7 @@ from ..data.dataset import sentences
 from ..data.pair_files import sentence_lines
 from ..errors import RequestError
 from ..recipes.plan import Plan
-from ..storage.atomic import PARTIAL, write_aside, write_json
+from ..storage.atomic import write_aside, write_json
 from ..storage.identity import digests
 from ..storage.reading import read_json, sha256
 from ..storage.saved_model import MODEL, load_saved_model, load_saved_tokenizer
@@ -76,7 +75,7 @@ def back_translated(
 
     Raises:
         ValueError: There are too few pairs, the text is in the source language or largely damaged,
-            or RUN-back was made of other pairs or another text, or holds something else.
+            or RUN-back holds something else.
     """
     back = plan.back_translation
     if back is None:
@@ -90,51 +89,31 @@ def back_translated(
             f"{run} was trained with {done}, which is gone; put it back, or give another "
             "--output-dir."
         )
+    if begun:  # these translations are trained on already
+        return done
     with args.main_process_first(local=False):  # the others wait until the files are there
         if args.should_save:
-            rows = [*zip(sentences(train, "source"), sentences(train, "target"), strict=True)]
-            made_from = {
-                "pairs": _digest(plan.data.languages, rows, validation),
-                "text": sha256(text),
-            }
-            _check(plan.data.languages, text, train, done, made_from)
-            if not begun:
-                _prepare(folder, made_from, {"train": rows, "validation": validation})
-    if not begun:  # else these translations are trained on already
-        logger.info("Training the model that translates %s back, in %s.", text, model)
-        if not (folder / "validation.jsonl").stat().st_size:
-            data = dataclasses.replace(back.data, validation_file=None)
-            back = dataclasses.replace(back, data=data)
-        train_run(back, model)
-        with args.main_process_first(local=False):
-            if args.should_save:
-                with training_lock(model):
-                    _translate(text, model, done)
+            _check(plan.data.languages, text, train, folder)
+            rows = zip(sentences(train, "source"), sentences(train, "target"), strict=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_aside(folder / "train.jsonl", partial(_write, pairs=rows))
+            write_aside(folder / "validation.jsonl", partial(_write, pairs=validation))
+    if not (folder / "validation.jsonl").stat().st_size:
+        back = dataclasses.replace(back, data=dataclasses.replace(back.data, validation_file=None))
+    logger.info("Training the model that translates %s back, in %s.", text, model)
+    train_run(back, model)  # which refuses other pairs than those that it began with
+    with args.main_process_first(local=False):
+        if args.should_save:
+            with training_lock(model):
+                _translate(text, model, done)
     return done
 
 
-def _check(
-    languages: tuple[str, str], text: Path, train: "Dataset", done: Path, made_from: dict[str, str]
-) -> None:
-    """Refuse pairs and a text that give no useful pairs, before anything is written.
-
-    What the folder holds is told by `made_from.json`, which is written before all else.
-    """
-    folder = done.parent
-    if (folder / MADE_FROM).is_file():
-        known = read_json(folder / MADE_FROM)
-    elif not all(path.name.startswith(PARTIAL) for path in folder.glob("*")):
+def _check(languages: tuple[str, str], text: Path, train: "Dataset", folder: Path) -> None:
+    """Refuse pairs and a text that give no useful pairs, before anything is written."""
+    if not (folder / "model").is_dir() and any(folder.glob("[!.]*")):
         raise RequestError(
             f"{folder} is needed for the text translated back, and holds something else; give "
-            "another --output-dir."
-        )
-    else:
-        known = made_from
-    if done.is_file() and known.get("translations") != sha256(done):
-        raise RequestError(f"{done} changed since it was made; put it back, or delete {folder}.")
-    if changed := [name for name, digest in made_from.items() if known.get(name) != digest]:
-        raise RequestError(
-            f"{folder} was made before the {' and the '.join(changed)} changed; delete it, or give "
             "another --output-dir."
         )
     if len(train) < FEWEST_PAIRS:
@@ -164,28 +143,16 @@ def _check(
         logger.warning("%s is in another script than %s.", text, languages[1])
 
 
-def _prepare(
-    folder: Path, made_from: dict[str, str], pairs: dict[str, Sequence[tuple[str, str]]]
-) -> None:
-    """Write the pairs of the model of the opposite direction, and first of all what they are."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / MADE_FROM).is_file():
-        write_json(folder / MADE_FROM, made_from)
-    for name, rows in pairs.items():
-        write_aside(folder / f"{name}.jsonl", partial(_write, pairs=rows))
-
-
 def _translate(text: Path, model_dir: Path, done: Path) -> None:
     """Translate the text back, line by line into a partial file that a next start continues.
 
-    Another model, or the same with another search, begins anew.
+    Another text or model, or the same model with another search, begins anew.
     """
     path, begun = done.with_name(MADE_FROM), done.with_name(f"{done.name}.partial")
-    made_from, translator = read_json(path), digests(model_dir, MODEL)
-    if made_from.get("model") != translator:
+    made_from = {"text": sha256(text), "model": digests(model_dir, MODEL)}
+    if not path.is_file() or read_json(path) != made_from:
         for stale in (done, begun):
             stale.unlink(missing_ok=True)
-        made_from |= {"model": translator}
         write_json(path, made_from)
     elif done.is_file():
         logger.info("%s has the text, translated back by an earlier command.", done)
@@ -213,7 +180,6 @@ def _translate(text: Path, model_dir: Path, done: Path) -> None:
             f"The model in {model_dir} translates every sentence into nothing; train it longer, "
             "with a higher --max-steps or --max-minutes."
         )
-    write_json(path, made_from | {"translations": sha256(begun)})  # first: see `_check`
     begun.replace(done)
 
 
@@ -229,16 +195,6 @@ def _read(text: Path) -> Iterator[str | None]:
             yield decoded(line).strip() if len(line) <= _LONGEST else None
         except MalformedError:
             yield None
-
-
-def _digest(languages: tuple[str, str], *parts: Iterable[tuple[str, str]]) -> str:
-    """Return a digest of pairs and their languages."""
-    found = hashlib.sha256("-".join(languages).encode())
-    for pairs in parts:
-        for pair in pairs:
-            found.update(_json(pair).encode())
-        found.update(b"\n")
-    return found.hexdigest()
 
 
 def _groups(texts: Iterable[str]) -> Counter[str]:
