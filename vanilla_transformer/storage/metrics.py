@@ -132,13 +132,6 @@ class InitialModel(TypedDict):
     files: list[DataFile]
 
 
-class Share(TypedDict):
-    """Share of some pairs in all target tokens and in all pairs of an epoch, from 0 to 1."""
-
-    target_tokens: float  # before BPE-dropout
-    pairs: float
-
-
 class Data(TypedDict, total=False):
     """The pairs of a run, as far as a card shows them."""
 
@@ -146,7 +139,6 @@ class Data(TypedDict, total=False):
     train_pairs_kept: int
     train_made: int  # of those, and trained on too
     train_back_translated: int  # among all of them
-    shares: dict[str, Share]  # of weighted corpora, joined pairs and the opposite direction
     train_malformed: int
     train_too_long: int
     train_duplicates: int
