@@ -36,7 +36,6 @@ from transformers.generation.utils import GenerateBeamEncoderDecoderOutput
 from transformers.integrations import sdpa_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.trainer_callback import CallbackHandler
-from transformers.trainer_pt_utils import AcceleratorConfig
 
 import vanilla_transformer
 from vanilla_transformer import VanillaTransformerForConditionalGeneration, generation_limits
@@ -103,10 +102,7 @@ ASSIGNED = {
 # What we look up with a default or in `**kwargs`, and would not miss, by where it is.
 LOOKED_UP = {
     Trainer: "data_collator eval_dataset optimizers processing_class",
-    Seq2SeqTrainingArguments: " ".join(
-        (*arguments._BATCHES, *arguments._SHARDED, *arguments._VOID, "accelerator_config")
-    ),
-    AcceleratorConfig: " ".join(arguments._VOID_OF_ACCELERATE),
+    Seq2SeqTrainingArguments: " ".join((*arguments._BATCHES, *arguments._SHARDED)),
     VanillaTransformerTrainer: " ".join(trainer._EVALUATION_STEPS),
     GenerateBeamEncoderDecoderOutput: "sequences sequences_scores",
     GenerationMixin.generate: "generation_config stopping_criteria",

@@ -192,7 +192,7 @@ def test_early_stopping_watches_a_measure(recipe, tmp_path, caplog):
     ("values", "message"),
     [
         ({"metric": "bleu,rouge"}, "'rouge'; choose from bleu, chrf"),
-        ({"init_from": "runs/a", "tokenizer": "bytes"}, "which set the same thing"),
+        ({"init_from": "runs/a", "tokenizer": "bytes"}, "which do not go together"),
         ({"tokenizer": "bpe,bpe,bpe"}, "tokenizer: got 'bpe,bpe,bpe'; give one, or SOURCE,TARGET"),
     ],
 )

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import platform
 import shutil
 import types
 from pathlib import Path
@@ -30,7 +29,7 @@ from vanilla_transformer.recipes import planning
 from vanilla_transformer.recipes.data import TextPairs, evaluation_sets, training_pairs
 from vanilla_transformer.recipes.planning import argument_values, plan_run
 from vanilla_transformer.recipes.recipe import load_recipe, train_command
-from vanilla_transformer.storage.run_files import HOLDER
+from vanilla_transformer.storage.run_files import LOCK
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
 from vanilla_transformer.train import (
     new_model,
@@ -523,9 +522,6 @@ def test_several_files_are_one_data_set_and_weights_share_the_updates(tmp_path):
     assert (recipe.train_file, recipe.train_weights) == (tuple(given["train_file"]), (4.0, 1.0))
     assert load_recipe(str(run / "recipe.yaml")) == recipe
     assert weighted["recipe"]["train_weights"] == [4, 1]
-    shares = weighted["data"]["shares"]
-    assert [*shares] == ["corpus 1", "corpus 2"]
-    assert shares["corpus 1"]["target_tokens"] == pytest.approx(4 / 5, rel=0.01)
     command = train_command(weighted["recipe"], "out")
     assert f"--train-file {files[0]} {files[1]} --train-weights 4.0 1.0 " in command
     with pytest.raises(RequestError, match=r"another run \(train_weights: 4.0, 1.0 -> 4.0, 2.0"):
@@ -822,15 +818,11 @@ def test_stopped_continuation_does_not_change_a_complete_run(copied, monkeypatch
     assert (run / "recipe.yaml").read_text(encoding="utf-8") == before
 
 
-def test_second_training_in_a_directory_is_rejected_naming_the_first(unfinished, tmp_path):
+def test_second_training_in_a_directory_is_rejected(unfinished, tmp_path):
     recipe, run, metrics = unfinished
     before = {path.name for path in (run / "checkpoints").iterdir()}
     with training_lock(run):
-        told = rf"by process {os.getpid()} on {platform.node()} since 20..-..-.. "
-        with pytest.raises(RequestError, match=f"{run} is being trained already, {told}"):
-            run_recipe(recipe, run)
-        (run / HOLDER).unlink()  # not written yet
-        with pytest.raises(RequestError, match="is being trained already, by another process;"):
+        with pytest.raises(RequestError, match=f"{run} is being trained already, by another"):
             run_recipe(recipe, run)
         score_run(run)  # evaluation needs no lock
     assert {path.name for path in (run / "checkpoints").iterdir()} == before
@@ -915,7 +907,7 @@ def test_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caplog
 
     monkeypatch.setattr(run_directory.FileLock, "acquire", refuse)
     with training_lock(tmp_path / "run"):
-        assert (tmp_path / "run" / HOLDER).exists()
+        assert (tmp_path / "run" / LOCK).exists()
     assert "run has no locks; start no second training there" in caplog.text
 
 

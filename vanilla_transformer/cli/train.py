@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..recipes.options import OPTIONS, SECTIONS, option_type, takes_several
-from ..recipes.planning import plan_run, recipe_by_size
 from ..recipes.recipe import load_recipe, shipped_recipes
 from ..storage.extras import TRAIN, require
 from .evaluate import print_scores
@@ -77,6 +76,8 @@ def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Fie
 
 def _train(options: argparse.Namespace) -> int:
     require("Training", *TRAIN)
+    from ..recipes.planning import plan_run, recipe_by_size
+
     given = {name: value for name, value in vars(options).items() if value is not None}
     typed = {name: given[name] for name in ("pair", *OPTIONS) if name in given}
     names = (Path(options.recipe or "own").stem, options.pair)

@@ -49,14 +49,15 @@ _REPLACED = {
     "init_from": names_of(Model, Regularization, Tokenizer) | {*LANGUAGES, "bpe_dropout"},
     **dict.fromkeys(_RATES, frozenset(_RATES)),
 }
-# Pairs of options that set the same thing, so that only one of the two can be given.
+# Options of which only one can be given: they set the same thing, or one would undo the other.
 _EXCLUSIVE = [
     _PAIRS,
     _RATES,
     *(("init_from", name) for name in sorted(names_of(Model, Tokenizer) - {"init_from"})),
+    # The model that translates back has the sizes of the recipe, and its pairs are not made of
+    # others.
+    *(("monolingual_target", name) for name in ("init_from", "join_pairs", "both_directions")),
 ]
-# Without the second of these, the first has no effect.
-_NEEDED = {**dict.fromkeys(("dataset_config", "dataset_revision", "streaming"), "dataset")}
 # Training arguments that a run sets itself.
 _OF_RUN = frozenset({"output_dir", "bf16", "fp16", "save_strategy", "run_name", "use_cpu"})
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what no file name or UTF-8 holds
@@ -86,17 +87,6 @@ class Recipe(EvaluationPlan, Training, Tokenizer, DataPlan, ModelPlan):
             raise RequestError(
                 f"train_weights: got {weights} for {corpora} corpora; give one for each "
                 "--train-file, then one for --monolingual-target, of two corpora or more, or none."
-            )
-        if self.init_from is not None and self.monolingual_target is not None:
-            raise RequestError(
-                "monolingual_target: got init_from too, so that the model that translates back has "
-                "no sizes; train without --init-from first, then continue with its translated "
-                "pairs, RUN-back/translated.jsonl, as one more --train-file."
-            )
-        if self.monolingual_target is not None and (self.join_pairs or self.both_directions):
-            raise RequestError(
-                "monolingual_target: got join_pairs or both_directions too, which would join and "
-                "turn around what is translated back; leave them out, or the text."
             )
         sides = self.tokenizer.split(",")
         if len(sides) > 2 or not all(sides):
@@ -168,9 +158,7 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
         kept = _without(kept, {"bpe_dropout"} - given.keys(), "tokenizer", given["tokenizer"])
     if isinstance(values.get("trainer"), dict):
         values["trainer"] = {**(kept["trainer"] or {}), **values["trainer"]}
-    made = Recipe(**{**kept, **values})
-    _check_effect(made, given)
-    return made
+    return Recipe(**{**kept, **values})
 
 
 def make_recipe(values: Mapping[str, object]) -> Recipe:
@@ -197,28 +185,12 @@ def _is_default(name: str, value: object) -> bool:
     return value == OPTIONS[name].default
 
 
-def _check_effect(recipe: Recipe, typed: Mapping[str, object]) -> None:
-    """Refuse typed options that have no effect in a recipe."""
-    for name, value in typed.items():
-        needed = _NEEDED.get(name)
-        if needed and not _is_default(name, value) and _is_default(needed, getattr(recipe, needed)):
-            raise RequestError(
-                f"{name}: got {shown(value)}, which has no effect without {needed}; give that too, "
-                "or leave it out."
-            )
-    if typed.get("held_out_pairs") and (recipe.validation_file or recipe.test_file):
-        raise RequestError(
-            "held_out_pairs: got validation_file or test_file too, beside which no pairs are held "
-            "out; give both files, or none."
-        )
-
-
 def _check_exclusive(given: Mapping[str, object]) -> None:
-    """Refuse options that set the same thing."""
+    """Refuse options that do not go together."""
     for names in _EXCLUSIVE:
         if given.keys() >= {*names}:
             both = " and ".join(f"{name}={shown(given[name])}" for name in names)
-            raise RequestError(f"got {both}, which set the same thing; leave one of them out.")
+            raise RequestError(f"got {both}, which do not go together; leave one of them out.")
 
 
 def _check(name: str, value: object) -> None:
@@ -250,10 +222,16 @@ def _check(name: str, value: object) -> None:
 
 
 def _can_be_recorded(values: Mapping[Any, Any]) -> bool:
-    """Return whether JSON in UTF-8 can hold a mapping whose keys are text."""
+    """Return whether JSON in UTF-8 holds a mapping of names to values, or to flat lists of them."""
+    parts = [each.values() if isinstance(each, dict) else listed(each) for each in values.values()]
+    # Not lists in lists: a few lines of YAML can expand to billions of values.
+    if not all(
+        each is None or isinstance(each, str | int | float) for part in parts for each in part
+    ):
+        return False
     try:
         json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError):
+    except ValueError:
         return False
     return all(isinstance(name, str) for name in values)
 
@@ -374,8 +352,8 @@ def _split_pair(value: object) -> dict[str, str]:
 def _convert(name: str, value: object) -> object:
     """Convert a value to its option's type if possible; `_check` refuses the rest."""
     kind, optional = option_type(name)
-    if kind is Mapping and isinstance(value, list) and all("=" in str(each) for each in value):
-        value = dict(str(each).split("=", 1) for each in value)
+    if kind is Mapping and isinstance(value, list) and all(_is_assignment(each) for each in value):
+        value = dict(each.split("=", 1) for each in value)
     if kind is Mapping and isinstance(value, dict):
         return {argument: _plain(each) for argument, each in value.items()}
     if isinstance(value, list) and takes_several(name):
@@ -393,6 +371,10 @@ def _convert(name: str, value: object) -> object:
         except (ValueError, OverflowError):
             return value
     return value
+
+
+def _is_assignment(value: object) -> bool:
+    return isinstance(value, str) and "=" in value
 
 
 def _plain(value: object) -> object:

@@ -77,7 +77,7 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
     if "test_file" in given:
         recipe = dataclasses.replace(recipe, dataset=None)
     data = data_plan(recipe, run)
-    sets = _sets_of_run(run, data, asked="test_file" in given)
+    sets = evaluation_sets(data) or {"validation": validation_pairs(data)}
     trained = data_plan(load_recipe(str(run / RECIPE)), run)
     changed = _changed_files(trained, recorded_identity(run))
     warn_of_changed_model(run)
@@ -100,18 +100,6 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
 def _test(recipe: Recipe, sets: dict[str, TextPairs], given: Mapping[str, Any]) -> ModelTest:
     beams = given.get("num_beams")
     return ModelTest(recipe.languages, recipe.measures, sets, dict(vars(recipe)), beams)
-
-
-def _sets_of_run(run: Path, data: DataPlan, *, asked: bool) -> dict[str, TextPairs]:
-    """Return the test sets, or else the validation pairs."""
-    try:
-        return evaluation_sets(data) or {"validation": validation_pairs(data)}
-    except RequestError as error:
-        if asked:
-            raise
-        raise RequestError(
-            f"The pairs that the recipe of {run} names cannot be read: {error} Give --test-file."
-        ) from error
 
 
 def _held_out_again(

@@ -22,7 +22,6 @@ HISTORY = "history.tsv"  # the log, one line per logged update
 CHECKPOINTS = "checkpoints"
 IDENTITY = Path(CHECKPOINTS, "identity.json")  # what decides a run, from before its first update
 LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
-HOLDER = Path(CHECKPOINTS, "training.holder")  # which process that is
 
 
 class _Recorded(TypedDict):

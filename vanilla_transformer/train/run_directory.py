@@ -5,11 +5,9 @@ of its pairs and of the model that it starts from. Every later start must have t
 """
 
 import logging
-import os
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from ..storage.identity import changed_files, check_same, differences
 from ..storage.metrics import Metrics, read_metrics
 from ..storage.run_files import (
     CHECKPOINTS,
-    HOLDER,
     IDENTITY,
     LOCK,
     METRICS,
@@ -90,7 +87,7 @@ def _may_be_replaced(run: Path) -> bool:
 
 def _is_left_of_a_start(path: Path) -> bool:
     """Return whether a first start that was killed before writing its recipe may leave this."""
-    if path.name.startswith(PARTIAL) or path.name in (LOCK.name, HOLDER.name, IDENTITY.name):
+    if path.name.startswith(PARTIAL) or path.name in (LOCK.name, IDENTITY.name):
         return True
     return path.name == CHECKPOINTS and all(map(_is_left_of_a_start, path.glob("*")))
 
@@ -166,7 +163,7 @@ def training_lock(run: Path) -> Iterator[None]:
     at the end if nothing else was written into them.
 
     Raises:
-        ValueError: If another process trains there; the message says which.
+        ValueError: If another process trains there.
     """
     path = run / LOCK
     created = [folder for folder in path.absolute().parents if not folder.exists()]
@@ -175,22 +172,17 @@ def training_lock(run: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        holder = "another process"
-        with suppress(OSError):  # not written yet
-            holder = (run / HOLDER).read_text("utf-8")
         raise RequestError(
-            f"{run} is being trained already, by {holder}; wait until it ends, or give another "
-            "--output-dir."
+            f"{run} is being trained already, by another process; wait until it ends, or give "
+            "another --output-dir."
         ) from None
     except (OSError, NotImplementedError):
         logger.warning("The file system of %s has no locks; start no second training there.", run)
+    path.touch()  # without locks too: see `check_shared`
     try:
-        now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-        write_text(run / HOLDER, f"process {os.getpid()} on {platform.node()} since {now}")
         yield
     finally:
-        for file in (run / HOLDER, path):
-            file.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         lock.release()
         for folder in created:
             with suppress(OSError):  # not empty: it holds the run
@@ -203,7 +195,7 @@ def check_shared(run: Path) -> None:
     Raises:
         ValueError: If the machines do not share the directory, or the first process has stopped.
     """
-    if not (run / HOLDER).is_file():
+    if not (run / LOCK).is_file():
         raise RequestError(
             f"{platform.node()} does not see the first process's training in {run}. Read that "
             "process's error, if any, or give an --output-dir that all machines share."
