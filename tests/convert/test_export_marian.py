@@ -1,10 +1,7 @@
-import json
-
 import pytest
 import torch
-from tiny_exports import make_batch, make_model
-from tiny_models import byte_tokenizer
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
+from tiny_exports import make_batch, make_model, save
+from transformers import MarianMTModel
 
 from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
 from vanilla_transformer.convert.marian_names import marian_columns, tensor_map
@@ -47,16 +44,11 @@ def test_marian_export_computes_the_same_logits(dialect):
 
 
 def test_marian_export_keeps_tied_and_untied_tables_and_dtype():
-    tied = to_marian(make_model())
-    assert tied.lm_head.weight is tied.model.shared.weight
-    assert tied.model.encoder.embed_tokens.weight is tied.model.shared.weight
-    assert tied.model.decoder.embed_tokens.weight is tied.model.shared.weight
-    assert not tied.training
-    model = make_model(tie_word_embeddings=False)
-    untied = to_marian(model)
-    assert not untied.config.tie_word_embeddings
+    tied = to_marian(make_model().bfloat16())
+    assert tied.lm_head.weight is tied.model.shared.weight is tied.model.encoder.embed_tokens.weight
+    assert tied.dtype == torch.bfloat16
+    untied = to_marian(make_model(tie_word_embeddings=False))
     assert untied.lm_head.weight is not untied.model.decoder.embed_tokens.weight
-    assert to_marian(make_model().bfloat16()).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -100,19 +92,14 @@ def test_generation_settings_are_copied_to_the_marian_model():
 def test_marian_export_does_not_change_model_or_random_state():
     model = make_model().train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    config, generation = model.config.to_dict(), model.generation_config.to_dict()
     random_state = torch.get_rng_state()
     marian = to_marian(model)
     assert torch.equal(torch.get_rng_state(), random_state)
     with torch.no_grad():
         for parameter in marian.parameters():
             parameter.fill_(7.0)
-    for key, value in model.state_dict().items():
-        assert torch.equal(value, before[key]), key
+    torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
     assert model.training
-    assert model.config.to_dict() == config
-    assert model.generation_config.to_dict() == generation
-    assert all(parameter.requires_grad for parameter in model.parameters())
 
 
 def test_marian_tensor_map_covers_every_parameter_of_both_models(dialect):
@@ -166,40 +153,13 @@ def test_foreign_tensors_are_refused():
         to_marian(model)
 
 
-@pytest.fixture
-def saved_model(tmp_path):
-    tokenizer = byte_tokenizer()
-    model = make_model(vocab_size=len(tokenizer))
-    model.save_pretrained(tmp_path / "run")
-    tokenizer.save_pretrained(tmp_path / "run")
-    return tmp_path / "run", model, tokenizer
-
-
-def test_exported_directory_loads_with_stock_classes(saved_model, tmp_path):
-    run, model, tokenizer = saved_model
-    output = export_marian(run, tmp_path / "marian")
-    assert output == tmp_path / "marian"
-    assert json.loads((output / "config.json").read_text())["model_type"] == "marian"
-    marian = AutoModelForSeq2SeqLM.from_pretrained(output)
-    assert type(marian) is MarianMTModel
-    stock_tokenizer = AutoTokenizer.from_pretrained(output)
-    batch = stock_tokenizer(["Hi there", "\u4f60\u597d"], padding=True, return_tensors="pt")
-    assert (
-        batch["input_ids"].tolist()
-        == tokenizer(["Hi there", "\u4f60\u597d"], padding=True)["input_ids"]
-    )
-    ours = model.generate(**batch, max_new_tokens=9)
-    assert torch.equal(marian.generate(**batch, max_new_tokens=9), ours)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["marian", "run"]
-
-
-def test_export_that_reads_the_padding_of_sources_is_refused(saved_model, tmp_path, monkeypatch):
+def test_export_that_reads_the_padding_of_sources_is_refused(tmp_path, monkeypatch):
     forward = MarianMTModel.forward
     monkeypatch.setattr(
         MarianMTModel, "forward", lambda self, attention_mask, **inputs: forward(self, **inputs)
     )
     with pytest.raises(ValueError, match="differs from the model by up to"):
-        export_marian(saved_model[0], tmp_path / "marian")
+        export_marian(save(tmp_path)[0], tmp_path / "marian")
 
 
 @pytest.mark.parametrize("end", [2, 1, None])

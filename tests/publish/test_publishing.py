@@ -31,7 +31,16 @@ from published_runs import (
 )
 from safetensors.torch import load_file, save_file
 from tiny_runs import tiny_recipe
-from transformers import AutoModelForSeq2SeqLM, pipeline
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    pipeline,
+)
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import parser as cli
@@ -500,52 +509,26 @@ def test_embedded_code_is_flat_and_ordinary_checkpoints_have_none(run, tmp_path)
     assert not list((tmp_path / "again").glob("*.py"))
 
 
-def save_in_every_way(source, output, **options):
-    """Load a published model and save it as its users do, each way into a folder of its own."""
-    from peft import LoraConfig, get_peft_model
-    from transformers import (
-        AutoConfig,
-        AutoModel,
-        AutoModelForSeq2SeqLM,
-        AutoTokenizer,
-        DataCollatorForSeq2Seq,
-        Seq2SeqTrainer,
-        Seq2SeqTrainingArguments,
-        pipeline,
-    )
-
-    AutoConfig.from_pretrained(source, **options).save_pretrained(f"{output}/config")
-    AutoModel.from_pretrained(source, **options).save_pretrained(f"{output}/body")
-    model = AutoModelForSeq2SeqLM.from_pretrained(source, **options)
-    model.save_pretrained(f"{output}/model")
-    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    tokenizer.save_pretrained(f"{output}/model")
-    translator = pipeline("translate", model=source, device="cpu", **options)
-    translator.save_pretrained(f"{output}/pipeline")
-    translator.model.save_pretrained(f"{output}/model_of_pipeline")
+def test_what_the_package_saves_from_a_published_model_names_no_code(run, tmp_path):
+    pushed, saved = tmp_path / "pushed", tmp_path / "saved"
+    publishing.stage_model(run, pushed, with_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(pushed, trust_remote_code=False)
+    for kind in (AutoConfig, AutoModel, AutoModelForSeq2SeqLM):
+        kind.from_pretrained(pushed).save_pretrained(saved / kind.__name__)
+    translator = pipeline("translate", model=str(pushed), device="cpu")
+    translator.save_pretrained(saved / "pipeline")
     arguments = Seq2SeqTrainingArguments(
-        f"{output}/trained",
-        **{"max_steps": 1, "save_steps": 1, "report_to": "none", "use_cpu": True},
+        saved / "trained", **{"max_steps": 1, "save_steps": 1, "report_to": "none", "use_cpu": True}
     )
     rows = [tokenizer("ein Hund", text_target="a dog")]
     collator = DataCollatorForSeq2Seq(tokenizer)
-    Seq2SeqTrainer(model, arguments, train_dataset=rows, data_collator=collator).train()
-    adapted = get_peft_model(model, LoraConfig(target_modules=["q_proj"]))
-    adapted.merge_and_unload().save_pretrained(f"{output}/merged")
-
-
-def check_saved(folder, code):
-    """Check that each saved model names the given files of code, and that no others are there."""
-    saved = [path.parent for path in folder.rglob("config.json")]
-    assert len(saved) == 7
-    for path in saved:
-        assert named_code(path) == {file.name for file in path.glob("*.py")} == code
-
-
-def test_what_the_package_saves_from_a_published_model_names_no_code(run, tmp_path):
-    publishing.stage_model(run, tmp_path / "pushed", with_code=True)
-    save_in_every_way(tmp_path / "pushed", tmp_path / "saved")
-    check_saved(tmp_path / "saved", set())
+    trainer = Seq2SeqTrainer(
+        translator.model, arguments, train_dataset=rows, data_collator=collator
+    )
+    trainer.train()
+    folders = [path.parent for path in saved.rglob("config.json")]
+    assert len(folders) == 5
+    assert [path for path in folders if named_code(path) or [*path.glob("*.py")]] == []
 
 
 # ------------------------------------------------------------------------------------- the card
