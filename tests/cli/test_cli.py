@@ -134,7 +134,7 @@ def test_help_and_mistyped_commands_load_no_slow_library(tmp_path, words):
         (["train", "demo", "--pair", "../../x-en"], "pair: got '../../x-en'; write SOURCE-TARGET"),
         (["translate", "nowhere", "--nbest", "9" * 5000], "--nbest: invalid count value: '999"),
         (["import", "torch", "a", "b", "--heads", "9" * 5000], "invalid int value"),
-        (["train"], "Name a recipe, such as demo, or give --train-file"),
+        (["train"], "Name a recipe, such as multi30k_en_de, or give --train-file"),
         (["teach", "demo"], "invalid choice: 'teach'"),
         (["translate", "nowhere"], "There is no folder nowhere"),
         (["data", "missing.tsv", "--pair", "en-de"], "missing.tsv'; there is no such file"),

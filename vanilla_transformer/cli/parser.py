@@ -39,9 +39,9 @@ _LONGEST = 300  # characters of what an error repeats
 
 _EXAMPLE = """example:
   echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
-  vanilla-transformer train demo
-  vanilla-transformer evaluate runs/demo
-  vanilla-transformer publish runs/demo --repo user/demo --license apache-2.0
+  vanilla-transformer train --pair en-de --train-file train.en,train.de --output-dir runs/mine
+  vanilla-transformer evaluate runs/mine
+  vanilla-transformer publish runs/mine --repo user/mine --license apache-2.0
 
 `vanilla-transformer COMMAND --help` shows the options of a command and examples.
 """
