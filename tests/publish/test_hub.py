@@ -14,7 +14,7 @@ import torch
 from hub_server import HubServer, Repository
 from huggingface_hub import HfApi, ModelCard, constants
 from pages import README
-from published_runs import METRICS, SENTENCES, named_code, tiny_model, tiny_tokenizer, write_run
+from published_runs import SENTENCES, named_code, tiny_model, tiny_tokenizer, write_run
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.cli import parser as cli
@@ -275,32 +275,6 @@ def test_pushed_checkpoints_can_be_resumed_from(hub, tmp_path, monkeypatch):
     again = training(tmp_path / "again", monkeypatch, hub_strategy="end", updates=3)
     again.train(resume_from_checkpoint=str(folder))
     assert again.state.global_step == 3
-
-
-def test_train_command_with_push_to_hub_pushes_the_run(
-    hub, tmp_path, monkeypatch, capsys, quick_publishing
-):
-    def train(recipe, output_dir):
-        write_run(Path(output_dir))
-        return METRICS
-
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setattr("vanilla_transformer.train.run.run_recipe", train)
-    arguments = [
-        "train",
-        "demo",
-        "--data-license",
-        "CC0-1.0",
-        "--output-dir",
-        str(tmp_path / "run"),
-    ]
-    arguments += ["--push-to-hub", REPO, "--license", "apache-2.0", "--private"]
-    assert cli.main(arguments) == 0
-    repository = hub.repositories["model", REPO]
-    head = repository.branches["main"]
-    assert f"Pushed 12 files: {hub.url}/{REPO}/commit/{head}" in capsys.readouterr().out
-    assert repository.private
-    assert len(hub.files(REPO)) == 13
 
 
 # ------------------------------------------------------------------------------------ one commit

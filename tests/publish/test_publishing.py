@@ -456,30 +456,16 @@ def test_nothing_is_unpickled_outside_of_one_module():
     assert hits == {"pickles.py"}
 
 
-def test_invalid_push_to_hub_options_are_rejected_before_training(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    monkeypatch.chdir(tmp_path)
-    for arguments, message in (
-        (["--license", "mit"], "--license belongs to --push-to-hub; give both, or leave"),
-        (["--private"], "--private belongs to --push-to-hub"),
-        (["--push-to-hub", "user/x"], "the model needs a licence"),
-        (["--push-to-hub", "user/x", "--license", "mit"], "no token for the Hub"),
-    ):
-        assert cli.main(["train", "demo", "--data-license", "CC0-1.0", *arguments]) == 2
-        assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--license", "mit", "--token=hf_secret"], "unknown option --token"),
+        (["--token=hf_secret"], "unknown option --token"),
         (["hf_secret"], "got 1 argument too many;"),
     ],
 )
 def test_misplaced_arguments_are_not_echoed(capsys, words, message):
     with pytest.raises(SystemExit):
-        cli.main(["train", "demo", "--push-to-hub", "user/x", *words])
+        cli.main(["train", "demo", *words])
     captured = capsys.readouterr()
     assert message in captured.err
     assert "secret" not in captured.out + captured.err

@@ -1,12 +1,10 @@
-"""`vanilla-transformer publish`, and the options of `train` that publish the trained model."""
+"""`vanilla-transformer publish`: put a model or its demo page on the Hub."""
 
 import argparse
 import inspect
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import RequestError
-from ..recipes.recipe import Recipe
 from .shared_options import add_overwrite
 
 _PUBLISH_EXAMPLE = """example:
@@ -32,7 +30,9 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("directory", metavar="DIR", help=text)
     command.add_argument("--repo", metavar="USER/NAME", required=True, help="repository on the Hub")
     command.add_argument("--push", action="store_true", help="push to the Hub (default: a dry run)")
-    _add_shared_options(command)
+    text = "licence of the model, such as cc-by-4.0; a model needs one"
+    command.add_argument("--license", metavar="ID", help=text)
+    command.add_argument("--private", action="store_true", help="create a private repository")
     text = "of the training pairs (default: the recipe's)"
     command.add_argument("--data-license", metavar="TEXT", help=f"licence {text}")
     command.add_argument("--data-source", metavar="TEXT", help=f"origin {text}")
@@ -49,52 +49,6 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     add_overwrite(command, reads=reads, folders=("output",))
     apart = [("--space", option) for option in _OF_MODEL]
     command.set_defaults(run=_publish, command=command, apart=apart)
-
-
-def add_push_to_hub(command: argparse.ArgumentParser) -> None:
-    """Add the options of `train` that publish the trained model."""
-    group = command.add_argument_group(
-        "more options: publishing", "see vanilla-transformer publish --help"
-    )
-    group.add_argument("--push-to-hub", metavar="USER/NAME", help="publish the model at the end")
-    _add_shared_options(group)
-    belonging = [(option, "--push-to-hub") for option in ("--license", "--private")]
-    command.set_defaults(belonging=belonging)
-
-
-def check_push_to_hub(options: argparse.Namespace, recipe: Recipe) -> None:
-    """Raise ValueError before the training if the model could not be published after it."""
-    if options.push_to_hub is None:
-        return
-    from huggingface_hub import get_token
-
-    from ..publish.card import check_licenses
-    from ..publish.hub import check_repo_id
-
-    check_repo_id(options.push_to_hub)
-    check_licenses(options.license, recipe.data_license)
-    if get_token() is None:
-        raise RequestError("no token for the Hub; log in with `hf auth login` or set HF_TOKEN.")
-
-
-def push_trained(options: argparse.Namespace, directory: str) -> None:
-    """Publish the trained model, if the options ask for it."""
-    if options.push_to_hub is None:
-        return
-    from ..publish.publishing import publish
-
-    publication = publish(
-        directory, options.push_to_hub, license=options.license, push=True, private=options.private
-    )
-    assert publication.commit is not None  # since push=True
-    print(f"Pushed {len(publication.files)} files: {publication.commit.commit_url}")
-
-
-def _add_shared_options(command: argparse._ActionsContainer) -> None:
-    """Add the options that both commands have."""
-    text = "licence of the model, such as cc-by-4.0; required to publish it"
-    command.add_argument("--license", metavar="ID", help=text)
-    command.add_argument("--private", action="store_true", help="create a private repository")
 
 
 def _publish(options: argparse.Namespace) -> int:

@@ -13,7 +13,6 @@ from ..recipes.options import OPTIONS, SECTIONS, option_type, takes_several
 from ..recipes.recipe import load_recipe, shipped_recipes
 from ..storage.extras import TRAIN, require
 from .evaluate import print_scores
-from .publish import add_push_to_hub, check_push_to_hub, push_trained
 
 _TRAIN_EXAMPLE = """example:
   vanilla-transformer train multi30k_en_de
@@ -54,7 +53,6 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
         group = command.add_argument_group(f"more options: {heading[0].lower()}{heading[1:]}")
         for option in dataclasses.fields(section):
             _add_recipe_option(command if option.metadata["common"] else group, option)
-    add_push_to_hub(command)
     command.set_defaults(run=_train, command=command)
 
 
@@ -86,7 +84,6 @@ def _train(options: argparse.Namespace) -> int:
         recipe = recipe_by_size(typed, Path(output_dir))
     else:
         recipe = load_recipe(options.recipe, typed)
-    check_push_to_hub(options, recipe)
     from ..train.report import sample_text
     from ..train.run import run_plan
     from ..train.trainer import TrainingInterrupted
@@ -104,7 +101,6 @@ def _train(options: argparse.Namespace) -> int:
             print("\n\n".join(["", *map(sample_text, samples[:3]), ""]))
         print(f"The model and its metrics are in {output_dir}. Next:")
         print(f"  {_program()} translate {shlex.quote(str(output_dir))} FILE")
-        push_trained(options, output_dir)
     return 0
 
 
