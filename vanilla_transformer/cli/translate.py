@@ -217,7 +217,7 @@ def _output_lines(
 
 
 def _alignment_lines(translations: "Sequence[Translation]") -> Iterator[str]:
-    """Yield the links of each translation of a row; a table's heading has none."""
+    """Yield the alignment of each translation of a row; a table's header has none."""
     for links in [translation.alignment for translation in translations] or [None]:
         yield " ".join(f"{i}-{j}" for i, j in links or ()) + "\n"
 
@@ -329,7 +329,7 @@ def _sentences(text: str, languages: tuple[str, str] | None) -> list[str]:
 
 
 def _texts(rows: Iterable[_Row], waiting: collections.deque[_Row]) -> Iterator[str]:
-    """Yield the texts of rows, which wait for their translations."""
+    """Yield the texts of all rows, and queue each row until its translations arrive."""
     for row in rows:
         waiting.append(row)
         yield from row.texts or [""]  # answered in its turn, to a writer who waits
@@ -338,7 +338,7 @@ def _texts(rows: Iterable[_Row], waiting: collections.deque[_Row]) -> Iterator[s
 def _answers(
     found: "Iterable[list[Translation]]", waiting: collections.deque[_Row]
 ) -> "Iterator[tuple[_Row, list[list[Translation]]]]":
-    """Yield each waiting row with the translations of its texts."""
+    """Pair each queued row with the translations of its texts."""
     found = iter(found)
     for first in found:
         row = waiting.popleft()
@@ -348,7 +348,7 @@ def _answers(
 
 @dataclasses.dataclass
 class _Warnings:
-    """Warnings, once each, of what may be a mistake: tabs, a translated header, a very long text.
+    """Warn once about each likely mistake: tabs, a translated header, a very long text.
 
     Attributes:
         name: The name of the input.
@@ -387,7 +387,7 @@ class _Warnings:
 
 
 def arriving(lines: Iterable[str], *, most: int = 2048) -> Generator[list[str]]:
-    """Yield lists of the lines that arrived; a pause ends a list, for a writer who waits."""
+    """Group lines that arrive together; a pause ends a group, as a writer may await answers."""
     arrived: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=most)
     closed = threading.Event()
 
@@ -458,7 +458,7 @@ def _check_texts(
 
 
 def _may_have(text: str, tokens: int) -> bool:
-    """Return whether a text may have so many tokens, without tokenizing it.
+    """Return True if a text may have so many tokens, without tokenizing it.
 
     A character has at most four bytes, and a token at least one.
     """

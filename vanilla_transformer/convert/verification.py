@@ -25,7 +25,7 @@ class Probe(NamedTuple):
 
 
 def probe(config: VanillaTransformerConfig) -> Probe:
-    """Return random pairs, always the same; they cover more of the vocabulary than real ones."""
+    """Return fixed random pairs; they cover more of the vocabulary than real sentences."""
     generator = torch.Generator().manual_seed(0)
     longest = min(LONGEST, config.max_position_embeddings)
     shape = (SENTENCES, longest)
@@ -39,7 +39,7 @@ def probe(config: VanillaTransformerConfig) -> Probe:
 
 @torch.inference_mode()
 def translated(model: VanillaTransformerForConditionalGeneration, probe: Probe) -> Probe:
-    """Replace the targets by the model's own translations with as many tokens."""
+    """Replace the targets by the model's own greedy translations of the same length."""
     new = probe.target.size(1) - 1
     target: Tensor = cast("Any", model).generate(  # typed since transformers 5.24 only
         probe.source, attention_mask=probe.mask, num_beams=1, min_new_tokens=new, max_new_tokens=new
@@ -81,7 +81,7 @@ def check_equal(
 def lost_by_choices(
     model: VanillaTransformerForConditionalGeneration, probe: Probe, ids: Tensor
 ) -> Tensor:
-    """Return by how much each token of a greedy translation is less probable than the model's.
+    """Return the log-probability lost by each exported token, compared with the model's choice.
 
     Args:
         model: The model.
@@ -102,7 +102,7 @@ def lost_by_choices(
 
 
 def never_produced(config: GenerationConfig) -> list[list[int]]:
-    """Return the sequences of ids that decoding excludes; most consist of one id."""
+    """Return the token sequences that decoding never produces; most are a single id."""
     single = [[number] for number in config.suppress_tokens or ()]
     return [*single, *(ids for ids in config.bad_words_ids or () if ids not in single)]
 
@@ -110,7 +110,7 @@ def never_produced(config: GenerationConfig) -> list[list[int]]:
 def check_exportable(
     model: VanillaTransformerForConditionalGeneration, *, name: str, obstacles: Iterable[str] = ()
 ) -> None:
-    """Refuse a model that a format cannot represent, and list every reason.
+    """Refuse a model that a format cannot represent, with all the reasons.
 
     Args:
         model: The model.

@@ -24,7 +24,7 @@ from .scores import References, corpus_scores, first_references, measure_metric
 
 
 def _unmasked(example: Mapping[str, Sequence[int]]) -> np.ndarray:
-    """Return the source ids of an example without the padding that its mask leaves out."""
+    """Return the source ids of an example without padding."""
     ids = np.asarray(example["input_ids"])
     return ids[np.asarray(example.get("attention_mask", np.ones_like(ids))) != 0]
 

@@ -84,7 +84,7 @@ def measure_metric(name: str, target_language: str) -> "Metric":
 
 
 def reference_streams(references: References) -> list[list[Any]]:
-    """Return references as sacreBLEU takes them: one list for each place, None where there is none.
+    """Transpose references to the lists that sacreBLEU takes, with None for missing ones.
 
     Args:
         references: One text for each output, or a sequence of texts for each.

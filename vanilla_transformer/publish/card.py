@@ -75,7 +75,7 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
 
 
 def is_non_commercial(license: str) -> bool:
-    """Return whether a licence, by name or in words, allows only non-commercial use."""
+    """Return True if a licence, by name or in words, forbids commercial use."""
     return bool(_NON_COMMERCIAL.search(license))
 
 
@@ -181,7 +181,7 @@ def _link(name: str, place: str) -> str:
 
 
 def _as_published(facts: Metrics) -> dict[str, Any]:
-    """Return the recipe with the length penalty of the published model.
+    """Return the recipe, with the length penalty that the published model has.
 
     Without the number of averaged checkpoints, if the model is another average.
     """
@@ -197,7 +197,7 @@ def _as_published(facts: Metrics) -> dict[str, Any]:
 def paper_differences(
     recipe: Mapping[str, Any], model: Mapping[str, object] = MappingProxyType({})
 ) -> list[dict[str, str]]:
-    """Return the settings that are not the paper's: name, value here, the paper's, meaning.
+    """List the settings that differ from the paper: name, value here, the paper's, meaning.
 
     Args:
         recipe: Recipe of the training.
@@ -290,7 +290,7 @@ def _iso_code(language: str) -> str:
 
 
 def _is_language(side: str) -> bool:
-    """Return whether a side is a language by its code, as the Hub takes it: en, pt-BR, zh_Hant."""
+    """Return True if a side of the pairs is a language code: en, pt-BR, zh_Hant."""
     known = _iso_code(side) in LANGUAGES or language_of(side) is not None
     return known and _LANGUAGE.fullmatch(side) is not None
 
@@ -331,7 +331,7 @@ def _eval_results(facts: Metrics, task: str) -> Iterator[EvalResult]:
 
 
 def _test_scores(facts: Metrics, *, only: bool = False) -> dict[str, Any]:
-    """Return the scores by test set, those of the validation set last.
+    """Return the scores by test set; the validation set comes last.
 
     Args:
         facts: Content of a metrics.json.

@@ -19,7 +19,7 @@ _TOKEN = re.compile(r"hf_\w{16,}|(?<=Bearer )[^\s'\"]+")
 
 
 def plan_files(folder: str | os.PathLike[str]) -> dict[str, int]:
-    """Return the files of a folder to push: names with forward slashes, and sizes in bytes."""
+    """List the files of a folder to push: names with forward slashes, and sizes in bytes."""
     root = Path(folder)
     paths = sorted(path for path in root.rglob("*") if path.is_file())
     return {path.relative_to(root).as_posix(): path.stat().st_size for path in paths}

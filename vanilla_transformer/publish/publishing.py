@@ -165,7 +165,7 @@ def publish(
 
 
 def _metrics(source: Path, run: Path) -> Metrics:
-    """Return what is known about a model; without a run, what the folder itself says.
+    """Return what is known about a model, from its folder and from its run.
 
     Raises:
         ValueError: The model is not of that run, or is not the one that it scored and has no scores
@@ -208,7 +208,7 @@ def _read_metrics(folder: Path) -> Metrics:
 
 
 def _check_unchanged(directory: Path) -> None:
-    """Refuse a run whose model, search settings, curves or log are not those of its metrics."""
+    """Refuse a run whose model, search settings, curves or log changed after its metrics."""
     drawn = changed_since_scored(directory, "report_files")
     drawn = [name for name in (CURVES, HISTORY) if name in drawn and (directory / name).exists()]
     if changed := changed_since_scored(directory) + drawn:
@@ -262,7 +262,7 @@ def _public_settings(path: Path) -> dict[str, Any]:
 def _try_out(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, facts: Metrics
 ) -> None:
-    """Load the folder in a clean process; add pictures to it and the translations to the facts."""
+    """Translate the samples with the folder in a clean process, and draw their attention."""
     samples, source = facts["samples"]["card"], str(model.name_or_path)
     texts = [sample["source"] for sample in samples] or [_ANY_TEXT]
     form = facts["published"]["form"]

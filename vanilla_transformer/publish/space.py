@@ -98,7 +98,7 @@ def write_space(folder: str | os.PathLike[str], model_id: str) -> None:
 
 
 def _try_out(folder: Path, directory: Path) -> None:
-    """Do with the model what the page does, in a separate process."""
+    """Call the functions of the page with the model, in a separate process."""
     command = [sys.executable, "-B", "-c", _TRIAL]
     with temporary_folder() as home:
         problem, model = f"the Space of {directory} does not work", str(directory.resolve())

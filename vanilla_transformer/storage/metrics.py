@@ -12,14 +12,14 @@ _REMEDY = "measure the model again"
 
 
 class Measure(NamedTuple):
-    """How a measure of translations, or of other outputs, is called and read."""
+    """Label of a measure, and whether lower is better."""
 
     label: str
     lower_is_better: bool = False
 
     @property
     def best(self) -> Callable[..., Any]:
-        """The function that chooses the best of some scores: `max` or `min`."""
+        """Return the function that picks the best score: `max` or `min`."""
         return min if self.lower_is_better else max
 
 
@@ -37,7 +37,7 @@ TRANSLATION_MEASURES = ("bleu", "chrf", "exact_match")
 
 
 def check_measures(names: Sequence[str]) -> None:
-    """Refuse names that are not those of measures.
+    """Refuse unknown measures.
 
     Raises:
         ValueError: There is no such measure.
@@ -210,7 +210,7 @@ def read_metrics(path: Path) -> Metrics | None:
 
 
 def example_sources(metrics: Metrics | None) -> list[str]:
-    """Return sources for a visitor to try, from all test sets of a run; none without metrics."""
+    """Choose a few source texts from all test sets for a visitor to try; none without metrics."""
     sets = metrics.get("samples", {}).values() if metrics else ()
     texts = [sample["source"].strip() for of_one_set in sets for sample in of_one_set]
     texts = [text for text in dict.fromkeys(texts) if text]

@@ -195,7 +195,7 @@ def _widen(tensor: Tensor, num_heads: int, width: int) -> Tensor:
 
 
 def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
-    """Return the token of each id in order; ids that the tokenizer lacks get a made-up one.
+    """Return the tokens in order of id; ids without a token get a made-up one.
 
     Raises:
         ValueError: The tokenizer has ids that the model lacks.
@@ -298,7 +298,7 @@ def _verify(model: VanillaTransformerForConditionalGeneration, written: Path, st
 
 
 def written_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the tokens of the source and of the target in an export, which may share one file."""
+    """Read the source and target vocabularies of an export; it may have one file for both."""
     shared = folder / "shared_vocabulary.json"
     paths = [folder / f"{side}_vocabulary.json" for side in ("source", "target")]
     source, target = ([shared] * 2) if shared.is_file() else paths

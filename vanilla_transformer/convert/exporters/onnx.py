@@ -123,7 +123,7 @@ class GraphCache:
 
 
 def _additive(allowed: Tensor) -> Tensor:
-    """Make a mask, true if allowed, (B, L) or (1, T, L), into an additive one, (., 1, ., L)."""
+    """Turn a mask, true if allowed, (B, L) or (1, T, L), into an additive one, (., 1, ., L)."""
     allowed = allowed[:, None, None, :] if allowed.dim() == 2 else allowed[:, None]
     return torch.where(allowed.bool(), 0.0, FORBIDDEN)
 
@@ -179,13 +179,13 @@ def write_onnx(
 
 
 def heads_fill_width(config: VanillaTransformerConfig) -> bool:
-    """Return whether d_k and d_v are d_model / heads in the decoder, as other tools take them."""
+    """Return True if d_k = d_v = d_model / heads in the decoder, which other tools assume."""
     heads = config.decoder_attention_heads
     return {size * heads for size in config.head_dims(heads)} == {config.d_model}
 
 
 def _known_config(config: VanillaTransformerConfig) -> PreTrainedConfig:
-    """Return the configuration as Marian's, which other tools know, if they can feed the graphs.
+    """Return the config to save: Marian's, which other tools know, if the head sizes allow it.
 
     They look up ids and the sizes of keys and values; what is computed stands in the graphs.
     """
@@ -272,7 +272,7 @@ def _write_graph(
 
 
 def _read_batch_from_ids(graph: onnx_ir.Model) -> None:
-    """Let no node ask the past for the size of the batch: Transformers.js begins with 0 there."""
+    """Read the batch size from the ids: in the empty cache of Transformers.js it is 0."""
     inputs = graph.graph.inputs
     for node in graph.graph:
         start = node.attributes.get("start")
@@ -282,7 +282,7 @@ def _read_batch_from_ids(graph: onnx_ir.Model) -> None:
 
 
 def _store_in_half(graph: onnx_ir.Graph) -> None:
-    """Store the weights that are exact in float16 so, and cast them to float32 before their use."""
+    """Store weights in float16 if that loses nothing; the graph casts them to float32."""
     for name, weight in list(graph.initializers.items()):
         assert weight.const_value is not None
         values = weight.const_value.numpy()
@@ -314,7 +314,7 @@ def _quiet() -> Iterator[None]:
 
 
 def tensor_names(num_layers: int, prefix: str) -> list[str]:
-    """Name the tensors with each layer's keys and values in the decoder, four a layer.
+    """Return the names of the decoder's cached keys and values, four for each layer.
 
     Args:
         num_layers: Layers of the decoder.

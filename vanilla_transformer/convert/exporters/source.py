@@ -1,4 +1,4 @@
-"""What every exporter shares: the model it reads, the tokenizer and the folder it writes."""
+"""Shared code of the exporters: load the model, write the tokenizer and the folder."""
 
 import copy
 import logging
@@ -32,7 +32,7 @@ def write_export(
     kind: str,
     write: Callable[[Path, Path], str],
 ) -> Path:
-    """Write an export into a new folder, which appears once `write` has found it right.
+    """Write an export into a new folder, which appears only after `write` has verified it.
 
     Args:
         model_dir: A directory with model and tokenizer, from a training run or `save_pretrained`.
@@ -56,7 +56,7 @@ def write_export(
 def load_source(
     source: Path, *, dtype: torch.dtype | None = None
 ) -> VanillaTransformerForConditionalGeneration:
-    """Load the model in a folder with `load_saved_model`, once its tokenizer is found whole.
+    """Load the model to export, after checking that its tokenizer can be read.
 
     Args:
         source: The `model_dir` of `write_export`.
@@ -83,7 +83,7 @@ def load_source(
 def bounded_generation_config(
     model: VanillaTransformerForConditionalGeneration,
 ) -> GenerationConfig:
-    """Return the generation config with a bound on the length, which other models do not have."""
+    """Return the generation config with a length limit, which other programs need."""
     config = copy.deepcopy(model.generation_config)
     if config.max_new_tokens is None and config.max_length in (None, HOSTS_LENGTH):
         config.max_new_tokens = model.config.max_position_embeddings

@@ -1,4 +1,4 @@
-"""Options of other systems: importers implement some, refuse others, and note what they don't know.
+"""Options of other systems: some are supported, some refused, unknown ones noted.
 
 options.toml lists the options that each system has.
 """
@@ -27,7 +27,7 @@ def options_in(settings: object) -> dict[str, Any]:
 def check_options(
     settings: object, *systems: str, origin: object, given: Mapping[str, object] | None = None
 ) -> tuple[str, ...]:
-    """Refuse options that change the computation in ways that this package does not support.
+    """Refuse options that change the computation in a way this package does not support.
 
     Args:
         settings: The source's options, as `options_in` takes them.
@@ -69,7 +69,7 @@ def check_options(
 
 
 def shared_option(name: str, values: Mapping[str, Any], *, origin: object) -> Any:
-    """Return the value of an option that both stacks have.
+    """Return an option that must have the same value in encoder and decoder.
 
     Raises:
         ValueError: They have different values, but our configuration has one.
@@ -81,7 +81,7 @@ def shared_option(name: str, values: Mapping[str, Any], *, origin: object) -> An
 
 
 def _flat(options: Mapping[str, Any], names: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yield options by names such as `embeddings.scale` where the tables have such names."""
+    """Flatten nested options to dotted names such as `embeddings.scale`, where a table has them."""
     for name, value in options.items():
         inside = {known.removeprefix(f"{name}.") for known in names if known.startswith(f"{name}.")}
         if inside and isinstance(value, Mapping):

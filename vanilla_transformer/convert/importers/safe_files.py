@@ -1,4 +1,4 @@
-"""Readers of foreign files: they run no code in them and refuse damaged ones in one line."""
+"""Read files of other systems without running code in them; refuse damaged ones."""
 
 import argparse
 import json
@@ -31,7 +31,7 @@ PLAIN_CLASSES = (*NUMPY_NUMBERS, (argparse.Namespace, "argparse.Namespace"))
 
 
 def state_dict(found: object, origin: object) -> dict[str, Tensor]:
-    """Return the tensors by name, if that is what was found.
+    """Return a state dict as a plain dict; refuse anything else.
 
     Raises:
         ValueError: It is something else.
@@ -73,7 +73,7 @@ def read_state_dict(path: Path) -> tuple[dict[str, Tensor], object]:
 
 
 def _is_state_dict(entry: object) -> bool:
-    """Return whether an entry of a checkpoint holds weights, unlike states of random numbers."""
+    """Return True if an entry of a checkpoint looks like model weights, not like a random state."""
     tensors = list(entry.values()) if isinstance(entry, Mapping) else []
     return all(isinstance(tensor, Tensor) for tensor in tensors) and any(
         tensor.dim() == 2 and tensor.is_floating_point() for tensor in tensors
@@ -104,7 +104,7 @@ def read_checkpoint(
 
 
 def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Remove what all names begin with: DDP and AveragedModel put `module.` there, and so on."""
+    """Remove prefixes that all names share, such as the `module.` of DDP and AveragedModel."""
     found = dict(tensors)
     while all("." in name for name in found) and len({name.split(".")[0] for name in found}) == 1:
         found = {name.partition(".")[2]: tensor for name, tensor in found.items()}
@@ -132,7 +132,7 @@ def _read_part(path: Path) -> dict[str, Tensor]:
 
 
 def read_config(directory: Path, kind: type[_Config]) -> tuple[_Config, dict[str, Any]]:
-    """Return the configuration of a transformers directory, and what its file says.
+    """Return the configuration of a transformers directory, and the raw content of config.json.
 
     Raises:
         ValueError: It is of another architecture, or has values of wrong types.
@@ -188,6 +188,6 @@ def tokenizer_files(source: Path, tokenizer_class: str) -> dict[str, bytes]:
 
 
 def listed(names: list[str]) -> str:
-    """Return the first few names, and how many more there are."""
+    """Join the first few names, and say how many more there are."""
     more = len(names) - _NAMES_IN_AN_ERROR
     return ", ".join(names[:_NAMES_IN_AN_ERROR]) + (f" and {more} more" if more > 0 else "")

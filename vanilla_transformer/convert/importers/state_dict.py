@@ -1,4 +1,4 @@
-"""What importers share: account for every tensor, and write all or nothing.
+"""Shared code of the importers: account for every tensor, and write all or nothing.
 
 An importer gives a `Piece` for each of our tensors: its place in the source. Missing, surplus and
 wrongly shaped tensors are refused by name, before anything is written.
@@ -35,7 +35,7 @@ _ACTIVATIONS = {
 
 
 class Piece(NamedTuple):
-    """The place of one of our tensors in the source.
+    """Where one of our tensors comes from in the source.
 
     Attributes:
         keys: Names of the tensor in the source. If the source ties several, all that are present
@@ -67,7 +67,7 @@ class Imported(NamedTuple):
 
 
 class Source:
-    """A model of another system: its tensors, and what an importer has found out about them so far.
+    """A model of another system during its import: its tensors, and what is known so far.
 
     Attributes:
         origin: Its name in errors.
@@ -290,7 +290,7 @@ class Source:
 
 
 def _made(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> Tensor | None:
-    """Return our tensor from the source's; None if its type or shape does not allow it."""
+    """Convert a tensor of the source to ours; return None if its type or shape is wrong."""
     if change is None or not tensor.is_floating_point():
         return tensor if tensor.is_floating_point() else None
     try:
@@ -304,7 +304,7 @@ def _divided(table: Tensor) -> Tensor:
 
 
 def sinusoid_style(tables: Collection[Tensor], width: int) -> str | None:
-    """Return which of our sinusoids all position tables hold, (positions, width); None if none."""
+    """Detect which kind of sinusoids all position tables hold, (positions, width), if any."""
     odd = tables and width % 2  # theirs come in pairs
     for style in () if odd else ("sinusoidal", "tensor2tensor"):
         if all(_is_sinusoids(table, width, style=style) for table in tables):
@@ -315,7 +315,7 @@ def sinusoid_style(tables: Collection[Tensor], width: int) -> str | None:
 def _is_sinusoids(
     table: Tensor, width: int, *, style: str, first: int = 0, columns: Tensor | None = None
 ) -> bool:
-    """Return whether a position table holds the sinusoids that we compute.
+    """Return True if a position table holds the sinusoids that we compute.
 
     The tolerance admits tables computed in single precision, inexact at large positions.
 
@@ -339,7 +339,7 @@ def _is_sinusoids(
 
 
 def _kind(name: str) -> str:
-    """Return the end of a tensor's name, which layers have in common."""
+    """Return the last two parts of a tensor's name, the same in all layers."""
     return ".".join(name.split(".")[-2:])
 
 

@@ -171,7 +171,7 @@ def _find(tensors: Mapping[str, Tensor], pattern: re.Pattern[str], option: str, 
 
 
 def _by_stack(names: list[str], file: Path) -> dict[str, str]:
-    """Return the name of each stack's learned positions, which may be those of both."""
+    """Assign the tables of learned positions to encoder and decoder; one may serve both."""
     of_target = [name for name in names if _OF_TARGET.search(name)]
     if len(names) == 1:
         return dict.fromkeys(STACKS, names[0])
