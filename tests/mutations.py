@@ -12,29 +12,21 @@ Only a copy of the tracked files is changed. The exit code is 0 if tests caught 
 """
 
 import argparse
-import importlib.util
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 TEST_FILES = [*TESTS.rglob("test_*.py")]
 PACKAGE = "vanilla_transformer"
 SECONDS = 300  # per row; a mutation may cause an endless loop
-HEAVY = (
-    *("pytest", "hypothesis", "torch", "transformers.modeling_utils", "transformers.pipelines"),
-    *("transformers.trainer_seq2seq", "transformers.models.marian.modeling_marian"),
-    *("datasets", "sacrebleu", "matplotlib.figure", "peft"),
-)
 
 
 class Mutation(NamedTuple):
@@ -539,11 +531,8 @@ def main() -> int:
         print("\n".join(f"{shown(row)}  [{row.tests}]" for row in rows))
         return 0
     with tempfile.TemporaryDirectory(prefix="mutations-") as temporary:
-        copy, home = Path(temporary).resolve() / "copy", Path(temporary).resolve() / "home"
-        copy_tracked(copy)
-        home.mkdir()
-        import_heavy_libraries(home)
-        return run_all(rows, copy, home)
+        copy_tracked(Path(temporary))
+        return run_all(rows, Path(temporary))
 
 
 def shown(row: Mutation) -> str:
@@ -582,105 +571,50 @@ def copy_tracked(copy: Path) -> None:
             shutil.copy2(ROOT / name, copy / name)
 
 
-def import_heavy_libraries(home: Path) -> None:
-    """Import what most tests use, once for all rows, with caches in `home`."""
-    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HOME": str(home)}  # both are read on import
-    for name in HEAVY:
-        if importlib.util.find_spec(name.partition(".")[0]):
-            importlib.import_module(name)
-
-
-def run_all(rows: list[Mutation], copy: Path, home: Path) -> int:
+def run_all(rows: list[Mutation], copy: Path) -> int:
     """Run the tests once on unchanged code, then for each row; return the exit code."""
-    tests = [*dict.fromkeys(test for row in rows for test in places_of(row))]
-    code, output, seconds = run_tests(tests, copy, home)
+    code, output = run_tests(
+        [*dict.fromkeys(test for row in rows for test in places_of(row))], copy
+    )
     if code != 0:
         print(f"{output}\nThese tests do not pass on the unchanged code.")
         return 1
-    print(
-        f"{len(tests)} selections of tests pass on the unchanged code, {seconds:.0f} s.", flush=True
-    )
     counts = {"caught": 0, "SURVIVED": 0, "error": 0}
     for number, row in enumerate(rows, start=1):
-        status, output, seconds = run_row(row, copy, home)
+        path = copy / PACKAGE / row.file
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace(row.old, row.new), encoding="utf-8")
+        code, output = run_tests(places_of(row), copy)
+        path.write_text(text, encoding="utf-8")
+        status = {0: "SURVIVED", 1: "caught"}.get(code, "error")
         counts[status] += 1
         if status == "error":
             print("\n".join(output.splitlines()[-20:]))
-        print(f"{number}/{len(rows)} {status}, {seconds:.1f} s: {shown(row)}", flush=True)
-    caught, survived, errors = counts.values()
-    print(f"{caught} caught, {survived} survived, {errors} errors")
-    return int(caught < len(rows))
+        print(f"{number}/{len(rows)} {status}: {shown(row)}", flush=True)
+    print(", ".join(f"{count} {status}" for status, count in counts.items()))
+    return int(counts["caught"] < len(rows))
 
 
-def run_row(row: Mutation, copy: Path, home: Path) -> tuple[str, str, float]:
-    """Return the status of a row, the output of its tests and the seconds they took."""
-    path = copy / PACKAGE / row.file
-    text = path.read_text(encoding="utf-8")
-    replace(path, text.replace(row.old, row.new))
-    try:
-        code, output, seconds = run_tests(places_of(row), copy, home)
-    finally:
-        replace(path, text)
-    return {0: "SURVIVED", 1: "caught"}.get(code, "error"), output, seconds
-
-
-def replace(path: Path, text: str) -> None:
-    """Write a file and delete its compiled forms, which Python could take for current."""
-    path.write_text(text, encoding="utf-8")
-    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
-        compiled.unlink()
-
-
-def run_tests(tests: list[str], copy: Path, home: Path) -> tuple[int, str, float]:
-    """Return pytest's exit code (-1 if it took too long), its output and the seconds.
-
-    The tests run in a fork: it has already imported the heavy libraries, which takes longer than
-    most tests, but nothing of the package.
-    """
-    for path in home.iterdir():  # caches written by broken code must not affect the next row
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    started = time.monotonic()
+def run_tests(tests: list[str], copy: Path) -> tuple[int, str]:
+    """Return pytest's exit code, -1 if it took too long, and its output."""
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-m", "not slow and not gpu"]
     limit = SECONDS * (1 if len(tests) < 20 else 10)
-    with tempfile.TemporaryFile() as output:
-        child = os.fork()
-        if not child:
-            become_pytest(tests, copy, output.fileno())
-        code = None
-        while code is None and time.monotonic() - started < limit:
-            time.sleep(0.02)
-            done, status = os.waitpid(child, os.WNOHANG)
-            code = os.waitstatus_to_exitcode(status) if done else None
-        if code is None:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            code = -1
-        output.seek(0)
-        return code, output.read().decode(errors="replace"), time.monotonic() - started
-
-
-def become_pytest(tests: list[str], copy: Path, output: int) -> NoReturn:
-    """Run tests of the copy in this process, then exit."""
-    code = -1
-    try:
-        os.setsid()
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.chdir(copy)
-        sys.path[0] = str(copy)
-        folders = [str(copy), *filter(None, [os.environ.get("PYTHONPATH")])]
-        os.environ["PYTHONPATH"] = os.pathsep.join(folders)
-        if Path(importlib.util.find_spec(PACKAGE).origin).is_relative_to(copy):
-            pytest = importlib.import_module("pytest")
-            hypothesis = importlib.import_module("hypothesis")  # a failure is enough: no shrinking
-            phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
-            hypothesis.settings.register_profile("mutations", phases=phases)
-            hypothesis.settings.load_profile("mutations")
-            options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0"]
-            code = int(pytest.main([*options, "-m", "not slow and not gpu", *tests]))
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    with (
+        tempfile.TemporaryDirectory() as home
+    ):  # caches of broken code must not affect the next row
+        variables = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "HF_HOME": home}
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", "pytest", *options, *tests],
+                cwd=copy,
+                env={**os.environ, **variables, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=limit,
+            )
+        except subprocess.TimeoutExpired:
+            return -1, f"No end after {limit} seconds."
+    return ended.returncode, ended.stdout
 
 
 if __name__ == "__main__":

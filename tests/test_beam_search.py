@@ -302,24 +302,6 @@ def test_bad_words_of_one_id_are_never_produced(model, batch):
     assert torch.equal(found.sequences, expected.sequences)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"min_length": 40, "no_repeat_ngram_size": 1},
-        {"do_sample": True, "repetition_penalty": 3.0},
-        {"bad_words_ids": [[21, 22]]},
-    ],
-)
-def test_settings_that_the_search_lacks_are_refused(batch, settings):
-    model = make_model()
-    with pytest.raises(RequestError, match=next(iter(settings))):
-        beam_search(model, *batch, generation_config=GenerationConfig(**settings))
-    for name, value in settings.items():
-        setattr(model.generation_config, name, value)
-    with pytest.raises(RequestError, match="of the generation config, which beam_search does not"):
-        beam_search(model, *batch)
-
-
 def test_a_prefix_ends_no_sentence_before_its_last_token(model, batch):
     prefix = [[5, 6]] * 7
     for row in ([5, END], [5, END, PAD, PAD], []):
@@ -580,18 +562,6 @@ def test_learned_prompts_and_gaps_in_labels_go_together(batch):
         for masks in ({}, {"decoder_attention_mask": torch.ones(1, len(gaps)).long()}):
             found = adapted(**inputs, labels=torch.tensor([gaps]), **masks).loss
             torch.testing.assert_close(found, expected)
-
-
-def test_special_ids_of_a_call_of_generate_reach_the_search(model, batch):
-    ids, mask = batch
-    call = {"eos_token_id": [END, 9], "decoder_start_token_id": 7, "pad_token_id": 5}
-    options = {"attention_mask": mask, "num_beams": 3, "length_penalty": 0.6}
-    found = model.generate(ids, custom_generate=paper_beam_search, **options, **call)
-    config = GenerationConfig(**call, suppress_tokens=model.generation_config.suppress_tokens)
-    expected = beam_search(model, ids, mask, num_beams=3, generation_config=config).sequences
-    assert torch.equal(found, nn.functional.pad(expected[:, 0], (1, 0), value=7))
-    assert 9 in {row[row != 5][-1].item() for row in found}
-    assert not torch.equal(expected, beam_search(model, ids, mask, num_beams=3).sequences)
 
 
 # --------------------------------------------------------------------------------------- errors
