@@ -12,7 +12,6 @@ from written_out import Layout, perturb
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.importers.fairseq import import_fairseq, read_dictionary
-from vanilla_transformer.target_tokenizer import target_tokenizer
 
 WORDS = ["the", "do@@", "gs", "run", ".", "caf\u00e9", "madeupword0000"]
 SIZE = 4 + len(WORDS)
@@ -223,19 +222,6 @@ def test_words_that_overwrite_earlier_ones_have_their_ids(tmp_path):
     assert tokenizer("<unk> the fly a").input_ids == [4, 6, 3, 7, 2]
     assert (tokenizer.unk_token_id, tokenizer.eos_token_id) == (3, 2)
     assert tokenizer.decode([4, 6, 3, 7, 2], skip_special_tokens=True) == "<unk> the a"
-
-
-def test_two_dictionaries_give_two_tokenizers(tmp_path):
-    fsmt = make_fsmt(target_size=SIZE - 1)
-    path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(fsmt))
-    (tmp_path / "data").mkdir()
-    save_dictionaries(tmp_path / "data", "en")
-    (tmp_path / "data" / "dict.de.txt").write_text("a 6\nb 5\nc 4\nd 3\ne 2\nf 1\n")
-    import_fairseq(path, tmp_path / "ours", dictionaries=tmp_path / "data")
-    source = AutoTokenizer.from_pretrained(tmp_path / "ours")
-    target = target_tokenizer(source)
-    assert source("the").input_ids == [4, 2]
-    assert target("f a").input_ids == [9, 4, 2]
 
 
 def test_import_without_dictionaries_is_noted(tmp_path):

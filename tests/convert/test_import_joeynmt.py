@@ -10,10 +10,10 @@ import torch
 import written_out
 import yaml
 from torch import nn
-from transformers import AutoTokenizer, pipeline
+from transformers import AutoTokenizer
 from written_out import Layout, sinusoids
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration, translate
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.importers.joeynmt import import_joeynmt
 from vanilla_transformer.target_tokenizer import target_tokenizer
 
@@ -172,22 +172,6 @@ def test_vocabularies_give_tokenizers_and_the_start_symbol(tmp_path):
     assert (ids[:, 0] == 2).all()
     assert not set(ids[:, 1:].flatten().tolist()) & {0, 2}
     assert target.decode([2, 4, 5, 6, 7, 3], skip_special_tokens=True) == "die Hunde laufen"
-
-
-def test_translations_use_the_target_vocabulary(tmp_path):
-    state = make_state()
-    state["decoder.layers.2.feed_forward.layer_norm.weight"].zero_()  # the output is always "und"
-    state["decoder.output_layer.weight"].zero_()
-    direction = state["decoder.layers.2.feed_forward.layer_norm.bias"]
-    state["decoder.output_layer.weight"][TARGET.index("und")] = 9 * direction / direction.norm()
-    folder = save_directory(tmp_path / "joey", state, settings())
-    imported = import_joeynmt(folder, tmp_path / "ours")
-    sentences, options = ["the do@@ gs run .", "run"], {"max_new_tokens": 3}
-    expected = list(translate(imported.model, imported.tokenizer, sentences, **options))
-    assert [set(text.split()) for text in expected] == [{"und"}, {"und"}]
-    translator = pipeline("translate", model=str(tmp_path / "ours"))
-    results = translator(sentences, **options)
-    assert [result["translation_text"] for (result,) in results] == expected
 
 
 def test_sizes_may_be_whole_floats(tmp_path):

@@ -82,17 +82,6 @@ def test_log_probabilities_are_search_scores_without_the_penalty(model):
     assert compared
 
 
-def test_log_probabilities_agree_with_perplexity(model):
-    found = list(ours.log_probabilities(model, TOKENIZER, PAIRS))
-    dataset = [
-        {"input_ids": TOKENIZER(s)["input_ids"], "labels": TOKENIZER(text_target=t)["input_ids"]}
-        for s, t in PAIRS
-    ]
-    expected = ours.perplexity(model, dataset)
-    mean = -sum(one.log_probability for one in found) / sum(one.target_tokens for one in found)
-    assert mean == pytest.approx(expected["negative_log_likelihood"], rel=1e-9)
-
-
 def test_pairs_are_read_one_window_at_a_time(model, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.evaluation.models.WINDOW", 3)
     read = []
