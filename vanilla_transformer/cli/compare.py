@@ -1,6 +1,7 @@
 """`vanilla-transformer compare` and `score`: compare models, and score given pairs with one."""
 
 import argparse
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -76,7 +77,6 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 def _score(options: argparse.Namespace) -> int:
     from tqdm.auto import tqdm
 
-    from ..batch_translation import longest_source
     from ..data.pair_files import read_pairs
     from ..evaluation import check_pair, log_probabilities
     from ..recipes.data import named_files
@@ -104,15 +104,8 @@ def _score(options: argparse.Namespace) -> int:
     warn_of_changed_model(folder)
     model = load_saved_model(folder, device="auto")
     tokenizer = load_saved_tokenizer(folder)
-    # Few texts are tokenized a second time: those that may have too many tokens, or none.
-    short = longest_source(model) // 8
-
-    def check(number: int, pair: tuple[str, str]) -> None:
-        if max(map(len, pair)) > short or not any(map(str.isalnum, pair[0])):
-            check_pair(model, tokenizer, pair, number=number)
-
     invalid: list[str] = []
-    rows = _pairs_or_none(reader, check, invalid)
+    rows = _pairs_or_none(reader, functools.partial(check_pair, model, tokenizer), invalid)
     with tqdm(unit="pair", disable=not sys.stderr.isatty() or sys.stdout.isatty()) as bar:
         while window := list(itertools.islice(rows, WINDOW)):
             valid = [pair for pair in window if pair is not None]
@@ -131,29 +124,29 @@ def _score_line(score: "Likelihood", per_token: bool) -> str:
 
 
 def _pairs_or_none(
-    reader: "PairReader", check: Callable[[int, tuple[str, str]], None], invalid: list[str]
+    reader: "PairReader", check: Callable[..., None], invalid: list[str]
 ) -> Iterator[tuple[str, str] | None]:
     """Yield the pairs of a reader, and None in the place of each invalid one.
 
     Args:
         reader: The reader, which skips malformed rows.
-        check: Gets the number and the texts of a pair; raises ValueError if it is invalid.
+        check: Gets the texts of a pair and its `number`; raises ValueError if it is invalid.
         invalid: List that gets what is wrong with each invalid pair.
     """
+    rows: list[tuple[str, str] | None] = []
 
     def skip(place: str, error: Exception) -> None:
         invalid.append(f"{place}: {error}")
+        rows.append(None)
 
-    count = found = 0  # rows so far, and how many of them are invalid
+    count = 0  # rows before these
     for pair in reader.read(skip, reader.note):
-        yield from itertools.repeat(None, len(invalid) - found)
-        count, found = count + len(invalid) - found + 1, len(invalid)
+        number = count + len(rows) + 1
         try:
-            check(count, pair)
+            check(pair, number=number)
+            rows.append(pair)
         except RequestError as error:
-            skip(f"pair {count}", error)
-            found += 1
-            yield None
-        else:
-            yield pair
-    yield from itertools.repeat(None, len(invalid) - found)
+            skip(f"pair {number}", error)
+        yield from rows
+        count, rows[:] = number, []
+    yield from rows
