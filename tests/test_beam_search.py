@@ -1,7 +1,6 @@
 """The paper's beam search: compared with brute force and the authors' code; its invariants."""
 
 import functools
-import importlib
 import itertools
 import math
 import random
@@ -473,9 +472,7 @@ def test_search_within_generate_obeys_the_limit_of_the_call(model, batch, monkey
         given.append((settings.max_extra_tokens, settings.max_new_tokens))
         return torch.ones(len(mask), dtype=torch.long)
 
-    # The package's attribute of this name is the function.
-    module = importlib.import_module("vanilla_transformer.beam_search")
-    monkeypatch.setattr(module, "_limits", one_token)
+    monkeypatch.setattr("vanilla_transformer.beam_search._limits", one_token)
     options = {"attention_mask": mask, "custom_generate": paper_beam_search}
     model.generate(ids, max_new_tokens=200, **options)
     model.generate(ids, max_length=200, **options)

@@ -9,7 +9,7 @@ import torch
 from test_batch_independence import assert_same, model, search, sources, texts  # noqa: F401
 from tiny_trainers import make_trainer, tiny_model
 
-from vanilla_transformer import beam_search
+from vanilla_transformer.beam_search import beam_search
 
 no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, no_gpu])]

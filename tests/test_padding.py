@@ -16,9 +16,10 @@ from tiny_trainers import make_trainer
 from transformers import EvalPrediction
 from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 
-from vanilla_transformer import beam_search, translate
 from vanilla_transformer import evaluation as ours
+from vanilla_transformer import translate
 from vanilla_transformer.batch_translation import generate_ids
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.evaluation.models import decode_ids
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
@@ -186,7 +187,7 @@ def test_evaluation_and_collators_see_what_the_mask_shows():
         {**row, "input_ids": ids.tolist(), "attention_mask": mask.long().tolist()}
         for row, ids, mask in zip(plain, hiding(source, shown), shown, strict=True)
     ]
-    found, expected = (ours.perplexity(model, rows, batch_tokens=30) for rows in (masked, plain))
+    found, expected = (ours.perplexity(model, rows, tokens_at_once=30) for rows in (masked, plain))
     assert found == pytest.approx(expected)
     found, expected = (model(**PairCollator()(rows)).loss for rows in (masked, plain))
     torch.testing.assert_close(found, expected)

@@ -117,7 +117,7 @@ def test_translations_equal_those_of_one_sentence_at_a_time(model, tokenizer, op
     expected = one_by_one(model, tokenizer, TEXTS, **options)
     assert len(set(expected)) > 4, "the model must tell the sentences apart"
     assert list(translate(model, tokenizer, TEXTS, **options)) == expected
-    small = translate(model, tokenizer, TEXTS, batch_tokens=40, window=3, **options)
+    small = translate(model, tokenizer, TEXTS, tokens_at_once=40, window=3, **options)
     assert list(small) == expected
 
 
@@ -135,7 +135,7 @@ def test_batches_are_filled_up_to_a_budget_that_counts_all_beams(
 
     monkeypatch.setattr("vanilla_transformer.translation.many_texts.generate_ids", decode)
     texts = ["x" * (1 + n % 13) for n in range(60)]
-    list(translate(model, tokenizer, texts, batch_tokens=160, max_new_tokens=1, **options))
+    list(translate(model, tokenizer, texts, tokens_at_once=160, max_new_tokens=1, **options))
     assert len(shapes) > 3
     for rows, longest in shapes[:-1]:
         assert rows * beams * longest <= 160 < (rows + 1) * beams * longest

@@ -8,8 +8,9 @@ import torch
 from test_pipeline import make_model, run_directory  # noqa: F401, a fixture
 from transformers import GenerationConfig
 
-from vanilla_transformer import beam_search, paper_beam_search, translate
+from vanilla_transformer import paper_beam_search, translate
 from vanilla_transformer.batch_translation import beyond_paper_search
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline

@@ -54,7 +54,7 @@ def metric(name: str, **options: Any) -> Any:
 # torch and transformers take seconds to load. The program `vanilla-transformer` shows its help
 # without them, and registers the model itself before it runs a command.
 if Path(*sys.argv[:1]).name not in ("vanilla-transformer", "vanilla-transformer.exe"):
-    from .beam_search import BeamSearchOutput, beam_search
+    from .beam_search import BeamSearchOutput
     from .configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
     from .modeling_vanilla_transformer import (
         VanillaTransformerForConditionalGeneration,
@@ -75,7 +75,6 @@ __all__ = [
     "VanillaTransformerModel",
     "VanillaTransformerPreTrainedModel",
     "VanillaTransformerTranslationPipeline",
-    "beam_search",
     "metric",
     "paper_beam_search",
     "pretrained",

@@ -166,8 +166,8 @@ def test_perplexity_equals_plain_float64_loop_at_any_batch_size(model):
     model.train()
     expected, tokens = plain_perplexity(model, dataset)
     model.train()  # dropout and label smoothing must not affect the perplexity
-    for batch_tokens in (1, 17, 100, 100_000):
-        found = ours.perplexity(model, dataset, batch_tokens=batch_tokens)
+    for tokens_at_once in (1, 17, 100, 100_000):
+        found = ours.perplexity(model, dataset, tokens_at_once=tokens_at_once)
         assert found["perplexity"] == pytest.approx(expected, rel=1e-12)
         assert found["target_tokens"] == tokens
         assert found["negative_log_likelihood"] == pytest.approx(math.log(expected), rel=1e-12)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from test_evaluation import TOKENIZER, make_model
 
-from vanilla_transformer import beam_search
 from vanilla_transformer import evaluation as ours
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.evaluation import models
 
 PAIRS = [("one", "eins"), ("a longer sentence", "x"), ("Ä", "noch ein Satz"), ("two", "")]
@@ -28,10 +28,10 @@ def by_hand(model, source, target):
     return total, len(labels)
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 40, 4096])
-def test_log_probabilities_equal_a_loop_over_tokens(model, batch_tokens):
+@pytest.mark.parametrize("tokens_at_once", [1, 40, 4096])
+def test_log_probabilities_equal_a_loop_over_tokens(model, tokens_at_once):
     model.train()  # must not cause dropout
-    found = list(ours.log_probabilities(model, TOKENIZER, PAIRS, batch_tokens=batch_tokens))
+    found = list(ours.log_probabilities(model, TOKENIZER, PAIRS, tokens_at_once=tokens_at_once))
     assert model.training
     model.eval()
     with torch.no_grad():
@@ -44,7 +44,7 @@ def test_log_probabilities_equal_a_loop_over_tokens(model, batch_tokens):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_only_the_logits_of_half_precision_are_rounded(model, dtype):
     model = model.to(dtype).eval()
-    found = list(ours.log_probabilities(model, TOKENIZER, PAIRS, batch_tokens=1))
+    found = list(ours.log_probabilities(model, TOKENIZER, PAIRS, tokens_at_once=1))
     for likelihood, (source, target) in zip(found, PAIRS, strict=True):
         batch = TOKENIZER(source, text_target=target, return_tensors="pt")
         with torch.inference_mode():

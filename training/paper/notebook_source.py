@@ -53,8 +53,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from vanilla_transformer import VanillaTransformerConfig as Config
 from vanilla_transformer import VanillaTransformerForConditionalGeneration as Transformer
-from vanilla_transformer import beam_search, pretrained
+from vanilla_transformer import pretrained
 from vanilla_transformer import visualization as pictures
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.data import read_pairs, train_tokenizer
 from vanilla_transformer.loss import smoothed_cross_entropy
 from vanilla_transformer.modeling_vanilla_transformer import (

@@ -17,9 +17,9 @@ from experiment import Experiment
 from pages import BLOCK
 from tiny_models import tiny_config
 
-import vanilla_transformer
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.batch_translation import generate_ids
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
 from vanilla_transformer.visualization.figure import new_figure
 
@@ -219,7 +219,7 @@ def test_block_compare_a_change(changed, tmp_path, monkeypatch, capsys):
     inputs = {"input_ids": ids, "decoder_input_ids": ids}
     assert torch.allclose(model(**inputs).logits, trained(**inputs).logits, atol=1e-5)
     # Without a cache, each step sees all target positions at once.
-    searched = vanilla_transformer.beam_search(model, ids, max_new_tokens=4)
+    searched = beam_search(model, ids, max_new_tokens=4)
     found = generate_ids(model, ids, torch.ones_like(ids), max_new_tokens=4, use_cache=False)
     assert torch.equal(searched.sequences, found.sequences)
 

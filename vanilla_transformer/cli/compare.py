@@ -70,7 +70,7 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--per-token", action="store_true", help=text)
     add_pair_options(command)
     text = "size of a batch: pairs x tokens of the longest side (default: 4096)"
-    command.add_argument("--batch-tokens", type=count, default=4096, help=text)
+    command.add_argument("--tokens-at-once", type=count, default=4096, help=text)
     command.set_defaults(run=_score, command=command)
 
 
@@ -109,7 +109,9 @@ def _score(options: argparse.Namespace) -> int:
     with tqdm(unit="pair", disable=not sys.stderr.isatty() or sys.stdout.isatty()) as bar:
         while window := list(itertools.islice(rows, WINDOW)):
             valid = [pair for pair in window if pair is not None]
-            scores = log_probabilities(model, tokenizer, valid, batch_tokens=options.batch_tokens)
+            scores = log_probabilities(
+                model, tokenizer, valid, tokens_at_once=options.tokens_at_once
+            )
             for pair in window:
                 print("" if pair is None else _score_line(next(scores), options.per_token))
             bar.update(len(window))

@@ -30,7 +30,7 @@ def add_test_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--strict", action="store_true", default=None, help=text)
     command.add_argument("--num-beams", type=count, help="beams (default: the model's own)")
     text = "size of a batch: sentences x beams x tokens of the longest (default: 4096)"
-    command.add_argument("--batch-tokens", type=count, default=4096, help=text)
+    command.add_argument("--tokens-at-once", type=count, default=4096, help=text)
 
 
 def add_pair_options(command: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
 
 def test_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the values of the options of `add_test_options`, by their names in a recipe."""
-    return {name: getattr(options, name) for name in (*TEST_OPTIONS, "batch_tokens")}
+    return {name: getattr(options, name) for name in (*TEST_OPTIONS, "tokens_at_once")}
 
 
 def add_overwrite(

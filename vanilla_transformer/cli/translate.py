@@ -90,7 +90,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "languages for --split-sentences, such as en-de, if the model does not say them"
     command.add_argument("--pair", metavar="S-T", help=text)
     text = "size of a batch: sentences x beams x tokens of the longest (default: 16384)"
-    command.add_argument("--batch-tokens", type=count, default=16_384, help=text)
+    command.add_argument("--tokens-at-once", type=count, default=16_384, help=text)
     text = "draw where the last layer looks as it translates the first line"
     command.add_argument("--attention", metavar="PNG", help=text)
     outputs = ("output", "alignments", "attention")
@@ -189,7 +189,7 @@ def _translated(
 
     nbest = options.nbest or 1
     search: dict[str, Any] = {
-        "batch_tokens": options.batch_tokens,
+        "tokens_at_once": options.tokens_at_once,
         "num_beams": max(options.num_beams or generation_option(model, {}, "num_beams"), nbest),
         "num_return_sequences": nbest,
         "prefix": options.prefix,

@@ -33,7 +33,7 @@ def perplexity(
     model: PreTrainedModel,
     dataset: Iterable[Mapping[str, Sequence[int]]],
     *,
-    batch_tokens: int = 4096,
+    tokens_at_once: int = 4096,
     progress: bool = False,
 ) -> Perplexity:
     """Compute the perplexity per target token: exp of the mean negative log-likelihood.
@@ -46,7 +46,7 @@ def perplexity(
         model: A sequence-to-sequence model. Its mode (training or evaluation) is restored.
         dataset: Examples with `input_ids` and `labels`, both ending in `</s>`; read once, one
             window at a time.
-        batch_tokens: Maximum of pairs x longest side in a batch. A longer pair goes alone.
+        tokens_at_once: Maximum of pairs x longest side in a batch. A longer pair goes alone.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -67,7 +67,7 @@ def perplexity(
                 raise RequestError("An example has no source token; leave it out.")
             targets = [np.asarray(example["labels"]) for example in window]
             targets = [labels[~np.isin(labels, padding)] for labels in targets]
-            total -= sum(_scored(model, sources, targets, batch_tokens))
+            total -= sum(_scored(model, sources, targets, tokens_at_once))
             tokens += sum(map(len, targets))
             bar.update(len(window))
     if tokens == 0:
@@ -89,7 +89,7 @@ def score_model(
     *,
     target_language: str,
     measures: Sequence[str] = TRANSLATION_MEASURES,
-    batch_tokens: int = 4096,
+    tokens_at_once: int = 4096,
     progress: bool = False,
     num_beams: int | None = None,
     **generation_kwargs: Any,
@@ -103,7 +103,7 @@ def score_model(
         references: One reference each, or several each, whose first the perplexity is of.
         target_language: Code of the references' language; see `corpus_scores`.
         measures: Names from `MEASURES`.
-        batch_tokens: Maximum number of tokens in a batch; see `translate`.
+        tokens_at_once: Maximum number of tokens in a batch; see `translate`.
         progress: Whether to show progress bars.
         num_beams: Beams of the search. None means the model's own.
         **generation_kwargs: Other arguments of `model.generate`.
@@ -121,7 +121,7 @@ def score_model(
     scoring: dict[str, Any] = {"target_language": target_language, "measures": measures}
     copies = corpus_scores(sources, references, **scoring)
     pairs = tokenized_pairs(model, tokenizer, sources, first_references(references))
-    decoding: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress}
+    decoding: dict[str, Any] = {"tokens_at_once": tokens_at_once, "progress": progress}
     search = {"num_beams": num_beams, **generation_kwargs}
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **search))
     return {
@@ -213,7 +213,7 @@ def log_probabilities(
     tokenizer: PreTrainedTokenizerBase,
     pairs: Iterable[tuple[str, str]],
     *,
-    batch_tokens: int = 4096,
+    tokens_at_once: int = 4096,
 ) -> Iterator[Likelihood]:
     """Yield the log-probability of each translation, in order and within bounded memory.
 
@@ -224,7 +224,7 @@ def log_probabilities(
         model: A sequence-to-sequence model. Its mode (training or evaluation) is restored.
         tokenizer: Its tokenizer.
         pairs: Any iterable of (source, target), read one window at a time.
-        batch_tokens: Maximum of pairs x longest side in a batch. A longer pair goes alone.
+        tokens_at_once: Maximum of pairs x longest side in a batch. A longer pair goes alone.
 
     Returns:
         An iterator with one `Likelihood` per pair. It reads nothing before you ask for the first.
@@ -237,7 +237,7 @@ def log_probabilities(
         sources, targets = _ids(model, tokenizer, window, first=done + 1)
         done += len(window)
         for value, target in zip(
-            _scored(model, sources, targets, batch_tokens), targets, strict=True
+            _scored(model, sources, targets, tokens_at_once), targets, strict=True
         ):
             if not math.isfinite(value):
                 raise NotFiniteError(
@@ -281,12 +281,12 @@ def _scored(
     model: PreTrainedModel,
     sources: Sequence[Sequence[int] | np.ndarray],
     targets: Sequence[Sequence[int] | np.ndarray],
-    batch_tokens: int,
+    tokens_at_once: int,
 ) -> list[float]:
     """Return the log-probability of each target, computed in batches of similar lengths."""
     found: dict[int, float] = {}
     lengths = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
-    for batch in length_sorted_batches(lengths, batch_tokens):
+    for batch in length_sorted_batches(lengths, tokens_at_once):
         parts = [[[*side[index]] for index in batch] for side in (sources, targets)]
         found |= zip(batch, _log_probabilities(model, *parts), strict=True)
     return [found[index] for index in range(len(lengths))]

@@ -37,7 +37,7 @@ class ComparedRun:
 def compare_runs(
     directories: Sequence[str | os.PathLike[str]],
     *,
-    batch_tokens: int = 4096,
+    tokens_at_once: int = 4096,
     **test_options: object,
 ) -> list[ComparedRun]:
     """Score the models of run directories on the same test pairs.
@@ -46,7 +46,7 @@ def compare_runs(
         directories: Two or more run directories, or names of models. One that is no run is
             tested like the first run, whose recipe it takes; a model and a run that trained it
             further (`init_from`), on the test pairs of that run.
-        batch_tokens: Tokens in a batch.
+        tokens_at_once: Tokens in a batch.
         **test_options: `TEST_OPTIONS`, which override the recipes. None: the recipe's value, and
             the beams that each model's generation config sets.
 
@@ -66,7 +66,7 @@ def compare_runs(
         asked = {"num_beams": run.test.num_beams}
         run.parameters = model.num_parameters()
         run.search = search_settings(model.generation_config, **asked)
-        options = {**runs[0].test.scoring, "batch_tokens": batch_tokens, **asked}
+        options = {**runs[0].test.scoring, "tokens_at_once": tokens_at_once, **asked}
         for name, pairs in runs[0].sets.items():
             if len(pairs):
                 run.results[name] = score_set(model, tokenizer, pairs, **options)

@@ -18,7 +18,7 @@ from .report import without_texts
 def score_run(
     directory: str | os.PathLike[str],
     *,
-    batch_tokens: int = 4096,
+    tokens_at_once: int = 4096,
     with_texts: bool = False,
     **test_options: object,
 ) -> dict[str, TestTexts]:
@@ -27,7 +27,7 @@ def score_run(
     Args:
         directory: Run directory, or any folder or name of a model if `pair` and `test_file` are
             given.
-        batch_tokens: Tokens in a batch.
+        tokens_at_once: Tokens in a batch.
         with_texts: Whether to return the `sources`, `hypotheses` and `references` too.
         **test_options: `TEST_OPTIONS`, which override the recipe. None: the recipe's value, and the
             beams that the model's generation config sets.
@@ -46,7 +46,7 @@ def score_run(
             model,
             tokenizer,
             pairs,
-            batch_tokens=batch_tokens,
+            tokens_at_once=tokens_at_once,
             num_beams=test.num_beams,
             **test.scoring,
         )

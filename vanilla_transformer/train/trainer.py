@@ -766,7 +766,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         budget = max(self.args.batch_tokens or 0, 4096)
         with without_training_changes(self.model):
             translations = translate(
-                self.model, self.processing_class, sources, batch_tokens=budget, num_beams=1
+                self.model, self.processing_class, sources, tokens_at_once=budget, num_beams=1
             )
             hypotheses = list(translations)
         release(self.model)  # packed copies of weights become outdated as training continues

@@ -74,7 +74,7 @@ def translate_nbest(
     tokenizer: PreTrainedTokenizerBase,
     sentences: Iterable[str],
     *,
-    batch_tokens: int = 16_384,
+    tokens_at_once: int = 16_384,
     window: int = WINDOW,
     progress: bool = False,
     **generation_kwargs: Any,
@@ -89,7 +89,7 @@ def translate_nbest(
         model: See `translate`.
         tokenizer: See `translate`.
         sentences: See `translate`.
-        batch_tokens: Budget of a batch: sentences x beams x longest source. A longer source is
+        tokens_at_once: Budget of a batch: sentences x beams x longest source. A longer source is
             decoded alone.
         window: Most sentences in memory at a time.
         progress: Whether to show a progress bar.
@@ -113,12 +113,12 @@ def translate_nbest(
             f"Got sentences of type {type(sentences).__name__}; translate takes an iterable of "
             "strings: [text]."
         )
-    COUNT.check(window=window, batch_tokens=batch_tokens)
+    COUNT.check(window=window, tokens_at_once=tokens_at_once)
     return translate_windows(
         model,
         tokenizer,
         _windows(sentences, window),
-        batch_tokens=batch_tokens,
+        tokens_at_once=tokens_at_once,
         total=len(sentences) if isinstance(sentences, Sized) else None,
         progress=progress,
         **generation_kwargs,
@@ -130,7 +130,7 @@ def translate_windows(
     tokenizer: PreTrainedTokenizerBase,
     windows: Generator[list[str]],
     *,
-    batch_tokens: int = 16_384,
+    tokens_at_once: int = 16_384,
     total: int | None = None,
     progress: bool = False,
     **generation_kwargs: Any,
@@ -140,7 +140,7 @@ def translate_windows(
     The translations of a list are yielded before the next list is read. `windows` is closed at the
     end; `total` is the number of sentences, for the progress bar, None if unknown.
     """
-    budget = batch_tokens // generation_option(model, generation_kwargs, "num_beams")
+    budget = tokens_at_once // generation_option(model, generation_kwargs, "num_beams")
     if (prefix := generation_kwargs.get("prefix")) is not None:
         generation_kwargs["prefix"] = prefix_ids(tokenizer, prefix)
     blank = Translation("", 0.0, [] if generation_kwargs.get("return_alignments") else None)
