@@ -143,21 +143,6 @@ def test_languages_and_regularization_are_the_models_unless_typed(trained, tmp_p
         recipe()
 
 
-def test_a_model_that_changed_after_its_run_is_exported_and_trained_with_a_warning(
-    trained, tmp_path, caplog, capsys
-):
-    changed = shutil.copytree(trained, tmp_path / "changed")
-    (changed / "generation_config.json").write_text("{}")
-    told = f"generation_config.json changed since {changed} was trained and scored."
-    for folder in (trained, changed):
-        identify_model(str(folder))
-    assert caplog.messages == [told]
-    for number, (folder, count) in enumerate(((trained, 0), (changed, 1))):
-        assert main(["export", "marian", str(folder), str(tmp_path / f"out{number}")]) == 0
-        said = " ".join(capsys.readouterr().err.split())
-        assert said.count("changed since") == count
-
-
 def test_run_records_its_initial_model(finished, trained):
     recipe, run, metrics = finished
     assert recipe.d_model is recipe.dropout is None

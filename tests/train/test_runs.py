@@ -15,19 +15,18 @@ import huggingface_hub
 import pytest
 import torch
 from command_line import error_of
-from datasets.exceptions import DatasetGenerationError
 from full_disk import largest_file
 from safetensors.torch import load_file
 from tiny_runs import TRAINER, WORDS, tiny_recipe, write_pairs
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.machine import environment
 from vanilla_transformer.recipes import planning
-from vanilla_transformer.recipes.data import TextPairs, evaluation_sets, training_pairs
-from vanilla_transformer.recipes.planning import argument_values, plan_run
+from vanilla_transformer.recipes.data import TextPairs, evaluation_sets
+from vanilla_transformer.recipes.planning import plan_run
 from vanilla_transformer.recipes.recipe import load_recipe, train_command
 from vanilla_transformer.storage.run_files import LOCK
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
@@ -89,17 +88,6 @@ def test_run_directory_holds_exactly_the_documented_files(finished):
     assert {path.name for path in run.iterdir()} == RUN_DIRECTORY
 
 
-def test_run_directory_loads_with_auto_classes(finished):
-    _, run, _ = finished
-    model, tokenizer = (
-        AutoModelForSeq2SeqLM.from_pretrained(run),
-        AutoTokenizer.from_pretrained(run),
-    )
-    output = model.generate(**tokenizer("ein Hund", return_tensors="pt"), max_new_tokens=5)
-    assert output.shape[1] > 1
-    assert len(tokenizer) == model.config.vocab_size
-
-
 def test_model_is_the_mean_of_the_last_checkpoints(finished, tmp_path):
     _, run, metrics = finished
     assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-9"]
@@ -139,17 +127,6 @@ def test_metrics_describe_scores_data_versions_and_hardware(finished):
     assert metrics["recipe"] == json.loads(json.dumps(dataclasses.asdict(recipe)))
 
 
-def test_samples_show_source_reference_and_translation(finished):
-    _, run, _ = finished
-    text = (run / "samples.md").read_text(encoding="utf-8")
-    assert text.count("    source ") == text.count("    translation ") == 10
-    samples = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["samples"]
-    assert {name: len(chosen) for name, chosen in samples.items()} == {"test": 10}
-    for sample in samples["test"]:
-        assert f"    reference   {sample['reference']}\n" in text
-        assert sample["reference"] == " ".join(WORDS[word] for word in sample["source"].split())
-
-
 def test_all_translations_and_the_whole_log_are_kept(finished):
     _, run, metrics = finished
     assert metrics["hypotheses"] == {
@@ -171,12 +148,6 @@ def test_all_translations_and_the_whole_log_are_kept(finished):
         (row,) = [row for row in rows if row[0] == str(entry["step"])]
         kept = {name: float(text) for name, text in zip(names, row, strict=True) if text}
         assert {name: kept[name] for name in entry} == pytest.approx(entry, rel=1e-9)
-
-
-def test_log_is_reported_under_the_name_of_the_run(tmp_path):
-    recipe = load_recipe(str(tiny_recipe(tmp_path)), {"trainer": {"report_to": "wandb"}})
-    args = runs.training_arguments(argument_values(recipe), tmp_path / "run" / "checkpoints")
-    assert (args.report_to, args.run_name) == (["wandb"], "run")
 
 
 def test_evaluation_uses_validation_pairs_if_there_are_no_test_pairs(tmp_path):
@@ -276,20 +247,6 @@ def test_scores_of_an_edited_test_file_say_so(tmp_path, caplog):
     name = Path(recipe.test_file).name
     message = f"This is not the test of {tmp_path / 'run'}: test: {name} changed."
     assert message in caplog.messages
-
-
-def test_generation_config_has_the_search_used_for_evaluation(unfinished):
-    recipe, run, _ = unfinished
-    before = GenerationConfig.from_pretrained(run)
-    assert (before.num_beams, before.length_penalty, before.early_stopping) == (1, None, None)
-    changes = {"num_beams": 2, "length_penalty": 1.3, "stop_search_early": True}
-    metrics = run_recipe(dataclasses.replace(recipe, **changes), run)
-    search = GenerationConfig.from_pretrained(run)
-    found = (search.num_beams, search.length_penalty, search.early_stopping)
-    assert found == (2, 1.3, True)
-    search.num_beams, search.length_penalty, search.early_stopping = 1, None, None
-    assert search == before
-    assert metrics["scores"]["test"] == score_run(run)["test"]
 
 
 def finished_anew(unfinished, monkeypatch, translations, **changes):
@@ -402,39 +359,6 @@ def test_ties_keep_the_recipes_values(unfinished, monkeypatch, penalty, shipped)
     assert metrics["chosen_on_validation"]["beam"].keys() >= {"0.6", "1"}
 
 
-def test_choosing_uses_1000_evenly_spaced_pairs(finished, monkeypatch):
-    recipe, run, _ = finished
-    asked = []
-
-    def translations(model, tokenizer, sources, **search):
-        asked.append(sources)
-        return sources
-
-    monkeypatch.setattr(select_checkpoints, "translate", translations)
-    texts = [f"Das ist der Satz {i}" for i in range(2014)]
-    checkpoint = run / "checkpoints" / "checkpoint-9"
-    result = chosen_of(run, [checkpoint], TextPairs(texts, texts), recipe.search())
-    assert asked == [texts[:2000:2]]
-    assert result == {
-        "pairs": 1000, "averaged": 1, "measure": "bleu", "greedy": {"1": 100.0}
-    }  # fmt: skip
-
-
-def test_failure_to_draw_a_picture_does_not_fail_the_run(unfinished, monkeypatch, caplog):
-    recipe, run, metrics = unfinished
-    for name in ("curves.png", "attention.png"):
-        (run / name).unlink()
-
-    def crash(*args, **kwargs):
-        raise MemoryError("a picture of 36,450 x 36,450 pixels")
-
-    for name in ("train.finishing.plot_attention", "train.finishing.plot_training_curves"):
-        monkeypatch.setattr(f"vanilla_transformer.{name}", crash)
-    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
-    for name in ("curves.png", "attention.png"):
-        assert f"{name} could not be drawn (a picture of 36,450 x 36,450 pixels)" in caplog.text
-
-
 def test_extended_run_equals_one_long_run(copied, tmp_path):
     recipe, run, _ = copied
     longer = dataclasses.replace(recipe, max_steps=12)
@@ -469,19 +393,6 @@ def test_early_stopped_run_is_complete_and_continues_with_more_patience(
         at_once = dataclasses.replace(recipe, trainer={**recipe.trainer, "eval_strategy": "no"})
         assert run_recipe(at_once, tmp_path / "other")["updates"] == recipe.max_steps
     assert "early_stopping_patience has no effect" in caplog.text
-
-
-def test_the_precision_of_a_run_may_be_named_where_auto_means_another(copied, monkeypatch):
-    """As on a machine without bf16 for a run that began on one with it."""
-    recipe, run, metrics = copied
-    longer = dataclasses.replace(recipe, max_steps=10)
-    used = metrics["precision"]
-    other = {"fp32": "bf16", "bf16": "fp32"}[used]
-    monkeypatch.setattr(planning, "resolve_precision", {"auto": other, used: used}.get)
-    with pytest.raises(RequestError, match=f"precision: '{used}' -> '{other}'"):
-        run_recipe(longer, run)
-    named = dataclasses.replace(longer, precision=used)
-    assert run_recipe(named, run)["updates"] == 10
 
 
 def test_run_of_another_or_shorter_recipe_is_rejected(finished):
@@ -609,34 +520,6 @@ def test_pairs_are_held_out_if_no_validation_or_test_pairs_are_given(tmp_path, m
             run_recipe(dataclasses.replace(recipe, held_out_pairs=value), tmp_path / "run")
 
 
-def test_bad_pairs_are_reported_and_left_out_with_clean(tmp_path, caplog):
-    caplog.set_level("INFO", logger="vanilla_transformer")
-    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
-    with open(tmp_path / "train.jsonl", "a", encoding="utf-8") as file:
-        file.write('{"de": "gleich", "en": "gleich"}\n' * 2 + '{"de": "", "en": "x"}\n')
-    kept = {}
-    for clean in (False, True):
-        chosen = dataclasses.replace(recipe, clean=clean)
-        facts = run_recipe(chosen, tmp_path / f"run-{clean}")["data"]
-        assert (facts["train_pairs"], facts["train_malformed"], facts["train_empty"]) == (122, 1, 1)
-        assert (facts["train_copies"], facts["train_odd_ratios"]) == (1, 0)
-        assert facts["train_duplicates"] >= 1
-        kept[clean] = facts["train_pairs_kept"]
-    assert kept == {False: 122, True: 122 - 1 - facts["train_duplicates"]}
-    assert "122 pairs read, 1 malformed lines (1 with an empty side)" in caplog.text
-    assert "--clean leaves out" in caplog.text
-
-
-def test_a_run_warns_of_signs_in_its_training_pairs(tmp_path, caplog):
-    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
-    text = (tmp_path / "train.jsonl").read_text(encoding="utf-8")
-    (tmp_path / "train.jsonl").write_text(
-        text.replace('"en": "', '"en": "&amp; '), encoding="utf-8"
-    )
-    run_recipe(recipe, tmp_path / "run")
-    assert "100% of the training pairs have character entities" in caplog.text
-
-
 @pytest.mark.parametrize("given", ["validation_file", "test_file"])
 def test_no_pairs_are_held_out_if_validation_or_test_pairs_are_given(tmp_path, given):
     other = {"validation_file", "test_file"} - {given}
@@ -710,17 +593,6 @@ def test_every_start_of_a_run_loads_the_recorded_revision(tmp_path, monkeypatch,
     assert hub.fetched[-1][:3] == ("someone/pairs", "validation", "n3w")
 
 
-def test_a_data_set_that_cannot_be_generated_names_the_cause(tmp_path, monkeypatch):
-    def load_dataset(*args, **options):
-        reason = "An error occurred while generating the dataset"
-        raise DatasetGenerationError(reason) from ValueError("the columns do not match")
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    path = tiny_recipe(tmp_path, train_file="null", dataset="someone/pairs")
-    with pytest.raises(RequestError, match=r"cannot be loaded \(the columns do not match\); give "):
-        training_pairs(load_recipe(str(path)))
-
-
 def test_missing_splits_of_a_data_set_are_held_out(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     Hub(monkeypatch).splits = ["train"]
@@ -729,27 +601,6 @@ def test_missing_splits_of_a_data_set_are_held_out(tmp_path, monkeypatch, caplog
     metrics = run_recipe(load_recipe(str(path)), tmp_path / "run")
     assert set(metrics["scores"]) == {"validation", "test"}
     assert "someone/pairs has no validation pairs, only train." in caplog.text
-
-
-def test_every_file_of_a_folder_is_read_and_none_may_be_replaced(tmp_path, capsys):
-    """The names of its files make no splits, and hidden files are no pairs."""
-    pairs, run = tmp_path / "pairs", tmp_path / "run"
-    (pairs / ".git").mkdir(parents=True)
-    (pairs / ".git" / "HEAD").write_text("main")
-    for name, seed in (("europarl.jsonl", 7), ("news-test.jsonl", 8)):
-        write_pairs(pairs / name, 60, seed)
-    files = {"train_file": str(pairs), "validation_file": "null", "test_file": "null"}
-    recipe = load_recipe(str(tiny_recipe(tmp_path, **files, held_out_pairs=5, max_steps=1)))
-    metrics = run_recipe(recipe, run)
-    names = [file["name"] for file in metrics["data"]["files"]["train"]]
-    assert names == ["europarl.jsonl", "news-test.jsonl"]
-    assert metrics["data"]["train_pairs"] == 120
-    (pairs / ".git" / "HEAD").write_text("another")
-    assert score_run(run)["test"]["num_sentences"] == 5
-    before = (pairs / names[0]).read_bytes()
-    assert main(["evaluate", str(run), "--output", str(pairs / names[0])]) != 0
-    assert "is an input, or a file of a run or a model" in capsys.readouterr().err
-    assert (pairs / names[0]).read_bytes() == before
 
 
 def test_changed_training_pairs_are_rejected_after_training_began(tmp_path):
@@ -793,17 +644,6 @@ def test_later_evaluation_gives_the_scores_of_the_run(finished, tmp_path):
     assert score_run(run, test_file=shuffled)["test"]["num_sentences"] == 4
     with pytest.raises(ValueError, match="holds no trained model"):
         score_run(tmp_path)
-
-
-def test_seed_determines_the_weights(finished, tmp_path):
-    recipe, run, _ = finished
-    run_recipe(dataclasses.replace(recipe, seed=1), tmp_path / "other")
-    first, second = (
-        AutoModelForSeq2SeqLM.from_pretrained(path).state_dict()
-        for path in (run, tmp_path / "other")
-    )
-    name = "model.encoder.layers.0.self_attn.q_proj.weight"
-    assert not torch.equal(first[name], second[name])
 
 
 def test_stopped_continuation_does_not_change_a_complete_run(copied, monkeypatch):
@@ -882,23 +722,6 @@ def test_a_complete_run_may_be_continued_with_its_pairs_elsewhere(copied, tmp_pa
     Path(names["train_file"]).write_text(Path(recipe.test_file).read_text())
     with pytest.raises(RequestError, match=r"is of another run .*changed"):
         run_recipe(moved, run)
-
-
-@pytest.mark.parametrize("option", ["train_file", "validation_file", "test_file"])
-def test_files_in_another_order_are_others(copied, tmp_path, option):
-    recipe, run, _ = copied
-    sides = {}
-    for side, language in (("a", "de"), ("b", "en")):
-        rows = [json.loads(line) for line in Path(getattr(recipe, option)).read_text().splitlines()]
-        sides[side] = tmp_path / f"{side}.txt"
-        sides[side].write_text("".join(row["translation"][language] + "\n" for row in rows))
-    recipe = dataclasses.replace(recipe, **{option: f"{sides['a']},{sides['b']}"})
-    turned = dataclasses.replace(recipe, **{option: f"{sides['b']},{sides['a']}"})
-    shutil.copytree(run / "checkpoints", tmp_path / "new" / "checkpoints")
-    new = tmp_path / "new"
-    (new / "checkpoints" / "identity.json").write_text(json.dumps(plan_run(recipe, new).binding))
-    with pytest.raises(RequestError, match=rf"of another run \({option}: "):
-        run_directory.identify(plan_run(turned, new), new)
 
 
 def test_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caplog):
