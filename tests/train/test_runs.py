@@ -359,6 +359,12 @@ def test_ties_keep_the_recipes_values(unfinished, monkeypatch, penalty, shipped)
     assert metrics["chosen_on_validation"]["beam"].keys() >= {"0.6", "1"}
 
 
+def test_the_interval_of_checkpoints_may_be_a_share_of_the_run(tmp_path):
+    recipe = load_recipe(str(tiny_recipe(tmp_path, trainer={"save_steps": 0.25}, max_steps=8)))
+    metrics = run_recipe(recipe, tmp_path / "run")
+    assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-8"]
+
+
 def test_extended_run_equals_one_long_run(copied, tmp_path):
     recipe, run, _ = copied
     longer = dataclasses.replace(recipe, max_steps=12)

@@ -94,9 +94,8 @@ def _average(
     Returns:
         The averaged checkpoints, and what was chosen on validation pairs, if anything.
     """
-    averaged = averaging_set(
-        final.parent, every=int(args.save_steps), count=args.checkpoints_to_keep or 1
-    )
+    every = int(trainer_state(final).save_steps)  # the argument may be a share of the run
+    averaged = averaging_set(final.parent, every=every, count=args.checkpoints_to_keep or 1)
     chosen, search = None, plan.search()
     if plan.choose_on_validation and len(validation):
         chosen = choose_on_validation_pairs(

@@ -170,6 +170,12 @@ class Stream:
             for batch in update:
                 self.batches += 1
                 yield batch
+        if self.epoch == self.batches == 0:
+            raise RequestError(
+                f"got a training stream that gives no update: it has fewer than {self.per_update} "
+                "batches, which gradient_accumulation_steps makes an update of. Lower that, or "
+                "give more pairs."
+            )
 
     def _updates(self) -> Iterator[list[Any]]:
         batches = iter(self.loader)
