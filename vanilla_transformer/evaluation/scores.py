@@ -151,6 +151,3 @@ def check_pairs(hypotheses: Sequence[str], references: References) -> None:
         )
     if len(references) == 0:
         raise RequestError("Got no sentences; there is nothing to score.")
-    for number, row in enumerate(references, start=1):
-        if not isinstance(row, str) and not row:
-            raise RequestError(f"Got no reference for text {number}; give one or more for each.")
