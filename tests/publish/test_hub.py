@@ -305,11 +305,11 @@ def test_push_to_a_new_branch_leaves_main_unchanged(hub, folder):
 
 def test_push_without_a_valid_token_is_refused_in_one_line(hub, folder):
     for token in (None, "hf_wrong"):
-        with pytest.raises(ValueError, match=r"refuses access to user/de-en .*hf auth login") as e:
+        with pytest.raises(ValueError, match=r"push to user/de-en failed.*hf auth login") as e:
             push_folder(folder, REPO, token=token, message="one")
         assert "hf_wrong" not in str(e.value)
         assert "\n" not in str(e.value)
-    with pytest.raises(ValueError, match="refuses access to somebody/else"):
+    with pytest.raises(ValueError, match="push to somebody/else failed"):
         push_folder(folder, "somebody/else", token=TOKEN, message="one")
     assert hub.repositories == {}
 
@@ -317,7 +317,7 @@ def test_push_without_a_valid_token_is_refused_in_one_line(hub, folder):
 def test_private_repository_stays_private(hub, folder):
     push_folder(folder, REPO, token=TOKEN, message="one", private=True)
     assert hub.repositories["model", REPO].private
-    with pytest.raises(ValueError, match="refuses access"):
+    with pytest.raises(ValueError, match="failed, and the repository is unchanged"):
         push_folder(folder, REPO, message="two")
     with pytest.raises(OSError, match="private") as refusal:
         AutoTokenizer.from_pretrained(REPO)

@@ -108,14 +108,9 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         yield
     # The library raises ValueError for a card's metadata, RuntimeError for an interrupted upload.
     except (errors.HTTPError, OSError, RuntimeError, ValueError) as error:
-        status = error.response.status_code if isinstance(error, errors.HfHubHTTPError) else None
-        if status in (401, 403, 404):
-            raise RequestError(
-                f"the Hub refuses access to {repo_id} (HTTP {status}); log in with `hf auth "
-                "login`, or give a token that may write there with HF_TOKEN or --token."
-            ) from error
         # No token that a library put into its message.
         said = _TOKEN.sub("***", " ".join(str(error).split()))
         raise RequestError(
-            f"the push to {repo_id} failed, and the repository is unchanged: {said}"
+            f"the push to {repo_id} failed, and the repository is unchanged: {said} (A token that "
+            "may write there comes from `hf auth login`, HF_TOKEN or --token.)"
         ) from error
