@@ -164,7 +164,7 @@ def test_too_long_test_pairs_are_refused_before_training(tmp_path, capsys, optio
         file.write(f"{long}\n")
     line = error_of(capsys, "train", recipe, "--output-dir", tmp_path / "run")
     which = "The translation of pair" if options else "Input"
-    assert f"Pairs of the test set: {which} 11 has" in line
+    assert f"{which} 11 has" in line
     assert not list((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
 
 

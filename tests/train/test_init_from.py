@@ -15,6 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish.card import card_facts, render_card
+from vanilla_transformer.recipes.plan import settings_as_yaml
 from vanilla_transformer.recipes.planning import inherit
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage import hub_model
@@ -135,7 +136,7 @@ def test_languages_and_regularization_are_the_models_unless_typed(trained, tmp_p
     typed = recipe(pair="cs-en", bpe_dropout=0.0, dropout=0.1)
     assert (typed.languages, typed.bpe_dropout, typed.dropout) == (("cs", "en"), 0.0, 0.1)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run/recipe.yaml").write_text(taken.to_yaml(), encoding="utf-8")
+    (tmp_path / "run/recipe.yaml").write_text(settings_as_yaml(vars(taken)), encoding="utf-8")
     shutil.rmtree(model)
     assert recipe() == taken  # as the run began
     (tmp_path / "run/recipe.yaml").unlink()

@@ -330,7 +330,6 @@ def test_two_processes_train_a_model_without_ties(finished):
 
 
 def test_accelerate_reads_the_shipped_configuration():
-    """The slow tests with two machines use this configuration."""
     path = Path(__file__).parents[2] / "training" / "accelerate" / "ddp.yaml"
     configuration = load_config_from_file(str(path))
     assert configuration.distributed_type == "MULTI_GPU"
@@ -398,57 +397,3 @@ def test_run_continues_when_torchrun_restarts_a_killed_process(tmp_path):
     assert "checkpoint-3." in ended["dies"].stderr.partition("Resuming from")[2]
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ended]
     assert files[0] == files[1]
-
-
-def two_machines(directory, outputs):
-    """Run `accelerate launch` for two one-process machines on loopback; return codes and logs."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "2"]
-    command += ["--config_file", root / "training" / "accelerate" / "ddp.yaml"]
-    command += ["--main_process_ip", "127.0.0.1", "--main_process_port", port]
-    started = []
-    for machine, output in enumerate(outputs):
-        words = [*command, "--machine_rank", machine, root / "training" / "train.py"]
-        words += [directory / "tiny.yaml", "--output-dir", output]
-        words += ["--batch-tokens", "256", "--gradient-accumulation", "2"]
-        cache = {"HF_DATASETS_CACHE": str(Path(output).parent / "cache")}
-        log = open(directory / f"{machine}.log", "w")  # noqa: SIM115, open until the process ends
-        started.append(
-            subprocess.Popen(
-                [str(word) for word in words],
-                env={**os.environ, **cache, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
-                stdout=log,
-                stderr=log,
-            )
-        )
-    try:
-        codes = [process.wait(timeout=300) for process in reversed(started)]
-    finally:
-        for process in started:
-            process.kill()
-    return codes[::-1], [(directory / f"{machine}.log").read_text() for machine in range(2)]
-
-
-@pytest.mark.slow
-def test_two_machines_with_a_shared_file_system_train_one_model(tmp_path):
-    tiny_recipe(tmp_path)
-    codes, said = two_machines(tmp_path, [tmp_path / "run", tmp_path / "run"])
-    assert codes == [0, 0], said
-    assert [text.count("The model and its metrics are in") for text in said] == [1, 0]
-    states = (tmp_path / "run" / "checkpoints" / "checkpoint-9").glob("rng_state_*.pth")
-    assert sorted(path.name for path in states) == ["rng_state_0.pth", "rng_state_1.pth"]
-
-
-@pytest.mark.slow
-def test_two_machines_without_a_shared_directory_are_rejected(tmp_path):
-    tiny_recipe(tmp_path)
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-    outputs = [tmp_path / name / "run" for name in ("first", "second")]
-    codes, said = two_machines(tmp_path, outputs)
-    assert 0 not in codes
-    assert f" does not see the first process's training in {outputs[1]}. " in said[1]
-    assert not outputs[1].exists()  # so the directory can be used for the next attempt

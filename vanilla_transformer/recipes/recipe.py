@@ -36,7 +36,7 @@ from .options import (
     option_type,
     takes_several,
 )
-from .plan import DataPlan, EvaluationPlan, ModelPlan, settings_as_yaml
+from .plan import DataPlan, EvaluationPlan, ModelPlan
 
 logger = logging.getLogger(__name__)
 
@@ -99,10 +99,6 @@ class Recipe(EvaluationPlan, Training, Tokenizer, DataPlan, ModelPlan):
                 "leave it out."
             )
         self.check_positions(self.config(vocab_size=self.vocab_size))
-
-    def to_yaml(self) -> str:
-        """Return all options as YAML, with the help of each as a comment."""
-        return settings_as_yaml(vars(self))
 
 
 def paper_values(preset: str) -> dict[str, object]:

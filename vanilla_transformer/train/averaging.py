@@ -77,10 +77,9 @@ def average_checkpoints(
     with files_written_aside(output, last=WEIGHTS) as aside:
         companions = [path for pattern in _COMPANIONS for path in last.glob(pattern)]
         # A run's search settings lie beside its final model, not in its checkpoints.
-        # The last may be named from within `checkpoints`, or by a link.
-        for folder in (last.absolute().parent, last.resolve().parent):
-            if folder.name == CHECKPOINTS and (folder.parent / RECIPE).is_file():
-                companions += folder.parent.glob(GENERATION_CONFIG)
+        folder = last.resolve().parent
+        if folder.name == CHECKPOINTS and (folder.parent / RECIPE).is_file():
+            companions += folder.parent.glob(GENERATION_CONFIG)
         for path in companions:
             shutil.copyfile(own_file(path), aside / path.name)
         save_file(mean, aside / WEIGHTS, metadata={"format": "pt"})

@@ -189,8 +189,7 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
         count: Number of checkpoints.
 
     Raises:
-        ValueError: If there are too few, or one is not whole. A stock Trainer writes no manifest,
-            so its checkpoints are not checked.
+        ValueError: If there are too few.
     """
     folder = directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory
     found = list(checkpoints(folder).values())
@@ -199,12 +198,6 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
             f"{folder} holds {len(found)} checkpoints (folders checkpoint-N), not {count}; give "
             "--last with a lower number, or name another directory."
         )
-    sealed = any((path / MANIFEST).is_file() for path in found)
-    for path in found[-count:]:
-        if sealed and not is_whole(path):
-            raise RequestError(
-                f"{path} is not whole; name the checkpoints to average instead of --last."
-            )
     return found[-count:]
 
 

@@ -37,9 +37,9 @@ from .finishing import finish
 from .new_model import run_model, run_tokenizer, warn_of_start
 from .run_pairs import (
     RunPairs,
-    check_scored_pairs,
     read_run_pairs,
     tokenized_run_pairs,
+    try_scored_pairs,
     with_translations,
 )
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
@@ -160,7 +160,7 @@ def _trainer(
         logger.info("Training starts from the weights and the tokenizer of %s.", initial[0])
         warn_of_start(initial, plan.data, args, model.config.d_model)
     args.ddp_find_unused_parameters = False  # every parameter is in every update
-    check_scored_pairs(model, tokenizer, pairs, evaluation.measures, language)
+    try_scored_pairs(model, tokenizer, pairs, evaluation.measures, language)
     sources, references = (
         side[: evaluation.evaluate_pairs]
         for side in (pairs.validation.sources, pairs.validation.references)

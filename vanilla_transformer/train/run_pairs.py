@@ -139,26 +139,22 @@ def tokenized_run_pairs(
     return train, validation
 
 
-def check_scored_pairs(
+def try_scored_pairs(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     pairs: RunPairs,
     measures: Iterable[str],
     language: str,
 ) -> None:
-    """Refuse, before the training, what cannot be translated or scored after it.
+    """Encode what will be scored, so that it fails before the training instead of after it.
 
     Symbols that the vocabulary lacks are counted: no model can read or write them.
     """
-    if pairs.scored:
-        for measure in measures:
-            measure_metric(measure, language)
+    for measure in measures if pairs.scored else ():
+        measure_metric(measure, language)
     for name, texts in pairs.scored.items():
-        try:
-            sources = encode(model, tokenizer, texts.sources)
-            targets = target_ids(model, tokenizer, texts.targets)
-        except RequestError as error:
-            raise RequestError(f"Pairs of the {name} set: {error}") from error
+        sources = encode(model, tokenizer, texts.sources)
+        targets = target_ids(model, tokenizer, texts.targets)
         for side, rows in (("source", sources), ("target", targets)):
             if unknown := sum(row.count(tokenizer.unk_token_id) for row in rows):
                 logger.warning(
