@@ -172,10 +172,10 @@ def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
     capsys.readouterr()  # what the run has logged
     columns = ("--source-column", "de", "--target-column", "en")
     line = error_of(capsys, "evaluate", tmp_path / "run", *columns)
-    assert "Got source_column, target_column. This would hold out other pairs" in line
+    assert "are read differently now (source_column, target_column); give --test-file" in line
     pairs.unlink()
     line = error_of(capsys, "compare", tmp_path / "run", tmp_path / "run")
-    assert f"have changed (train: {pairs.name} is gone); put them back" in line
+    assert f"differently now (train: {pairs.name} is gone); give --test-file" in line
 
 
 def test_pairs_that_other_test_pairs_do_not_need_may_be_gone(tmp_path, caplog):

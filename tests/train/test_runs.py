@@ -28,7 +28,7 @@ from vanilla_transformer.recipes import planning
 from vanilla_transformer.recipes.data import TextPairs, evaluation_sets
 from vanilla_transformer.recipes.plan import settings_as_yaml
 from vanilla_transformer.recipes.planning import plan_run
-from vanilla_transformer.recipes.recipe import load_recipe, train_command
+from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.run_files import LOCK
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
 from vanilla_transformer.train import (
@@ -164,10 +164,6 @@ def test_same_command_again_does_nothing(finished, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert run_recipe(recipe, run) == metrics
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
-    page = (run / "samples.md").read_bytes()
-    (run / "samples.md").write_text("damaged")
-    assert run_recipe(recipe, run) == metrics
-    assert (run / "samples.md").read_bytes() == page
 
 
 def test_finished_stages_are_not_repeated(unfinished, monkeypatch):
@@ -440,8 +436,6 @@ def test_several_files_are_one_data_set_and_weights_share_the_updates(tmp_path):
     assert (recipe.train_file, recipe.train_weights) == (tuple(given["train_file"]), (4.0, 1.0))
     assert load_recipe(str(run / "recipe.yaml")) == recipe
     assert weighted["recipe"]["train_weights"] == [4, 1]
-    command = train_command(weighted["recipe"], "out")
-    assert f"--train-file {files[0]} {files[1]} --train-weights 4.0 1.0 " in command
     with pytest.raises(RequestError, match=r"another run \(train_weights: 4.0, 1.0 -> 4.0, 2.0"):
         run_recipe(dataclasses.replace(recipe, train_weights=(4.0, 2.0)), run)
     with files[0].open("a") as file:
@@ -489,7 +483,7 @@ def test_complete_run_without_checkpoints_is_not_retrained(tmp_path):
     weights = (tmp_path / "run" / "model.safetensors").read_bytes()
     with pytest.raises(ValueError, match=r"without a whole checkpoint .* \(max_steps: 1 -> 2\)"):
         run_recipe(dataclasses.replace(recipe, max_steps=2), tmp_path / "run")
-    with pytest.raises(ValueError, match=r"cannot continue \(seed: 0 -> 7\)"):
+    with pytest.raises(ValueError, match=r"nor be restored \(seed: 0 -> 7\)"):
         run_recipe(dataclasses.replace(recipe, seed=7), tmp_path / "run")
     assert run_recipe(recipe, tmp_path / "run") == metrics
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
@@ -767,7 +761,7 @@ def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplo
     assert {name: (run / name).read_bytes() for name in names} == before
     shutil.rmtree(run / "checkpoints")
     (run / "config.json").unlink()
-    with pytest.raises(RequestError, match=r"config\.json in it changed since, or is gone"):
+    with pytest.raises(RequestError, match=r"nor be restored \(config\.json\)"):
         run_recipe(recipe, run)
 
 

@@ -23,7 +23,8 @@ from ..errors import RequestError
 from ..machine.environment import cpu_cores
 from ..recipes.data import named_files
 from ..recipes.options import FILES, OPTIONS, PAPERS_TRAINER, is_changeable, listed
-from ..recipes.recipe import paper_values, train_command
+from ..recipes.plan import changed_settings_as_yaml
+from ..recipes.recipe import paper_values
 from ..storage.metrics import MEASURES, NUM_SAMPLES, Metrics, Published, Sample
 from ..storage.reading import printable
 from ..storage.run_files import MODEL_FILES
@@ -114,7 +115,7 @@ def render_card(facts: Metrics) -> ModelCard:
         recipe=recipe,
         name=_name(published),
         at_branch=f", revision={json.dumps(branch)}" if branch else "",
-        command=train_command(recipe, f"runs/{_name(published)}") if recipe else None,
+        recipe_file=changed_settings_as_yaml(recipe).replace("```", "'''"),
         samples=samples,
         example=next(iter([*right, *samples]), None),
         last_is_example=len(samples) > NUM_SAMPLES and right[:1] == samples[-1:],

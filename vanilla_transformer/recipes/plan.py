@@ -118,3 +118,12 @@ def settings_as_yaml(settings: Mapping[str, Any]) -> str:
         f"# {option.metadata['help']}\n{as_yaml({name: settings[name]})}"
         for name, option in OPTIONS.items()
     )
+
+
+def changed_settings_as_yaml(settings: Mapping[str, Any]) -> str:
+    """Return the values that are not defaults as YAML: the shortest recipe of these settings."""
+    return "".join(
+        as_yaml({name: settings[name]})
+        for name, option in OPTIONS.items()
+        if settings.get(name, option.default) != option.default
+    )

@@ -9,7 +9,6 @@ import difflib
 import json
 import logging
 import re
-import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from .options import (
     ARGUMENTS,
     LANGUAGES,
     OPTIONS,
-    TRAINER_DEFAULTS,
     Data,
     Model,
     Regularization,
@@ -250,52 +248,6 @@ def shipped_recipes() -> dict[str, Path]:
     """Return the names and files of the recipes that come with the package."""
     folder = shipped_folder("_recipes", "training/recipes")
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-
-
-def train_command(values: Mapping[str, Any], output_dir: str) -> str:
-    """Return the shortest `train` command that gives a recipe; files are named as in its values.
-
-    A shipped recipe of other languages is used only if this saves two options or more.
-
-    Args:
-        values: The recipe's values, as in metrics.json; missing ones have the default.
-        output_dir: The run directory.
-    """
-    wanted = {**vars(Recipe()), **values}
-    commands = []
-    for recipe in shipped_recipes():
-        own = dict(vars(load_recipe(recipe)))
-        foreign = any(own[side] != wanted[side] for side in LANGUAGES)
-        for name, replaced in _REPLACED.items():
-            if wanted[name] is not None and wanted[name] != own[name]:
-                own |= {other: OPTIONS[other].default for other in replaced - {name}}
-        words = ["vanilla-transformer", "train", recipe]
-        for name in OPTIONS:
-            value, flag = wanted[name], name.replace("_", "-")
-            # The card states these two itself, and metrics need not have them.
-            unsaid = value is None and name in ("data_source", "data_license")
-            if value == own[name] or unsaid:
-                continue
-            if name == "trainer":
-                words += [f"--{flag}", *_trainer_words(own[name] or {}, value or {})]
-            elif isinstance(value, bool):
-                words.append(f"--{flag}" if value else f"--no-{flag}")
-            else:
-                words += [f"--{flag}", *map(str, listed(value) or ["none"])]
-        commands.append((len(words) + 3 * foreign, [*words, "--output-dir", output_dir]))
-    return shlex.join(min(commands)[1])
-
-
-def _trainer_words(own: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Return the words `NAME=VALUE` that turn training arguments of a recipe into others."""
-    known = {**TRAINER_DEFAULTS, **own}
-    all_wanted = {**{name: TRAINER_DEFAULTS.get(name) for name in own}, **wanted}
-    changed = {name: value for name, value in all_wanted.items() if known.get(name) != value}
-    texts = {
-        name: value if isinstance(value, str) and _plain(value) == value else json.dumps(value)
-        for name, value in changed.items()
-    }
-    return [f"{name}={text}" for name, text in texts.items()]
 
 
 def _converted(content: Mapping[str, object]) -> dict[str, Any]:

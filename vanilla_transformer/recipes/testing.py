@@ -78,18 +78,28 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
         recipe = dataclasses.replace(recipe, dataset=None)
     data = data_plan(recipe, run)
     sets = evaluation_sets(data) or {"validation": validation_pairs(data)}
+    warn_of_changed_model(run)
+    warn_of_other_languages(run, recipe.languages)
     trained = data_plan(load_recipe(str(run / RECIPE)), run)
     changed = _changed_files(trained, recorded_identity(run))
-    warn_of_changed_model(run)
     split = "validation" if "validation" in sets else "test"
     if split in changed and "test_file" not in given:
         logger.warning("This is not the test of %s: %s.", run, changed[split])
-    warn_of_other_languages(run, recipe.languages)
     changed_training = "; ".join(changed[name] for name in TRAINING_FILES & changed.keys())
-    if any(map(len, sets.values())):
-        _warn_of_training_pairs(run, trained, changed_training, sets)
-    elif data.held_out_pairs != 0:
-        sets = _held_out_again(run, data, changed_training, given)
+    if not any(map(len, sets.values())) and data.held_out_pairs != 0:
+        # Which pairs are held out depends on the texts of all.
+        other = sorted({"pair", "source_column", "target_column"} & given.keys())
+        if changed_training or other:
+            raise RequestError(
+                f"The test pairs of {run} were held out of its training pairs, which are read "
+                f"differently now ({changed_training or ', '.join(other)}); give --test-file."
+            )
+        sets = {"test": held_out(data, training_pairs(data))[2]}
+    elif not changed_training and TRAINING_FILES & recorded_identity(run).get("files", {}).keys():
+        shared_with_training(trained, training_pairs(trained), sets)
+    else:
+        reason = changed_training or f"they are those of {trained.dataset} on the Hub"
+        logger.warning(_NOT_COMPARED, run, reason)
     if not any(map(len, sets.values())):
         raise RequestError(
             f"The recipe of {run} has no test or validation pairs; give --test-file."
@@ -100,24 +110,6 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
 def _test(recipe: Recipe, sets: dict[str, TextPairs], given: Mapping[str, Any]) -> ModelTest:
     beams = given.get("num_beams")
     return ModelTest(recipe.languages, recipe.measures, sets, dict(vars(recipe)), beams)
-
-
-def _held_out_again(
-    run: Path, data: DataPlan, changed_training: str, given: Mapping[str, Any]
-) -> dict[str, TextPairs]:
-    """Return the test pairs that a run has held out of its training pairs."""
-    if changed_training:
-        raise RequestError(
-            f"The test pairs of {run} were held out of its training pairs, and these have changed "
-            f"({changed_training}); put them back, or give --test-file."
-        )
-    # Which pairs are held out depends on their texts.
-    if other := sorted({"pair", "source_column", "target_column"} & given.keys()):
-        raise RequestError(
-            f"Got {', '.join(other)}. This would hold out other pairs of {run} for the test, and "
-            "the model was trained on most of them; give --test-file too."
-        )
-    return {"test": held_out(data, training_pairs(data))[2]}
 
 
 def warn_of_another_test(folder: Path, languages: tuple[str, str]) -> None:
@@ -143,18 +135,6 @@ def _changed_files(data: DataPlan, recorded: Mapping[str, Any]) -> dict[str, str
         for split, files in recorded.get("files", {}).items()
     }
     return {split: "; ".join(lines) for split, lines in changed.items() if lines}
-
-
-def _warn_of_training_pairs(
-    run: Path, trained: DataPlan, changed: str, sets: Mapping[str, TextPairs]
-) -> None:
-    """Count the test pairs that a run was trained on, if its training pairs are still there."""
-    has_files = TRAINING_FILES & recorded_identity(run).get("files", {}).keys()
-    reason = changed if has_files else f"they are those of {trained.dataset} on the Hub"
-    if reason:
-        logger.warning(_NOT_COMPARED, run, reason)
-    else:
-        shared_with_training(trained, training_pairs(trained), sets)
 
 
 def texts_as_dataset(data: DataPlan, pairs: Iterable[tuple[str, str]]) -> "Dataset":

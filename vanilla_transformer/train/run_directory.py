@@ -31,7 +31,6 @@ from ..storage.run_files import (
 from ..storage.saved_model import TOKENIZER_SETTINGS, WEIGHTS
 from .checkpoints import checkpoints, last_whole_checkpoint
 from .new_model import identify_model
-from .report import write_samples
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
     Args:
         plan: The plan of the run.
         run: The run directory.
-        writes: Whether this process writes recipe.yaml and samples.md again if they changed.
+        writes: Whether this process writes recipe.yaml again if it changed.
 
     Raises:
         ValueError: If a file has changed, or the run cannot continue or be restored.
@@ -113,30 +112,27 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
     metrics = read_metrics(run / METRICS)
     if metrics is None:
         return None
-    if others := differences(metrics["recipe"], plan.settings):
-        if last_whole_checkpoint(run / CHECKPOINTS) is None:
-            raise RequestError(
-                f"{run} is complete, and without a whole checkpoint it cannot continue "
-                f"({'; '.join(others)}); give another --output-dir, or the original values."
-            )
-        return None
-    changed = changed_files(run, metrics.get(MODEL_FILES, {}))
-    if not changed:
+    others = differences(metrics["recipe"], plan.settings)
+    changed = [] if others else changed_files(run, metrics.get(MODEL_FILES, {}))
+    if there := [name for name in changed if (run / name).exists()]:
+        raise RequestError(
+            f"{run} is complete, but {' and '.join(there)} in it changed since; put a copy back, "
+            "or delete it to restore it from a whole checkpoint."
+        )
+    if not others and not changed:
         identify(plan, run)  # refuses other pairs
         logger.info("%s is complete.", run)
-        if writes:
-            # A continuation may have been stopped before its first update.
+        if writes:  # a continuation may have been stopped before its first update
             keep_text(run / RECIPE, settings_as_yaml(plan.settings))
-            if metrics.get("samples"):
-                write_samples(run, metrics["samples"])
         return metrics
-    there = [name for name in changed if (run / name).exists()]
-    if there or last_whole_checkpoint(run / CHECKPOINTS) is None:
+    if last_whole_checkpoint(run / CHECKPOINTS) is None:
         raise RequestError(
-            f"{run} is complete, but {' and '.join(there or changed)} in it changed since, or is "
-            "gone; put a copy back, or delete it to restore it from a whole checkpoint."
+            f"{run} is complete, and without a whole checkpoint it can neither continue nor be "
+            f"restored ({'; '.join(others or changed)}); give another --output-dir, or put back "
+            "what was there."
         )
-    logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
+    if changed:
+        logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
     return None
 
 
