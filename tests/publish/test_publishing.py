@@ -576,7 +576,7 @@ def test_a_card_shows_the_length_penalty_that_the_model_has(shipped, of_recipe):
 def test_card_of_a_model_that_was_not_pushed_names_nothing_on_the_hub(
     run, tmp_path, quick_publishing, monkeypatch, capsys, form
 ):
-    """Its code loads the folder that it is in, and its command gives the run's recipe."""
+    """Its code loads the folder that it is in, and it shows the run's recipe."""
     monkeypatch.chdir(tmp_path)
     directory = export_marian(run, tmp_path / "marian") if form == "stock" else run
     more = {"with_code": form == "with_code", "run": run if form == "stock" else None}
@@ -584,11 +584,9 @@ def test_card_of_a_model_that_was_not_pushed_names_nothing_on_the_hub(
     text = Path("mine", "README.md").read_text()
     assert "user/" not in text + Path("mine", "metrics.json").read_text()
     assert "huggingface.co" not in text
-    (command,) = re.findall(r"```bash\n(.*?)\n```", text)
-    program, *words = shlex.split(command)
-    options = cli.build_parser().parse_args(words)
-    assert (program, options.output_dir) == ("vanilla-transformer", "runs/mine")
-    assert (options.vocab_size, options.train_file) == ("300", ["train.jsonl"])
+    Path("recipe.yaml").write_text(re.search(r"```yaml\n(?!license)(.*?)```", text, re.S).group(1))
+    recipe = load_recipe("./recipe.yaml")
+    assert (recipe.vocab_size, recipe.train_file) == (300, "train.jsonl")
     block = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
     capsys.readouterr()
     Path("block.py").write_text(block, encoding="utf-8")

@@ -386,7 +386,7 @@ def test_pairs_of_the_revision_that_the_run_reads_are_counted(tmp_path, monkeypa
     )
     recipe_by_size({"dataset": "someone/pairs"}, tmp_path)
     (tmp_path / IDENTITY).parent.mkdir()
-    (tmp_path / IDENTITY).write_text('{"revision": "0ld"}')
+    (tmp_path / IDENTITY).write_text('{"dataset": "someone/pairs", "revision": "0ld"}')
     found = recipe_by_size({"dataset": "someone/pairs"}, tmp_path)
     assert [each.dataset_revision for each in counted] == ["c0ffee", "0ld"]
     assert found.dataset_revision is None  # what the run compares with a later start
@@ -450,9 +450,12 @@ def test_recorded_revision_is_the_commit_given_by_the_hub(monkeypatch, tmp_path,
     assert data_identity(data_plan(recipe, tmp_path)) == {"revision": "c0ffee"}
     assert calls == [("someone/pairs", asked)]
     (tmp_path / IDENTITY).parent.mkdir()
-    (tmp_path / IDENTITY).write_text('{"revision": "0ld"}')
+    known = {"dataset": "someone/pairs", "dataset_revision": asked, "revision": "0ld"}
+    (tmp_path / IDENTITY).write_text(json.dumps(known))
     assert data_identity(data_plan(recipe, tmp_path)) == {"revision": "0ld"}
     assert len(calls) == 1
+    other = make_recipe({"dataset": "someone/pairs", "dataset_revision": "v2"})
+    assert data_identity(data_plan(other, tmp_path)) == {"revision": "c0ffee"}
 
 
 @pytest.mark.parametrize(

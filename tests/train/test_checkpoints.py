@@ -59,13 +59,6 @@ def test_damaged_checkpoint_is_not_whole(tmp_path, damage, caplog):
     assert "checkpoint-6 is not whole" in caplog.text
 
 
-def test_folders_without_checkpoints_have_none(tmp_path):
-    assert last_whole_checkpoint(tmp_path) is None
-    assert last_whole_checkpoint(tmp_path / "nowhere") is None
-    (tmp_path / "checkpoint-best").mkdir()
-    assert checkpoints(tmp_path) == {}
-
-
 def test_checkpoints_are_ordered_by_update_not_by_name(tmp_path):
     assert list(checkpoints(make(tmp_path, 100, 20, 3))) == [3, 20, 100]
 
@@ -104,14 +97,6 @@ def test_average_takes_whole_scheduled_checkpoints_and_the_last(
     make(tmp_path, *steps)
     make(tmp_path, *broken, sealed=False)
     assert names(averaging_set(tmp_path, every=10, count=count)) == averaged
-
-
-def test_a_mean_of_fewer_checkpoints_than_asked_for_is_noted(tmp_path, caplog):
-    make(tmp_path, 30, 40, 43)  # the run has deleted the others
-    assert len(averaging_set(tmp_path, every=10, count=3)) == 3
-    assert not caplog.text
-    assert len(averaging_set(tmp_path, every=10, count=9)) == 3
-    assert "The mean is over 3 checkpoints instead of 5: the run kept no more" in caplog.text
 
 
 def test_tokens_are_counted_beyond_what_float32_holds():
@@ -188,16 +173,6 @@ def test_manifest_with_files_outside_its_checkpoint_is_refused(tmp_path):
         manifest = {"files": {name: facts["outside"]}}
         (tmp_path / "checkpoint-3" / MANIFEST).write_text(json.dumps(manifest))
         assert not is_whole(tmp_path / "checkpoint-3")
-
-
-def test_progress_round_trips(tmp_path):
-    for budget in (None, 77):
-        identity = {"batch_tokens": budget, "model": {"dropout": 0.1}}
-        progress = Progress(
-            12.5, 2.0, identity, "medium", 2, [1, 2], {"cpu": "x"}, {"torch": "2"}, 9
-        )
-        progress.save(tmp_path)
-        assert Progress.load(tmp_path) == progress
 
 
 def test_broken_checkpoints_left_out_of_the_average_are_named(tmp_path, caplog):

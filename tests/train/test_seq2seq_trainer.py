@@ -158,15 +158,6 @@ def test_predict_returns_the_stock_predictions(tmp_path):
     assert found.metrics["test_perplexity"] == pytest.approx(math.exp(found.metrics["test_loss"]))
 
 
-def test_predictions_need_no_labels(tmp_path, caplog):
-    rows = copy_task(9, seed=1).select_columns(["input_ids"])
-    generates = {"predict_with_generate": True, "generation_max_length": 6}
-    expected, found = (trainer.predict(rows) for trainer in both(tmp_path, **generates))
-    np.testing.assert_array_equal(found.predictions, expected.predictions)
-    assert found.label_ids is expected.label_ids is None
-    assert "mean over batches" not in caplog.text
-
-
 def test_evaluation_has_batches_of_a_number_of_pairs_too(tmp_path):
     sizes = []
     for trainer in both(tmp_path, per_device_eval_batch_size=8):
@@ -178,14 +169,6 @@ def test_evaluation_has_batches_of_a_number_of_pairs_too(tmp_path):
     assert len(sizes) <= 4
     assert sizes[:2] == [8, 5]
     assert sum(sizes) == 26
-
-
-def test_figures_of_users_that_end_like_those_of_the_host_are_logged(tmp_path):
-    given = {"compute_metrics": lambda _: {"words_per_second": 3.0}}
-    _, ours = both(tmp_path, given=given)
-    ours.evaluate()
-    assert ours.state.log_history[-1]["eval_words_per_second"] == 3.0
-    assert not [name for name in ours.state.log_history[-1] if "samples_per_second" in name]
 
 
 def test_compute_loss_func_replaces_the_loss(tmp_path):
@@ -320,19 +303,6 @@ def test_a_model_of_model_init_trains_with_the_settings_for_a_cpu(tmp_path):
     assert trainer.model is not before
     assert seen == [(FastDropoutOfSums, "eager")]
     assert settings() == (nn.Dropout, "sdpa")
-
-
-def test_model_init_and_save_total_limit(tmp_path):
-    args = VanillaTransformerTrainingArguments(
-        str(tmp_path),
-        **{"max_steps": 3, "save_steps": 1, "save_total_limit": 2, "use_cpu": True},
-        **{"report_to": "none", "batch_tokens": 150, "warmup_steps": 2},
-    )
-    trainer = VanillaTransformerTrainer(
-        args=args, model_init=lambda: tiny_model(), train_dataset=copy_task(40)
-    )
-    trainer.train()
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-2", "checkpoint-3"}
 
 
 def test_evaluation_in_bfloat16_is_the_stock_one(tmp_path):

@@ -25,10 +25,7 @@ from vanilla_transformer.machine.environment import resolve_precision
 from vanilla_transformer.train import log_lines, run_control
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.checkpoints import Progress, checkpoints, last_whole_checkpoint
-from vanilla_transformer.train.trainer import (
-    TrainingInterrupted,
-    VanillaTransformerTrainingArguments,
-)
+from vanilla_transformer.train.trainer import TrainingInterrupted
 
 
 @pytest.fixture(scope="module")
@@ -501,19 +498,6 @@ def test_validation_pairs_may_be_a_data_set_and_need_language_and_tokenizer(tmp_
             make_trainer(tmp_path, given=given)
 
 
-def test_one_process_trains_on_one_gpu(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(VanillaTransformerTrainingArguments, "n_gpu", property(lambda s: s._n_gpu))
-    set_devices = VanillaTransformerTrainingArguments.__post_init__
-
-    def with_two(args):
-        set_devices(args)
-        args._n_gpu = 2
-
-    monkeypatch.setattr(VanillaTransformerTrainingArguments, "__post_init__", with_two)
-    assert make_trainer(tmp_path).args.n_gpu == 1
-    assert "one of 2 GPUs; to use all of them, start with accelerate launch" in caplog.text
-
-
 def test_labels_are_checked_against_the_target_vocabulary(tmp_path):
     sizes = {"decoder_vocab_size": VOCAB - 10, "share_encoder_decoder_embeddings": False}
     trainer = make_trainer(tmp_path, model=tiny_model(**sizes))
@@ -631,21 +615,6 @@ def test_a_resumed_training_knows_at_once_when_it_ends(tmp_path, monkeypatch, ca
     caplog.clear()
     at_one_update_a_second(trainer, monkeypatch).train(resume_from_checkpoint=True)
     assert re.search("update 7 of ~10: loss .* 0.1 of 0.16+7 min", caplog.text)
-
-
-def test_lines_of_a_long_training_have_at_most_100_characters(tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO", logger="vanilla_transformer")
-    for limits in ({"max_minutes": 4320}, {}):
-        trainer = make_trainer(tmp_path, max_steps=300_000, **limits)
-        trainer.state.max_steps, trainer.state.global_step = 300_000, 100_000
-        at_one_update_a_second(trainer, monkeypatch)
-        figures = {"learning_rate": 9.22e-4, "target_tokens_per_second": 123456.0}
-        logs = {"loss": 1.167, **figures, "minutes": 100_000 / 60}
-        trainer.log_lines.on_log(trainer.args, trainer.state, trainer.control, logs)
-    by_minutes, by_updates = caplog.messages
-    assert by_minutes.startswith("update 100000 of ~")
-    assert by_updates.endswith("123456 tokens/s, 1666.7 of ~5000.0 min")
-    assert max(map(len, caplog.messages)) + len("05:52:07 ") <= 100
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,9 @@ def data_plan(recipe: Recipe, run: Path | None = None) -> DataPlan:
     data = _part(recipe, DataPlan)
     if run is None or not is_on_hub(data):
         return data
-    known = recorded_identity(run).get("revision")
+    recorded, names = recorded_identity(run), ("dataset", "dataset_revision")
+    is_same = all(recorded.get(name) == getattr(data, name) for name in names)
+    known = recorded.get("revision") if is_same else None
     return dataclasses.replace(data, dataset_revision=known or hub_revision(data))
 
 

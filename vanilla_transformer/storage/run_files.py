@@ -1,6 +1,5 @@
 """The files of a run directory, which training writes and publishing reads."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypedDict
@@ -48,5 +47,8 @@ def recorded_identity(run: Path) -> dict[str, Any]:
     if (run / IDENTITY).is_file():
         return read_json(run / IDENTITY)
     metrics = read_metrics(run / METRICS)
-    data: Mapping[str, Any] = metrics["data"] if metrics else {}
-    return {name: data[name] for name in ("files", "revision") if name in data}
+    if metrics is None:
+        return {}
+    recipe, data = metrics["recipe"], metrics["data"]
+    names = {"files": data, "revision": data, "dataset": recipe, "dataset_revision": recipe}
+    return {name: values[name] for name, values in names.items() if name in values}
