@@ -29,9 +29,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
-    beam_search,
     translate,
 )
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.convert.exporters.marian import to_marian
 
 SIZES = {

@@ -21,11 +21,8 @@ import numpy as np
 import torch
 from training import CONTENDERS, SIZES, Size, make_trainer
 
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    beam_search,
-)
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.convert.exporters.marian import to_marian
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.visualization.figure import new_figure, tidy
