@@ -181,14 +181,6 @@ def test_sizes_may_be_whole_floats(tmp_path):
     assert (config.d_model, config.encoder_ffn_dim, config.dropout) == (WIDTH, INNER, 0)
 
 
-def test_a_second_rate_of_dropout_is_noted(tmp_path):
-    config = settings()
-    assert not import_joeynmt(save_directory(tmp_path / "a", make_state(), config)).notes
-    config["model"]["decoder"]["dropout"] = 0.3
-    (note,) = import_joeynmt(save_directory(tmp_path / "b", make_state(), config)).notes
-    assert note == "Dropout is 0.1 in the encoder and 0.3 in the decoder; the model has the first."
-
-
 def test_default_layer_norm_is_pre_norm_and_needs_last_norms(tmp_path):
     """Without them Joey builds a pre-norm encoder without a last norm, and a post-norm decoder."""
     config = settings()

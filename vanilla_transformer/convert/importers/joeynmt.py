@@ -20,7 +20,7 @@ from .safe_files import read_checkpoint, state_dict, unwrapped
 from .state_dict import Imported, Source, finish, number_setting
 from .vocabulary import vocabulary_tokenizers
 
-_DROPOUT = 0.1  # if config.yaml does not say it
+_DROPOUT = 0.1  # if config.yaml does not say it; the decoder gets the rate of the encoder
 _CHECKPOINTS = ("best.ckpt", "avg_best.ckpt", "latest.ckpt")
 _LAYERS = LayerNames(
     layers={stack: f"{stack}.layers" for stack in STACKS},
@@ -123,10 +123,6 @@ def _check_options(
     notes: tuple[str, ...] = ()
     for name, part in parts.items():
         notes += check_options(part, "joeynmt", origin=f"{origin}, {name},")
-    rates = [stacks[stack].get("dropout", _DROPOUT) for stack in STACKS]
-    if rates[0] != rates[1]:
-        rate = f"{rates[0]} in the encoder and {rates[1]} in the decoder"
-        notes += (f"Dropout is {rate}; the model has the first.",)
     return tuple(dict.fromkeys(notes))
 
 
