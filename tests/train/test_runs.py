@@ -164,6 +164,10 @@ def test_same_command_again_does_nothing(finished, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert run_recipe(recipe, run) == metrics
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+    page = (run / "samples.md").read_bytes()
+    (run / "samples.md").write_text("damaged")
+    assert run_recipe(recipe, run) == metrics
+    assert (run / "samples.md").read_bytes() == page
 
 
 def test_finished_stages_are_not_repeated(unfinished, monkeypatch):

@@ -31,6 +31,7 @@ from ..storage.run_files import (
 from ..storage.saved_model import TOKENIZER_SETTINGS, WEIGHTS
 from .checkpoints import checkpoints, last_whole_checkpoint
 from .new_model import identify_model
+from .report import write_samples
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
     Args:
         plan: The plan of the run.
         run: The run directory.
-        writes: Whether this process writes recipe.yaml again if it changed.
+        writes: Whether this process writes recipe.yaml and samples.md again if they changed.
 
     Raises:
         ValueError: If a file has changed, or the run cannot continue or be restored.
@@ -124,6 +125,8 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
         logger.info("%s is complete.", run)
         if writes:  # a continuation may have been stopped before its first update
             keep_text(run / RECIPE, settings_as_yaml(plan.settings))
+            if metrics.get("samples"):
+                write_samples(run, metrics["samples"])
         return metrics
     if last_whole_checkpoint(run / CHECKPOINTS) is None:
         raise RequestError(
