@@ -106,7 +106,7 @@ def test_training_starts_with_the_models_weights_and_tokenizer(trained, tmp_path
             "early_stopping_patience has no effect",
         ),
         ({"learning_rate": None}, "rises to 1.1e-01, as in a training from"),  # (8 * 10)^-0.5
-        ({"source_language": "en", "target_language": "de"}, "translates de-en, and this run"),
+        ({"source_language": "en", "target_language": "de"}, "languages: 'de-en' -> 'en-de'"),
         ({}, None),
     ],
 )

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainerState
 
@@ -56,9 +55,14 @@ def finish(
         for name, texts in pairs.scored.items()
     }
     state = trainer_state(final)
-    if chosen is None and len(averaged) > 1:
-        first, warmup = step_of(averaged[0]), args.warmup_steps
-        _warn_of_poor_mean(first, warmup, state.log_history, results)
+    if chosen is None and len(averaged) > 1 and step_of(averaged[0]) < args.warmup_steps:
+        logger.warning(
+            "The averaged checkpoints begin at update %d, before the end of warm-up at %d; the "
+            "last one alone may translate better: repeat the command with "
+            "--checkpoints-to-average 1.",
+            step_of(averaged[0]),
+            args.warmup_steps,
+        )
     samples = report.choose_samples(results, plan.evaluation.num_samples)
     history, hypotheses = _write_reports(run, model, tokenizer, state, results, samples)
     shape = report.config_beyond_recipe(model.config, recorded=plan.model.fields())
@@ -124,38 +128,6 @@ def _save_search(search: SearchSettings, run: Path) -> None:
     if search.num_beams == 1:  # transformers refuses beam options without beams
         config.early_stopping = config.length_penalty = None
     write_aside(run / GENERATION_CONFIG, config.to_json_file)
-
-
-def _warn_of_poor_mean(
-    first: int,
-    warmup: float,
-    log_history: Sequence[Mapping[str, Any]],
-    results: Mapping[str, TestTexts],
-) -> None:
-    """Warn if the mean of the checkpoints may be worse than the last one.
-
-    Args:
-        first: Update of the first of these checkpoints.
-        warmup: Updates until the learning rate peaks.
-        log_history: The log of the training.
-        results: Scores of the mean.
-    """
-    perplexities = [entry["eval_perplexity"] for entry in log_history if "eval_perplexity" in entry]
-    mean = results["validation"]["perplexity"] if perplexities and "validation" in results else 0.0
-    if first < warmup:
-        trouble = f"begin at update {first}, before the end of warm-up at {warmup}"
-    elif perplexities and mean > 1.05 * perplexities[-1]:
-        trouble = (
-            f"have a mean with perplexity {mean:.2f} on the validation pairs, and the last "
-            f"evaluation in training found {perplexities[-1]:.2f}"
-        )
-    else:
-        return
-    logger.warning(
-        "The averaged checkpoints %s; the last one alone may translate better: repeat the command "
-        "with --checkpoints-to-average 1.",
-        trouble,
-    )
 
 
 def _write_reports(

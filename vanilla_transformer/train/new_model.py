@@ -16,11 +16,11 @@ from ..data.tokenizer import make_tokenizer, vocabulary_fields
 from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..recipes.plan import DataPlan, ModelPlan, Tokenizer
+from ..recipes.testing import warn_of_other_languages
 from ..storage.atomic import files_written_aside
 from ..storage.hub_model import model_folder
 from ..storage.identity import check_same, digests, warn_of_changed_model
 from ..storage.reading import read_json
-from ..storage.run_files import recipe_values
 from ..storage.saved_model import (
     CONFIG,
     TOKENIZER_FILES,
@@ -186,17 +186,7 @@ def warn_of_start(
         args: The training arguments.
         d_model: Width of the model.
     """
-    values = recipe_values(_initial_folder(*initial))
-    languages = (values.get("source_language"), values.get("target_language"))
-    if None not in languages and languages != data.languages:
-        logger.warning(
-            "The model of init_from translates %s-%s, and this run %s-%s. If the pairs are of the "
-            "model's languages, give --pair %s-%s, or BLEU and the card will be wrong; if not, its "
-            "vocabulary and what it has learned may be of no use.",
-            *languages,
-            *data.languages,
-            *languages,
-        )
+    warn_of_other_languages(_initial_folder(*initial), data.languages)
     if args.learning_rate is None:
         warmup = int(args.warmup_steps)
         rate = peak_rate(d_model=d_model, warmup_steps=warmup, factor=args.learning_rate_factor)
