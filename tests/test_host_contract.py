@@ -75,7 +75,6 @@ REACHED = {
 # These need the Hub or another engine, or users call them: the host's source mentions them.
 MENTIONED = {
     "VanillaTransformerConfig": "__post_init__ is_encoder_decoder",
-    "OnnxEngine": "device dtype",
     # Only the host's own tests of models read the first, so far.
     "VanillaTransformerPreTrainedModel": "_can_compile_fullgraph _supports_attention_backend"
     " resize_token_embeddings",
