@@ -135,8 +135,9 @@ FAULTS = [
     (b"", "empty line"),
     (b"[" * 100_000, "not JSON"),
     (b'{"translation": {"en": ' + b"9" * 5000 + b', "de": "x"}}', "not JSON"),
-    (b'["a", "b"]', "no object of the form"),
-    (b'{"id": 1}', "no 'translation', 'en' and 'de', or source and target among ['id']"),
+    (b'["a", "b"]', "no 'en' and 'de' in ['a', 'b']"),
+    (b'"a"', "no object of the form"),
+    (b'{"id": 1}', "no 'en' and 'de' in {'id': 1}"),
     (b'{"translation": {"en": "a", "de": null}}', "the target is NoneType, not a string"),
     (b'{"translation": {"en": "", "de": "a"}}', "the source is empty"),
     (b'{"translation": {"en": "a", "de": " \\n"}}', "the target is empty"),
@@ -184,12 +185,13 @@ def test_files_in_other_encodings_are_rejected(tmp_path, name):
     write(path, text.encode("latin-1"))
     with pytest.raises(ValueError, match=r"26 lines of .* are not UTF-8.*iconv -f ENCODING"):
         list(read_pairs(source, **LANGUAGES))
-    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+    for encoding in ("utf-16-le", "utf-16-be"):  # without a byte order mark
         write(path, text.encode(encoding))
         with pytest.raises(ValueError, match=r"is packed, binary or UTF-16; .*iconv -f UTF-16"):
             list(read_pairs(source, **LANGUAGES))
-    write(path, text.encode())
-    assert len(list(read_pairs(source, **LANGUAGES))) == 40
+    for encoding in ("utf-8", "utf-16", "utf-8-sig"):
+        write(path, text.encode(encoding))
+        assert [target for _, target in read_pairs(source, **LANGUAGES)] == [t for _, t in rows]
 
 
 def test_parallel_files_skip_empty_and_undecodable_lines_on_both_sides(tmp_path):
@@ -303,7 +305,7 @@ def test_paths_that_are_not_regular_files_are_rejected_by_name(tmp_path):
     os.mkfifo(pipe)
     folder.mkdir()
     for path in (pipe, folder):
-        for source in (path, (path, path)):
+        for source in (path, (path, path)) if path is pipe else ((path, path),):
             with pytest.raises(RequestError, match=rf"{path} is a folder, a pipe or a device"):
                 read_pairs(source, **LANGUAGES)
 
@@ -358,9 +360,9 @@ def comma_separated(rows, **dialect):
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_tables_without_a_header_give_their_first_two_columns(tmp_path, suffix):
-    rows = [(*pair, "CC-BY 2.0") for pair in ONE_LINE]
+    rows = [(*pair, "#2031") for pair in ONE_LINE]
     assert read(write(tmp_path / f"a.tsv{suffix}", tsv(rows))) == ONE_LINE
-    rows = [(*pair, "CC-BY 2.0") for pair in CELLS]
+    rows = [(*pair, "#2031") for pair in CELLS]
     for dialect in ({}, {"quoting": csv.QUOTE_ALL}, {"lineterminator": "\n"}):
         path = write(tmp_path / f"a.csv{suffix}", comma_separated(rows, **dialect))
         assert read(path) == CELLS
@@ -429,7 +431,7 @@ def test_each_file_of_a_folder_is_read_as_if_given_alone(tmp_path):
     assert reader.num_malformed == 1
     assert reader.examples[0].startswith(f"{folder / 'b.jsonl'}:2: no ")
     datasets.Dataset.from_dict({"fr": ["a"]}).to_parquet(folder / "c.parquet")
-    with pytest.raises(ValueError, match=r"c\.parquet has the columns \['fr'\]; needed are "):
+    with pytest.raises(ValueError, match=r"c\.parquet: it has 1 column \(\['fr'\]\)"):
         read(folder, split="all")
 
 
@@ -469,7 +471,7 @@ READ = [  # a name, content and options; the pairs
     ("a.csv", b'"en"\t"de"\n"a"\t"b"\n', {}, ["a b"]),
     ("a.tsv", b"a\tb\n" * 2 + b"one\n" * 2 + b"\n" * 9, {}, ["a b", "a b"]),
     ("a.tsv", TATOEBA, {}, ["Let's go! Gehen wir!"]),
-    ("a.tsv", b"12\tzw\xc3\xb6lf\n", {}, ["12 zw\u00f6lf"]),
+    ("a.tsv", b"12\tzw\xc3\xb6lf\n", {"source_column": 1, "target_column": 2}, ["12 zw\u00f6lf"]),
     ("a.tsv", b"id\ten\tX\n1\ta\tb\n", {"source_column": 2, "target_column": 3}, ["a b"]),
     ("a.jsonl", b'{"source": "a", "target": "b"}\n', {}, ["a b"]),
     ("a.jsonl", b'{"en": "c", "de": "d", "source": "x", "target": ""}\n', {}, ["c d"]),
@@ -527,10 +529,10 @@ def test_malformed_rows_are_counted_and_skipped_or_rejected(tmp_path, kind, line
 )
 def test_stray_quote_costs_one_line(tmp_path, stray):
     after = [(f"a{number}", f"b{number}") for number in range(300)]
-    content = b"x,y\n" + stray + b"\n" + comma_separated(after)
+    content = b"A0,B0\n" + stray + b"\n" + comma_separated(after)
     reader = read_pairs(write(tmp_path / "a.csv", content), **LANGUAGES)
     expected = [("c", "d"), *after] if b"\n" in stray else after
-    assert list(reader) == [("x", "y"), *expected]
+    assert list(reader) == [("A0", "B0"), *expected]
     assert reader.num_malformed == 1
     assert reader.examples[0].startswith(f"{tmp_path / 'a.csv'}:2: ")
 
@@ -580,8 +582,8 @@ def test_a_missing_language_says_nothing(tmp_path):
 
 
 def test_multi_line_rows_are_limited_to_1_mib(tmp_path):
-    row = b",".join(b'"' + b"x" * 100_000 + b'\n"' for _ in range(1000))
-    path = write(tmp_path / "a.csv", b"a,b\n" * 2000 + row)
+    row = b",".join(b'"' + b"x" * 100_000 + b'\n"' for _ in range(30))
+    path = write(tmp_path / "a.csv", b'"a","b"\n' * 2000 + row)
     reader = read_pairs(path, **LANGUAGES)
     assert list(reader) == [("a", "b")] * 2000
     assert reader.examples[0].startswith(f"{path}:2001: the row is longer than 1 MiB")
@@ -589,12 +591,11 @@ def test_multi_line_rows_are_limited_to_1_mib(tmp_path):
 
 def test_error_for_missing_columns_lists_the_existing_ones(tmp_path):
     path = write(tmp_path / "a.csv", b"id,English,German\n1,a,b\n")
-    with pytest.raises(RequestError, match=r"named 'Engl' among \['id', 'English', 'Ger"):
+    with pytest.raises(RequestError, match=r"no column 'Engl' among \['id', 'English', 'Ger"):
         read(path, source_column="Engl", target_column="German")
     datasets.Dataset.from_dict({"x": ["a"], "y": ["b"]}).to_parquet(tmp_path / "a.parquet")
-    for columns in ({}, {"source_column": 1, "target_column": 3}):
-        with pytest.raises(RequestError, match=r"has the columns \['x', 'y'\].*--source-column"):
-            read(tmp_path / "a.parquet", **columns)
+    with pytest.raises(RequestError, match=r"no column 3 among \['x', 'y'\].*--source-column"):
+        read(tmp_path / "a.parquet", source_column=1, target_column=3)
 
 
 # ------------------------------------------------------------------------------------ refusals
@@ -602,14 +603,14 @@ def test_error_for_missing_columns_lists_the_existing_ones(tmp_path):
 WHOLE = gzip.compress(json_lines(PAIRS * 5000))
 HALF = len(WHOLE) // 2
 REFUSED_FILES = [
-    ("a.json", b'[{"en": "a", "de": "b"},\n{"en": "c", "de": "d"}]\n', "holds a JSON array; one"),
+    ("a.json", b'[{"en": "a", "de": "b"},\n{"en": "c", "de"', "is not a whole JSON array"),
     ("a.jsonl.gz", WHOLE[:-20], r"a\.jsonl\.gz is not a whole packed file"),
     ("a.jsonl.gz", WHOLE + b"more", r"not a whole packed file: .*Fetch it again"),
     ("a.jsonl.gz", WHOLE[:HALF] + bytes([WHOLE[HALF] ^ 255]) + WHOLE[HALF + 1 :], "not a whole"),
-    ("a.tsv", b"id\tTarget\n1\ta\n", "it is not clear which columns are the sides"),
+    ("a.tsv", b"id\tTarget\n1\ta\n", "it has 2 columns, and not two of them hold text"),
     ("a.tsv", b"a\tb\rc\td\r", r"ends its lines with CR alone.*tr '\\r' '\\n'\.$"),
     ("a.jsonl", b"a\tb\rc\td\r", "ends its lines with CR alone"),
-    ("a.tsv", b"a\tb\n" * 9 + b"one\n" * 10, "10 lines of .*are malformed, and only 9 are pairs"),
+    ("a.tsv", b"one\n" * 30 + b"a\tb\n" * 9, "it has 1 column, and not two of them hold text"),
     (
         "a.zst",
         b"\x28\xb5\x2f\xfd" + bytes(range(256)) * 9,
@@ -645,9 +646,9 @@ def test_padding_between_and_behind_streams_is_passed_over(tmp_path):
     assert read(path) == PAIRS
 
 
-def test_data_sets_without_the_languages_are_refused():
-    dataset = datasets.Dataset.from_dict({"en": ["a"], "fr": ["b"]})
-    with pytest.raises(RequestError, match=r"columns \['en', 'fr'\]; needed are 'translation'"):
+def test_data_sets_without_text_in_two_columns_are_refused():
+    dataset = datasets.Dataset.from_dict({"en": ["a"], "n": ["7"]})
+    with pytest.raises(RequestError, match=r"has 2 columns \(\['en', 'n'\]\), and not two"):
         read(dataset)
 
 

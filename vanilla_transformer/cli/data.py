@@ -31,7 +31,7 @@ def add_data(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 def _data(options: argparse.Namespace) -> int:
     require("Reading pairs", *TRAIN)
     from ..data.examination import examine
-    from ..data.pair_files import first_rows
+    from ..data.pair_files import draw_rows
     from ..recipes.data import named_files, training_pairs
 
     values = {name: getattr(options, name) for name in ("pair", "source_column", "target_column")}
@@ -39,7 +39,7 @@ def _data(options: argparse.Namespace) -> int:
     recipe = make_recipe({**given, "train_file": options.file})
     pairs = training_pairs(recipe)
     files = named_files(options.file)
-    if rows := first_rows(files[0] if len(files) == 1 else tuple(files)):
+    if rows := draw_rows(files[0] if len(files) == 1 else tuple(files)):
         print(f"{rows}\n")
     for row in pairs.select(range(min(3, len(pairs)))):
         for language, side in zip(recipe.languages, ("source", "target"), strict=True):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..errors import RequestError
 from ..storage.reading import LINE_BYTES
+from .columns import Given, Languages
 
 TEXT_BYTES = 2**16  # most for one side of a pair: some ten thousand words
 
@@ -45,10 +46,6 @@ class OtherLanguagesError(MalformedError):
     """The line is in other languages, as some are in a file of many."""
 
 
-# Languages of source and target.
-Languages: TypeAlias = tuple[str, str]
-# Names of their columns, or numbers from 1, that the user gave. None to look for known names.
-Given: TypeAlias = "tuple[str | int, str | int] | None"
 # Called with the place of a line that is not a pair, and with what is wrong with it.
 Skip = Callable[[str, Exception], None]
 # Called with a warning of how the others were read.
@@ -94,7 +91,7 @@ def decoded(line: bytes) -> str:
 
 def is_empty(text: str) -> bool:
     """Return whether the normalizer of tokenizers leaves nothing of a text."""
-    return _NOTHING.fullmatch(text) is not None
+    return not text[:1].isalnum() and _NOTHING.fullmatch(text) is not None
 
 
 def checked_pair(source: object, target: object) -> tuple[str, str]:
@@ -112,7 +109,7 @@ def _checked_side(name: str, side: object) -> str:
     if is_empty(side):
         raise EmptyError(f"the {name} is empty")
     try:
-        size = len(side.encode("utf-8"))
+        size = len(side) if side.isascii() else len(side.encode("utf-8"))
     except UnicodeEncodeError:
         raise MalformedError(f"the {name} holds a lone surrogate") from None
     if size > TEXT_BYTES:

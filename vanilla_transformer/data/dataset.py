@@ -28,6 +28,8 @@ from ..storage.reading import read_json, sha256
 from ..target_tokenizer import target_tokenizer, writes_start
 from ..translation.unknown_tokens import unknown_tokens
 from .cache import Tables, cached
+from .columns import SAMPLE
+from .doubts import describe_doubts, doubts_of, refuse_doubtful
 from .pair_files import PairReader, PairSource, files_below, kind_of, read_pairs
 
 if TYPE_CHECKING:
@@ -83,12 +85,18 @@ def load_pairs(
     reader = read_pairs(source, **reading)
     identity = _identity(source, cache_key)
     key = None if identity is None else [identity, sorted(reading.items())]
-    dataset, report = cached("pairs", key, _text_tables(reader, show_progress), cache_dir=cache_dir)
+    languages = source_language, target_language
+    is_named = reading.get("source_column") is not None or kind_of(source) == "pairs"
+    tables = _text_tables(reader, show_progress, languages, is_named=is_named)
+    dataset, report = cached("pairs", key, tables, cache_dir=cache_dir)
     for note in report["notes"][len(reader.notes) :]:  # those of an earlier reading
         logger.warning(note)
     if report["malformed"]:
         examples = "; ".join(map(str, report["examples"]))
         logger.warning("Skipped %d malformed lines: %s.", report["malformed"], examples)
+    doubts, is_warning = describe_doubts(report["doubts"], reader.name)
+    if doubts:
+        logger.log(logging.WARNING if is_warning else logging.INFO, doubts)
     if kind_of(source) != "pairs":  # pairs in memory were named when they were read
         first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
         read = (len(dataset), f"{source_language}-{target_language}", reader.name)
@@ -172,13 +180,19 @@ def _identity(source: Any, cache_key: str | None) -> list | None:
     return [kind, [(str(path), sha256(path)) for path in paths]]
 
 
-def _text_tables(reader: PairReader, show_progress: bool) -> Tables:
+def _text_tables(
+    reader: PairReader, show_progress: bool, languages: tuple[str, str], *, is_named: bool
+) -> Tables:
+    """Yield the pairs; refuse them if most are no translations and `is_named` is false."""
     import pyarrow as pa
 
     pairs = iter(tqdm(reader, desc="reading", unit=" pairs", disable=not show_progress))
-    rows = 0
+    rows, sample, step = 0, list[tuple[str, str]](), 1  # as `sampled` takes them
     while batch := list(islice(pairs, _READ)):
+        sample += batch[-rows % step :: step]
         rows += len(batch)
+        if len(sample) >= 2 * SAMPLE:
+            sample, step = sample[::2], 2 * step
         columns = [pa.array(side, pa.string()) for side in zip(*batch, strict=True)]
         yield pa.table(columns, ["source", "target"])
     if not rows:
@@ -189,7 +203,12 @@ def _text_tables(reader: PairReader, show_progress: bool) -> Tables:
             f"got no usable pair: {problem}. Check the languages (--pair) and the file's format, "
             "or name the columns (--source-column, --target-column)."
         )
+    sources, targets = zip(*sample, strict=True)
+    doubts = doubts_of(sources, targets, languages)
+    if not is_named:
+        refuse_doubtful(doubts, reader.name, languages)
     return {
+        "doubts": doubts,
         "malformed": reader.num_malformed,
         "empty": reader.num_empty,
         "examples": reader.examples,

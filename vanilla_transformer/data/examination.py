@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ..storage.reading import printable, shortened
-from .columns import is_in_another_script
 from .dataset import text_blocks
 from .selection import describe_report, pair_report
 
@@ -25,7 +24,6 @@ _SIGNS = {
 }
 _ORDINARY = "spaces before punctuation"  # in French and in treebanks: no reason to warn
 _SHOWN = 60  # characters of an example
-_Sides: TypeAlias = Mapping[str, Sequence[Iterable[str]]]  # sources and targets of sets, by name
 
 
 def examine(pairs: Dataset) -> Iterator[str]:
@@ -42,60 +40,27 @@ def examine(pairs: Dataset) -> Iterator[str]:
         yield from _examine_side(pairs, side)
 
 
-def doubts(pairs: Dataset, others: _Sides, languages: tuple[str, str]) -> Iterator[str]:
+def odd_texts(pairs: Dataset) -> Iterator[str]:
     """Yield warnings of what a thousand pairs, taken from all parts of the training pairs, show.
 
     Args:
         pairs: Training pairs with the columns `source` and `target`.
-        others: Sources and targets of the validation and test pairs, by name.
-        languages: Languages of source and target.
     """
     import pyarrow.compute as pc
 
     table = next(text_blocks(pairs.select(range(0, len(pairs), len(pairs) // 1000 or 1))))
-    texts = [side.to_pylist() for side in table.columns]
-    misplaced = [
-        any(map(is_in_another_script, pair, languages)) for pair in zip(*texts, strict=True)
-    ]
-    found: dict[str, Any] = {
-        sign: pc.or_(*(pc.match_substring_regex(side, pattern) for side in table.columns))
-        for sign, pattern in _SIGNS.items()
-    } | {
-        "two equal sides": pc.equal(*table.columns),
-        f"a side in another script than {' or '.join(languages)}": misplaced,
-    }
-    for sign, pairs_with in found.items():
+    for sign, pattern in _SIGNS.items():
+        found = pc.or_(*(pc.match_substring_regex(side, pattern) for side in table.columns))
         # A few may belong to the texts.
-        if (share := pc.mean(pairs_with).as_py()) > 0.1 and sign != _ORDINARY:
-            shown = " `data` shows some." if sign in _SIGNS else ""
-            yield f"{share:.0%} of the training pairs have {sign}: repair them.{shown}"
-    yield from few_sources(texts[0], "training pairs")
-    source, target = map(_words, texts)
-    words = [source - target, target - source]
-    for name, given in others.items():
-        sides = [_words(side) for side in given]
-        straight, turned = _known(words, sides), _known(words, sides[::-1])
-        if turned > 2 * straight + 0.05:  # sides in one language, or of a few words, differ less
-            yield (
-                f"The {name} pairs seem to be the other way round: the training pairs have "
-                f"{turned:.0%} of their words on the other side only, {straight:.0%} on the same."
-            )
+        if (share := pc.mean(found).as_py()) > 0.1 and sign != _ORDINARY:
+            yield f"{share:.0%} of the training pairs have {sign}: repair them. `data` shows some."
+    yield from few_sources(table["source"].to_pylist(), "training pairs")
 
 
 def few_sources(sources: Sequence[str], pairs: str) -> Iterator[str]:
     """Yield a warning if the sources of some pairs are nearly all the same."""
     if (count := len({*sources})) <= len(sources) / 10:
         yield f"There are only {count} different sources in {len(sources)} {pairs}."
-
-
-def _words(texts: Iterable[str]) -> set[str]:
-    return {word for text in texts for word in text.split()}
-
-
-def _known(words: Sequence[set[str]], sides: Sequence[set[str]]) -> float:
-    """Return which share of two sides' words the same side of the training pairs has."""
-    shares = [len(one & two) / max(1, len(two)) for one, two in zip(words, sides, strict=True)]
-    return sum(shares) / 2
 
 
 def _examine_side(pairs: Dataset, side: str) -> Iterator[str]:

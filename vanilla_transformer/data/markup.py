@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from ..errors import RequestError
 from ..storage.reading import reason_of
 from .checked_pairs import MalformedError, OtherLanguagesError, Reading, checked_pair
-from .columns import in_order
-from .language_names import places_of
+from .languages import is_meant, language_of, places_of
 
 if TYPE_CHECKING:
     from lxml import etree
@@ -85,7 +84,7 @@ def wmt_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[st
     content = file.read(_XML_BYTES + 1)
     if len(content) > _XML_BYTES:
         raise RequestError(f"{path} is {_TOO_LARGE} test set of WMT; write its pairs as text.")
-    told = tuple(dict.fromkeys(_LANGUAGE.findall(content.decode("utf-8", "replace"))))
+    found = {*_LANGUAGE.findall(content.decode("utf-8", "replace"))}
     try:
         fields = WMTXMLDataset._unwrap_wmt21_or_later(io.BytesIO(content))
     except (etree.XMLSyntaxError, AssertionError, KeyError, ValueError, TypeError) as error:
@@ -94,11 +93,21 @@ def wmt_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[st
     if reference is None:
         raise RequestError(f"{path} has sources without references; pairs need both.")
 
-    def pair_of(row: tuple[str, str]) -> tuple[str, str]:
-        return checked_pair(*in_order(row, told, reading.languages))
-
-    rows = zip(fields["src"], fields[reference], strict=True)
-    yield from reading.pairs(rows, pair_of, f"{path}: segment ")
+    names = ["src", "ref"]
+    if found and all(map(language_of, reading.languages)):
+        sides = [
+            {side for side, tag in found if is_meant(language, tag)}
+            for language in reading.languages
+        ]
+        if sides not in ([{"src"}, {"ref"}], [{"ref"}, {"src"}]):
+            raise RequestError(
+                f"{path} has the languages {', '.join(sorted(tag for _, tag in found))}, not "
+                f"{' and '.join(reading.languages)}; give another --pair."
+            )
+        names = [*sides[0], *sides[1]]
+    texts = {"src": fields["src"], "ref": fields[reference]}
+    rows = zip(texts[names[0]], texts[names[1]], strict=True)
+    yield from reading.pairs(rows, lambda row: checked_pair(*row), f"{path}: segment ")
 
 
 def tmx_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[str, str]]:

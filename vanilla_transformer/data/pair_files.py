@@ -1,40 +1,30 @@
-"""Sentence pairs from files, the Hub, data sets or generators, line by line.
+"""Sentence pairs from files, archives, folders, the Hub, data sets or generators.
 
-What a file holds is told by its content: its name only says which file is meant. Lines that cannot
-be a pair are skipped, counted and reported with their place, or refused.
+The content says what a file holds; its name only breaks ties. Lines that cannot be a pair are
+skipped, counted and reported with their place, or refused.
 """
 
 from __future__ import annotations
 
 import codecs
+import io
 import json
-import logging
 import os
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain, islice, zip_longest
+from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from zlib import error as ZlibError
 
 from ..errors import RequestError
-from ..storage.reading import (
-    IS_NO_TEXT,
-    damage_naming,
-    errors_naming,
-    in_bounded_memory,
-    open_content,
-    printable,
-    read_lines,
-    reason_of,
-)
+from ..storage import reading as bounded
 from .checked_pairs import (
-    TEXT_BYTES,
     EmptyError,
     EncodingError,
     MalformedError,
@@ -45,49 +35,44 @@ from .checked_pairs import (
     checked_pair,
     decoded,
 )
-from .columns import (
-    ROWS,
-    SAYS_LANGUAGES,
-    end_in_others,
-    find_sides,
-    in_order,
-    named_by_word,
-    named_sides,
-    sides_in_names,
-)
-from .language_names import language_of, places_of
+from .columns import SAMPLE, drawn, find_columns, sampled
+from .languages import language_of, places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
-from .tables import are_cells, draw_table, is_csv, read_table
+from .tables import is_csv, sniff, split_rows
 
 if TYPE_CHECKING:
-    import pyarrow
     from datasets import Dataset, IterableDataset
 
 # A path, two paths, a Hub name, a data set, or pairs.
 PairSource: TypeAlias = "str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable"
+_Pairs: TypeAlias = "Iterator[tuple[str, str]]"
+# What reads the rows of a table from the beginning, with all columns or some: places, and rows with
+# names or without, or what is wrong with them. And rows from all parts of it.
+_Table: TypeAlias = "tuple[Callable[[Sequence[str] | None], Iterator[tuple[str, Any]]], list[Any]]"
 
-logger = logging.getLogger(__name__)
+logger = getLogger(__name__)
 
-_ROWS = 1000
-_FEWEST = 3  # records that tell what a column holds,
-_CELL = 1000  # by the first characters of each cell
-_TWO_NAMES = 40  # characters that names of two languages may have
-_HEAD = 4096  # bytes that tell what a file holds
+_BATCH = 1_000  # rows
+_CELLS = 60_000  # of a sample; wide tables are judged by fewer rows
+_CELL = 200  # characters of a cell in a sample
+_HEAD = 4_096  # bytes that tell what a file holds
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-# Of names that mean a file, whether or not it is there.
-_SUFFIX = re.compile(
-    r"(\.(jsonl?|ndjson|tsv|tab|csv|txt|parquet|tmx|xml|sgml?|zip|xlsx|ods|arrow|gz|bz2|xz))+$",
-    re.I,
+# Names that mean a file.
+_DATA = re.compile(
+    r"\.(jsonl?|ndjson|tsv|tab|csv|txt|parquet|tmx|xml|sgml?|zip|xlsx|ods|arrow|gz|bz2|xz)$", re.I
 )
+_JSON = re.compile(r"\.(jsonl?|ndjson)(\.|$)", re.IGNORECASE)
+_ABOUT = re.compile(r"\.|__MACOSX|(readme|licen[cs]e|copying)\b", re.I)  # names of no data
 _READ = (
-    "JSON Lines, a table with tabs, commas or semicolons, WMT's .xml, .tmx (each may be packed by "
-    "gzip, bzip2 or xz), parquet, OPUS' .zip in Moses format, or two text files, SOURCE,TARGET"
+    "JSON Lines or a JSON array, a table with tabs, commas, semicolons or bars, WMT's .xml, .tmx "
+    "(each may be packed by gzip, bzip2 or xz), parquet, a .zip or folder of such files, or two "
+    "text files, SOURCE,TARGET"
 )
-_JSON = re.compile(r"\.jsonl?(\.|$)", re.IGNORECASE)
-_OBJECT = re.compile(rb'[\[\s]*\{\s*"')  # the first bytes of one, or of an array of them
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
+_NO_PROSE = frozenset("={}<>|\\\t")  # signs that hardly any sentence has
+_FEWEST = 10  # lines that tell whether a text holds sentences
 
 
 @dataclass(kw_only=True)
@@ -96,39 +81,45 @@ class PairReader:
 
     Attributes:
         name: Name of the input, for messages.
-        num_malformed: Lines skipped by the last iteration.
-        num_empty: How many of them have an empty side.
+        faults: How many lines the last iteration skipped, by the type of their error.
         examples: What was wrong with the first of them, each with its file and line.
         notes: Warnings of how the others were read.
     """
 
-    read: Callable[[Skip, Note], Iterator[tuple[str, str]]]
+    read: Callable[[Skip, Note], _Pairs]
     strict: bool
     name: str
-    num_malformed: int = 0
-    num_empty: int = 0
+    faults: Counter[type[Exception]] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    _in_other_languages: int = 0
-    _undecoded: int = 0  # lines that are not UTF-8
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        self.num_malformed, self.num_empty, self.examples, self.notes = 0, 0, [], []
-        self._undecoded = self._in_other_languages = count = 0
+    @property
+    def num_malformed(self) -> int:
+        """Lines skipped by the last iteration."""
+        return self.faults.total()
+
+    @property
+    def num_empty(self) -> int:
+        """How many of them have an empty side."""
+        return self.faults[EmptyError]
+
+    def __iter__(self) -> _Pairs:
+        self.faults, self.examples, self.notes = Counter(), [], []
+        count = 0
         for pair in self.read(self._skip, self.note):
             count += 1
             yield pair
-        unlike_pairs = self.num_malformed - self.num_empty - self._in_other_languages
-        if self._undecoded >= 10 and self._undecoded > count / 10:
+        if (undecoded := self.faults[EncodingError]) > max(2, count / 10):
             raise RequestError(
-                f"{self._undecoded} lines of {self.name} are not UTF-8, the first: "
-                f"{self.examples[0]}. Save it as UTF-8, or convert it from the encoding that it is "
-                "in, such as ISO-8859-1, windows-1251 or GB18030: iconv -f ENCODING -t UTF-8."
+                f"{undecoded} lines of {self.name} are not UTF-8, the first: {self.examples[0]}. "
+                "Save it as UTF-8, or convert it from the encoding that it is in, such as "
+                "ISO-8859-1, windows-1251 or GB18030: iconv -f ENCODING -t UTF-8."
             )
-        if unlike_pairs >= 10 and unlike_pairs > count > 0:  # none: the caller says more
+        malformed = self.num_malformed - self.num_empty - self.faults[OtherLanguagesError]
+        if malformed >= 10 and malformed > count > 0:  # without any pair the caller says more
             raise RequestError(
-                f"{unlike_pairs} lines of {self.name} are malformed, and only {count} are pairs; "
-                f"the first: {self.examples[0]}. Its format may be another than its name says."
+                f"{malformed} lines of {self.name} are malformed, and only {count} are pairs; the "
+                f"first: {self.examples[0]}. Its format may be another than its name says."
             )
 
     def note(self, warning: str) -> None:
@@ -137,15 +128,12 @@ class PairReader:
         self.notes.append(warning)
 
     def _skip(self, place: str, error: Exception) -> None:
-        complaint = printable(f"{place}: {error}")
+        complaint = bounded.printable(f"{place}: {error}")
         if self.strict:
             raise RequestError(
                 f"{complaint}. Repair or remove it, or leave out --strict (strict=False)."
             )
-        self.num_malformed += 1
-        self.num_empty += isinstance(error, EmptyError)
-        self._in_other_languages += isinstance(error, OtherLanguagesError)
-        self._undecoded += isinstance(error, EncodingError)
+        self.faults[type(error)] += 1
         if len(self.examples) < 5:
             self.examples.append(complaint)
 
@@ -171,27 +159,24 @@ def read_pairs(
     end of a line (LF or CRLF) and a byte order mark are removed. No file takes more than 1 GB of
     memory, parquet on Linux only; what `datasets` loads from the Hub may.
 
-    Without `source_column` and `target_column`, the columns or keys are those named after the two
-    languages (codes or names), or else source and target, or those with the languages among other
-    words; if both are there, name the columns. Where the rows say their languages, in a column such
-    as `source_lang` or of `en-de`, those decide which side is the source. A table without such a
-    header is judged by its first rows: see `find_sides`.
+    Which columns hold the sides is decided by `find_columns`, from rows of all parts of the input:
+    by the languages of their texts, then by their names, then by their order.
 
     Args:
         source: One of
-            - a file, plain or packed by gzip, bzip2 or xz: JSON Lines, one
-              `{"translation": {"en": ..., "de": ...}}` or `{"en": ..., "de": ...}` per line; a
-              table, whose separator and quoting are told by its first rows; parquet; WMT's .xml of
-              2021 or later; a translation memory (.tmx); OPUS' .zip in Moses format;
+            - a file, plain or packed by gzip, bzip2 or xz: JSON Lines or a JSON array, with objects
+              such as `{"translation": {"en": ..., "de": ...}}` or `{"en": ..., "de": ...}`; a
+              table, whose separator and quoting are detected; parquet; WMT's .xml of 2021 or later;
+              a translation memory (.tmx); a zip of such files or of two texts;
             - a tuple of two text files with one sentence per line, or two of WMT's .sgm files;
-            - the name of a data set on the Hub, or a folder of such files, whose splits `datasets`
-              finds;
-            - a `datasets` data set with a column `translation` or one column per side;
+            - the name of a data set on the Hub, a folder that `datasets` saved, or a folder of
+              files, whose splits `datasets` finds;
+            - a `datasets` data set with a column `translation` or columns of text;
             - an iterable of pairs, whose first two entries are source and target.
-        source_language: Key of the source sentence; unused for text files and for pairs.
-        target_language: Key of the target sentence.
-        source_column: Column of the sources, by name or, in a table, by number from 1; unused for
-            text files and for pairs. A name means that the first row is a header.
+        source_language: Language of the sources, or the name of their column; unused for pairs.
+        target_language: Language of the targets, or the name of their column.
+        source_column: Column of the sources, by name or number from 1; unused for text files and
+            for pairs.
         target_column: Column of the targets; give both columns or neither.
         split: Split of a Hub data set or a folder; "all" reads every file of a folder.
         config: Configuration of a Hub data set.
@@ -202,78 +187,48 @@ def read_pairs(
     Raises:
         FileNotFoundError: No such file.
         ValueError: A file of another kind, files that do not go together, or one column of the two;
-            while iterating: no such column, half a header, files of unequal length, a broken file,
-            more malformed lines than pairs, or, with `strict`, a malformed line.
+            while iterating: no such column, unclear columns, files of unequal length, a broken
+            file, more malformed lines than pairs, or, with `strict`, a malformed line.
     """
     languages = (source_language, target_language)
-    given = _given(source_column, target_column, languages=languages)
-
-    def read(skip: Skip, note: Note) -> Iterator[tuple[str, str]]:
-        reading = Reading(languages, given, skip, note)
-        if kind == "file":
-            return _read_file(Path(known), reading)
-        if kind == "parallel":
-            return _read_parallel(Path(known[0]), Path(known[1]), reading)
-        if kind == "pairs":
-            return reading.pairs(known, _first_two, "pair ")
-        dataset = known
-        if kind == "hub" and Path(known).is_dir():
-            paths = _files_of_split(Path(known), split, config, reading)
-            return chain.from_iterable(_read_file(path, reading) for path in paths)
-        if kind == "hub":
-            from datasets import load_dataset
-
-            options: dict[str, Any] = {"split": split, "revision": revision}
-            dataset = load_dataset(os.fspath(known), config, streaming=streaming, **options)
-        records = _Records(reading)
-        return records.pairs(_dataset_rows(dataset, records), "the data set", "row ")
-
+    given = _given(source_column, target_column)
     kind = kind_of(source)
     known: Any = source  # of that kind
-    return PairReader(read=read, strict=strict, name=_name_of(source, kind))
+
+    def read(skip: Skip, note: Note) -> _Pairs:
+        reading = Reading(languages, given, skip, note)
+        if kind == "file":
+            return _read_file(_File.of(known), reading)
+        if kind == "parallel":
+            return _read_parallel(_File.of(known[0]), _File.of(known[1]), reading)
+        if kind == "pairs":
+            return reading.pairs(known, _first_two, "pair ")
+        if kind == "dataset":
+            return _pairs_of(_dataset_rows(known), "the data set", reading)
+        if Path(known).is_dir():
+            return _read_folder(Path(known), split, config, reading)
+        from datasets import load_dataset
+
+        options: dict[str, Any] = {"split": split, "revision": revision}
+        dataset = load_dataset(os.fspath(known), config, streaming=streaming, **options)
+        return _pairs_of(_dataset_rows(dataset), known, reading)
+
+    name = " and ".join(map(os.fspath, known)) if kind == "parallel" else source
+    is_in_memory = kind in ("dataset", "pairs")
+    return PairReader(
+        read=read, strict=strict, name="the pairs given" if is_in_memory else str(name)
+    )
 
 
-def _files_of_split(folder: Path, split: str, config: str | None, reading: Reading) -> list[Path]:
-    """Return the files of a folder, or those that `datasets` finds for a split of it."""
-    if split == "all":  # otherwise names such as `test` or `dev` in the names of files decide
-        found = files_below(folder)
-        read = [path for path in found if _SUFFIX.search(path.name)]
-        if left_out := [str(path) for path in found if path not in read]:
-            reading.note(f"{folder}: not read: {reprlib.repr(left_out)}.")
-        return [folder / path for path in read]
-    from datasets import load_dataset_builder
-
-    files = load_dataset_builder(str(folder), config).config.data_files or {}
-    if split not in files:
-        raise RequestError(f"Unknown split {split!r}; {folder} has {', '.join(map(str, files))}.")
-    return [*map(Path, files[split])]
-
-
-def files_below(folder: str | os.PathLike[str]) -> list[Path]:
-    """Return the paths of a folder's files, relative to it, without hidden files and folders."""
-    found = (path.relative_to(folder) for path in Path(folder).rglob("*") if path.is_file())
-    return sorted(path for path in found if not any(part.startswith(".") for part in path.parts))
-
-
-def _given(*columns: str | int | None, languages: tuple[str, str]) -> tuple[Any, Any] | None:
+def _given(*columns: str | int | None) -> tuple[Any, Any] | None:
     """Return the columns of source and target, numbers as int; None if neither is given."""
     if columns == (None, None):
         return None
-    source, target = (
-        int(str(column)) if re.fullmatch("[0-9]{1,9}", str(column)) else column
-        for column in columns
-    )
-    are_given = (column > 0 if isinstance(column, int) else column for column in (source, target))
-    if source == target or not all(are_given):
+    source, target = (int(c) if str(c).isdecimal() else c for c in map(str, columns))
+    if source == target or {source, target} & {"None", "", 0} or "-" in f"{source}{target}"[:1]:
         raise RequestError(
             f"source_column, target_column: got {columns[0]!r} and {columns[1]!r}; give both "
             "columns, two different ones, by name or by number from 1."
-        )
-    names = [*map(str, (source, target))]
-    if named_sides(names, languages) == (1, 0) and not named_by_word(names):
-        raise RequestError(
-            f"source_column, target_column: got {source!r} and {target!r}, which are named after "
-            f"the other sides of {'-'.join(languages)}; turn the columns or the pair around."
         )
     return source, target
 
@@ -282,7 +237,7 @@ def kind_of(source: PairSource) -> str:
     """Return the kind of input that `read_pairs` takes `source` to be.
 
     Returns:
-        "file", "parallel", "hub", "dataset" or "pairs".
+        "file", "parallel", "hub" (a folder too), "dataset" or "pairs".
 
     Raises:
         FileNotFoundError: No such file.
@@ -293,84 +248,75 @@ def kind_of(source: PairSource) -> str:
     paths = source if isinstance(source, (tuple, list)) else [source]
     if not paths or not all(isinstance(path, (str, os.PathLike)) for path in paths):
         return "pairs"
-    if paths is not source and _is_hub_name(source):
-        return "hub"
-    for path in map(Path, paths):
-        _require_file(path)
     if paths is not source:
-        return "file"
-    if len(paths) != 2:
+        path = Path(source)  # type: ignore[arg-type]  # as has just been checked
+        is_name = isinstance(source, str) and _HUB_NAME.fullmatch(source) is not None
+        if path.is_dir() or (is_name and not path.exists() and not _DATA.search(path.name)):
+            return "hub"
+    elif len(paths) != 2:
         raise RequestError(
             f"got the files {', '.join(map(os.fspath, paths))}; allowed are {_READ}. Join files of "
             "one kind into one."
         )
-    return "parallel"
+    for path in map(Path, paths):
+        if not path.exists():
+            raise FileNotFoundError(f"got {str(path.absolute())!r}; there is no such file.")
+        if not path.is_file():
+            raise RequestError(f"{path} is a folder, a pipe or a device; give a file.")
+    return "file" if paths is not source else "parallel"
 
 
-def _is_hub_name(source: Any) -> bool:
-    """Return whether a name or path means a data set on the Hub, or a folder as one."""
-    has_suffix = _SUFFIX.search(os.fspath(source)) is not None
-    if has_suffix or isinstance(source, os.PathLike) or Path(source).exists():
-        return Path(source).is_dir() and not has_suffix
-    return _HUB_NAME.fullmatch(source) is not None
+# ------------------------------------------------------------------------ files and archives
 
 
-def _name_of(source: Any, kind: str) -> str:
-    if kind == "parallel":
-        return " and ".join(map(os.fspath, source))
-    return "the pairs given" if kind in ("dataset", "pairs") else os.fspath(source)
+@dataclass(frozen=True)
+class _File:
+    """A file, or a member of an archive, that can be read several times."""
 
+    path: Path  # or what stands for it in messages
+    open: Callable[[], BinaryIO]
 
-def _require_file(path: Path) -> None:
-    if not path.exists():
-        raise FileNotFoundError(f"got {str(path.absolute())!r}; there is no such file.")
-    if not path.is_file():
-        raise RequestError(f"{path} is a folder, a pipe or a device; give a file.")
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> _File:
+        return cls(Path(path), lambda: bounded.open_content(Path(path)))
 
+    def head(self) -> bytes:
+        """Return the first bytes, in UTF-8 if a byte order mark says that they are in UTF-16."""
+        path = self.path
+        with bounded.errors_naming(path), bounded.damage_naming(path), self.open() as file:
+            head = file.read(_HEAD)
+        return head.decode("utf-16", "ignore").encode() if head.startswith(_UTF16) else head
 
-# ---------------------------------------------------------------------------------- files
-
-
-def _head_of(path: Path) -> bytes:
-    with open_content(path) as file, errors_naming(path), damage_naming(path):
-        return file.read(_HEAD)
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines without their ends, split at line feeds only."""
+        with bounded.errors_naming(self.path), bounded.damage_naming(self.path):
+            with self.open() as file:
+                is_utf16 = file.read(2) in _UTF16
+            with self.open() as file:
+                if is_utf16:
+                    text = io.TextIOWrapper(file, "utf-16", "surrogateescape", newline="\n")
+                    for line in iter(lambda: text.readline(bounded.LINE_BYTES), ""):
+                        yield line.rstrip("\r\n").encode("utf-8", "surrogateescape")
+                else:
+                    yield from bounded.read_lines(file, str(self.path))
 
 
 def _format_of(path: Path, head: bytes) -> str:
-    """Return what a file holds, by its name and its first bytes.
+    """Return what a file holds, by its first bytes and its name.
 
     Returns:
-        "parquet", "zip", a kind of markup, "records" in JSON, or "table", which may be a text too.
+        "parquet", "zip", a kind of markup, "array" or "records" in JSON, or "table", which may be
+        a text too.
     """
-    text = head.decode("utf-16", "ignore") if head.startswith(_UTF16) else ""
-    if markup_of(text.encode()) == "tmx":  # which says its encoding
-        return "tmx"
-    for kind, begin in (("parquet", b"PAR1"), ("zip", b"PK\x03\x04")):
-        if head.startswith(begin):
-            return kind
+    if head.startswith((b"PAR1", b"PK\x03\x04")):
+        return "parquet" if head.startswith(b"PAR1") else "zip"
     if not _may_be_text(head):
-        raise RequestError(f"{path} {IS_NO_TEXT} Allowed are {_READ}.")
-    is_record = _JSON.search(path.name) or re.match(rb'\{\s*["}]', head.lstrip(_BLANKS))
+        raise RequestError(f"{path} {bounded.IS_NO_TEXT} Allowed are {_READ}.")
+    start = b"".join(head.lstrip(_BLANKS).split())
+    if start.startswith((b'[{"', b"[[")):
+        return "array"
+    is_record = _JSON.search(path.name) or start.startswith((b'{"', b"{}"))
     return markup_of(head) or ("records" if is_record else "table")
-
-
-def check_is_text(path: Path) -> None:
-    """Refuse markup, JSON and archives in place of sentences, one a line.
-
-    What is no text at all may be anything: whoever reads it names the line.
-    """
-    kind, head = "table", b""
-    with suppress(RequestError):
-        head = _head_of(path)
-        kind = _format_of(path, head)
-    if kind in ("table", "records"):  # or a text, such as one that begins with {}
-        if not _JSON.search(path.name) and not _OBJECT.match(head.lstrip(_BLANKS)):
-            return
-        kind = "JSON"
-    raise RequestError(
-        f"{path} holds {'markup' if kind == 'other' else kind}, not one sentence a line; save its "
-        "texts one a line, or as a table for --csv or --tsv."
-    )
 
 
 def _may_be_text(head: bytes) -> bool:
@@ -378,142 +324,112 @@ def _may_be_text(head: bytes) -> bool:
 
     A text in an older encoding has no control characters; packed files are full of them.
     """
-    is_archive = head[257:262] == b"ustar"
-    if is_archive or head.startswith(_UTF16) or head.count(0) > len(head) / 8:
+    if head[257:262] == b"ustar" or head.count(0) > len(head) / 8:
         return False
-    for line in head.split(b"\n"):
-        try:
-            if line.decode("utf-8").strip():
-                return True
-        except UnicodeDecodeError:
-            continue
-    return len(head) - len(head.translate(None, _CONTROLS)) <= len(head) / 100
+    is_utf8 = any(line.decode("utf-8", "ignore").encode() == line for line in head.split(b"\n"))
+    return is_utf8 or len(head) - len(head.translate(None, _CONTROLS)) <= len(head) / 100
 
 
-def _read_file(path: Path, reading: Reading) -> Iterator[tuple[str, str]]:
-    head = _head_of(path)
-    kind = _format_of(path, head)
-    records = _Records(reading)
-    if kind == "parquet":
-        rows = chain.from_iterable(in_bounded_memory(_parquet_batches(path, records)))
-        yield from records.pairs(rows, str(path), f"{path}: row ")
+def _read_file(file: _File, reading: Reading) -> _Pairs:
+    path, kind = file.path, _format_of(file.path, file.head())
+    readers: dict[str, Callable[[_File], _Table]] = {
+        "table": _table_rows,
+        "records": _json_rows,
+        "array": _array_rows,
+        "parquet": _parquet_rows,
+    }
+    if kind in readers:
+        yield from _pairs_of(readers[kind](file), str(path), reading)
+    elif kind in ("tmx", "wmt"):
+        with file.open() as content, bounded.errors_naming(path), bounded.damage_naming(path):
+            yield from (tmx_pairs if kind == "tmx" else wmt_pairs)(path, content, reading)
     elif kind == "zip":
         yield from _read_zip(path, reading)
-    elif kind in ("tmx", "wmt"):
-        with open_content(path) as file, errors_naming(path), damage_naming(path):
-            read = tmx_pairs if kind == "tmx" else wmt_pairs
-            yield from read(path, file, reading)
-    elif kind == "table":
-        yield from read_table(path, _lines(path), reading)
-    elif kind != "records":
-        raise refuse(path, kind)
     else:
-        if head.lstrip(_BLANKS).startswith(b"["):
-            raise RequestError(
-                f"{path} holds a JSON array; one object per line is needed: "
-                f"jq -c '.[]' {path} > pairs.jsonl."
-            )
-        yield from records.pairs(_lines(path), str(path), f"{path}:", _parsed)
-
-
-def first_rows(source: PairSource) -> str | None:
-    """Draw the first rows of a table, with the columns numbered from 1; None for other inputs."""
-    if kind_of(source) != "file":
-        return None
-    path = Path(source)  # type: ignore[arg-type]  # of this kind
-    is_table = _format_of(path, _head_of(path)) == "table"
-    return draw_table(path, _lines(path)) if is_table else None
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file without their ends, split at line feeds only."""
-    with open_content(path) as file, errors_naming(path), damage_naming(path):
-        yield from read_lines(file, str(path))
-
-
-def _read_zip(path: Path, reading: Reading) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of two texts in an archive, whose names end in the languages."""
-    with errors_naming(path):
-        try:
-            with ZipFile(path) as archive:
-                names = archive.namelist()
-                sides = [_member(path, names, language) for language in reading.languages]
-                ways = {archive.getinfo(name).compress_type for name in sides}
-                if not ways <= {ZIP_STORED, ZIP_DEFLATED}:  # LZMA may ask for 4 GB
-                    raise RequestError(
-                        f"{path} is packed by another method than deflate; unpack it, and give two "
-                        "files, SOURCE,TARGET."
-                    )
-                with archive.open(sides[0]) as source, archive.open(sides[1]) as target:
-                    names, texts = [f"{path}/{name}" for name in sides], []
-                    for name, file in zip(names, (source, target), strict=True):
-                        head = file.read(_HEAD)
-                        file.seek(0)
-                        texts.append(_sentences(Path(name), head, read_lines(file, name)))
-                    yield from _paired(texts[0], texts[1], names, reading.skip)
-        except (BadZipFile, NotImplementedError, EOFError, RuntimeError, ZlibError) as error:
-            raise RequestError(
-                f"{path} is not a whole zip file: {error}. Fetch it again."
-            ) from error
-
-
-def _member(path: Path, names: list[str], language: str) -> str:
-    """Return the one member of an archive whose name ends in a language."""
-    names = [name for name in names if not name.startswith("__MACOSX/")]
-    places = places_of(language, [name.rpartition(".")[2] for name in names])
-    found = [names[place] for place in places]
-    if len(found) != 1:
-        raise RequestError(
-            f"{path} has the files {reprlib.repr(names)}; needed is one whose name ends in "
-            f".{language}. Unpack it, and give two files, SOURCE,TARGET; save a spreadsheet as CSV."
-        )
-    return found[0]
-
-
-def _read_parallel(source: Path, target: Path, reading: Reading) -> Iterator[tuple[str, str]]:
-    names, languages = [str(source), str(target)], reading.languages
-    if (named_sides(names, languages) or sides_in_names(names)) == (1, 0):
-        raise RequestError(
-            f"{source} is named after the target of {'-'.join(languages)}, and {target} after its "
-            "source; give the other file first, or rename them."
-        )
-    if end_in_others([_SUFFIX.sub("", path.name) for path in (source, target)], languages):
-        reading.note(
-            f"{source} and {target} seem to be named after other languages than "
-            f"{'-'.join(languages)}; make sure that they are the right files."
-        )
-    return _paired(sentence_lines(source), sentence_lines(target), names, reading.skip)
-
-
-def sentence_lines(path: Path) -> Iterator[bytes]:
-    """Return the lines of a text, or of one of WMT's .sgm files, with one sentence each.
-
-    Raises:
-        ValueError: The file holds something else, or, while iterating, is damaged.
-    """
-    return _sentences(path, _head_of(path), _lines(path))
-
-
-def _sentences(path: Path, head: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Return the sentences among the lines of a file, or of a member of an archive."""
-    kind = _format_of(path, head)
-    if kind not in ("table", "records", "sgm"):
         raise refuse(path, kind)
-    first = [line.decode("utf-8", "replace") for line in map(bytes.strip, head.split(b"\n")[:-1])]
-    if are_cells([*filter(None, first)]) or _JSON.search(path.name) or is_csv(path):
+
+
+def _read_folder(folder: Path, split: str, config: str | None, reading: Reading) -> _Pairs:
+    """Yield the pairs of a folder: saved by `datasets`, or of files that it finds for a split."""
+    import datasets
+
+    if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+        saved = datasets.load_from_disk(str(folder))
+        parts = saved if isinstance(saved, dict) else {split: saved}
+        for part in parts.values() if split == "all" else [parts[split]]:
+            yield from _pairs_of(_dataset_rows(part), str(folder), reading)
+        return
+    found = files_below(folder)
+    if split != "all":  # names such as `test` or `dev` in the names of files decide
+        files = datasets.load_dataset_builder(str(folder), config).config.data_files or {}
+        if split not in files:
+            raise RequestError(
+                f"Unknown split {split!r}; {folder} has {', '.join(map(str, files))}."
+            )
+        found = [Path(path).relative_to(folder.absolute()) for path in files[split]]
+    yield from _read_members(folder, [_File.of(folder / path) for path in found], reading)
+
+
+def files_below(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the paths of a folder's files, relative to it, without hidden files and folders."""
+    found = (path.relative_to(folder) for path in Path(folder).rglob("*") if path.is_file())
+    return sorted(path for path in found if not any(part.startswith(".") for part in path.parts))
+
+
+def _read_zip(path: Path, reading: Reading) -> _Pairs:
+    try:
+        with bounded.errors_naming(path), ZipFile(path) as archive:
+            members = [info for info in archive.infolist() if not info.is_dir()]
+            if {info.compress_type for info in members} - {ZIP_STORED, ZIP_DEFLATED}:
+                raise RequestError(  # LZMA may ask for 4 GB
+                    f"{path} is packed by another method than deflate; unpack it, and give the "
+                    "files in it."
+                )
+
+            def file(name: str) -> _File:
+                return _File(path / name, lambda: archive.open(name))  # type: ignore[arg-type,return-value]
+
+            yield from _read_members(path, [file(info.filename) for info in members], reading)
+    except (BadZipFile, NotImplementedError, EOFError, RuntimeError, ZlibError) as error:
+        raise RequestError(f"{path} is not a whole zip file: {error}. Fetch it again.") from error
+
+
+def _read_members(where: Path, files: Sequence[_File], reading: Reading) -> _Pairs:
+    """Yield the pairs of two texts that are named after the languages, or of all files of pairs."""
+    paths = [file.path.relative_to(where) for file in files]
+    files = [
+        file
+        for file, path in zip(files, paths, strict=True)
+        if not any(map(_ABOUT.match, path.parts))
+    ]
+    ends = [file.path.name.removesuffix(".txt").rpartition(".")[2] for file in files]
+    places = [places_of(language, ends) for language in reading.languages]
+    tables = [file for file in files if _DATA.search(file.path.name)]
+    if [*map(len, places)] == [1, 1] and places[0] != places[1]:
+        tables = []
+        yield from _read_parallel(files[places[0][0]], files[places[1][0]], reading)
+    elif not tables and len(files) != 1:
+        source, target = reading.languages
         raise RequestError(
-            f"{path} holds cells or records, not one sentence a line; a table of pairs is given "
-            "alone."
+            f"{where} has the files {reprlib.repr([*map(str, paths)])}; needed are files of pairs, "
+            f"or two texts whose names end in .{source} and .{target}. Give the files themselves; "
+            "save a spreadsheet as CSV."
         )
-    return sgm_segments(path, lines) if kind == "sgm" else lines
+    elif left_out := [file.path.name for file in files if tables and file not in tables]:
+        reading.note(f"{where}: not read: {reprlib.repr(left_out)}.")
+    for file in tables or (files if len(files) == 1 else ()):
+        yield from _read_file(file, reading)
 
 
-def _paired(
-    sources: Iterator[bytes], targets: Iterator[bytes], names: Sequence[str], skip: Skip
-) -> Iterator[tuple[str, str]]:
+# ------------------------------------------------------------------------------- two texts
+
+
+def _read_parallel(source: _File, target: _File, reading: Reading) -> _Pairs:
+    names = [str(source.path), str(target.path)]
     # Pairs are yielded before the lengths are known: `load_pairs` keeps nothing after an error.
     counts = [0, 0]
-    for number, lines in enumerate(zip_longest(sources, targets), start=1):
+    both = zip_longest(_sentences(source, reading.languages), _sentences(target, reading.languages))
+    for number, lines in enumerate(both, start=1):
         if None in lines:  # blank lines at the end are none
             filled = [bool(line and line.strip()) for line in lines]
             counts = [number if more else n for n, more in zip(counts, filled, strict=True)]
@@ -522,7 +438,7 @@ def _paired(
         try:
             yield checked_pair(*(decoded(line) for line in lines))
         except MalformedError as error:
-            skip(f"{names[0]}:{number} and {names[1]}:{number}", error)
+            reading.skip(f"{names[0]}:{number} and {names[1]}:{number}", error)
     if counts[0] != counts[1]:
         raise RequestError(
             f"{names[0]} has {counts[0]} lines and {names[1]} has {counts[1]}; line n of one must "
@@ -530,202 +446,262 @@ def _paired(
         )
 
 
-def _parquet_batches(path: Path, records: _Records) -> Iterator[list[dict]]:
+def sentence_lines(path: Path) -> Iterator[bytes]:
+    """Return the lines of a text, or of one of WMT's .sgm files, with one sentence each.
+
+    Raises:
+        ValueError: The file holds something else, or, while iterating, is damaged.
+    """
+    return _sentences(_File.of(path), ("en", "en"))
+
+
+def _sentences(file: _File, languages: tuple[str, str]) -> Iterator[bytes]:
+    """Return the sentences of a file; refuse tables, records and formats with keys or codes."""
+    kind = _format_of(file.path, file.head())
+    if kind == "sgm":
+        return sgm_segments(file.path, file.lines())
+    if kind not in ("table", "records", "array"):
+        raise refuse(file.path, kind)
+    head = [line.decode("utf-8", "replace").strip() for line in islice(file.lines(), SAMPLE)]
+    if _JSON.search(file.path.name) or is_csv(file.path) or _are_cells([*filter(None, head)]):
+        raise RequestError(
+            f"{file.path} holds cells or records, not one sentence a line; a table of pairs is "
+            "given alone."
+        )
+    if all(map(language_of, languages)) and not _are_sentences([*filter(None, head)]):
+        raise RequestError(
+            f"{file.path} holds keys, labels or codes beside its texts, or none, and not one "
+            "sentence a line; convert it to a text, such as by the Translate Toolkit."
+        )
+    return file.lines()
+
+
+def _are_cells(lines: Sequence[str]) -> bool:
+    """Return whether most lines are rows with tabs, JSON, or cells in quotes."""
+    rows = sum("\t" in line or line.startswith(('{"', '["')) for line in lines)
+    quoted = [line for line in lines if len(line) > 1 and line[0] == line[-1] == '"']
+    needed = any('""' in line[1:-1] for line in quoted)
+    others = sum('"' in line or "," in line for line in lines) - len(quoted)
+    are_quoted = len(quoted) == len(lines) or (needed and not others)
+    return len(lines) > 2 and (2 * rows > len(lines) or are_quoted)
+
+
+def _are_sentences(lines: Sequence[str]) -> bool:
+    """Return whether most lines are sentences, without a format's signs and without labels."""
+    if len(lines) < _FEWEST:
+        return True
+    signs = sum(not _NO_PROSE.isdisjoint(line) for line in lines)
+    begins = Counter(line.split(maxsplit=1)[0] for line in lines)
+    labels = sum(count for word, count in begins.items() if word[-1] == ":" or word[0] == "#")
+    labels = max(labels, sum(begins[word] for word in ("msgid", "msgstr", "#:", "#,")))
+    words = sum(" " in line or len(line) <= 20 or not line.isascii() for line in lines)
+    return 2 * max(signs, labels, len(lines) - words) <= len(lines)
+
+
+def check_is_text(path: Path) -> None:
+    """Refuse markup, JSON and archives in place of sentences, one a line.
+
+    What is no text at all may be anything: whoever reads it names the line.
+    """
+    try:
+        kind = _format_of(path, head := _File.of(path).head())
+    except RequestError:
+        return
+    is_json = _JSON.search(path.name) or b"".join(head.lstrip(_BLANKS).split()).startswith(
+        (b'{"', b'[{"')
+    )
+    if kind in ("table", "records", "array") and not is_json:  # a text may begin with {} or [
+        return
+    kind = "JSON" if is_json else "markup" if kind == "other" else kind
+    raise RequestError(
+        f"{path} holds {kind}, not one sentence a line; save its texts one a line, or as a table "
+        "for --csv or --tsv."
+    )
+
+
+# ---------------------------------------------------------------------------------- tables
+
+
+def _pairs_of(table: _Table, where: str, reading: Reading) -> _Pairs:
+    """Yield the pairs of a table in any format; rows without a pair are skipped."""
+    rows, sample = table
+    head, names = [row for row in sample if not isinstance(row, Exception)], None
+    if head and isinstance(head[0], dict):
+        names = [*dict.fromkeys(name for row in head if isinstance(row, dict) for name in row)]
+        head = [[row.get(name) for name in names] for row in head if isinstance(row, dict)]
+    most = max(20, min(SAMPLE, _CELLS // max(1, len(head[0]) if head else 1)))
+    cells = [[_beginning(cell) for cell in row] for row in sampled(head, most)]
+    cells = [row for row in cells if any(row)]
+    keys: Any = (0, 1)
+    width, header, is_first = 2, None, True
+    if cells:
+        found = find_columns(cells, reading.languages, reading.given, names=names, where=where)
+        if found.warning:
+            reading.note(f"{where}: {found.warning}.")
+        keys, width = found.places, found.width
+        if names:
+            keys = names[keys[0]], names[keys[1]]
+        if found.has_header:
+            logger.info("%s: the first row is read as a header: %s.", where, cells[0])
+            header = cells[0][keys[0]], cells[0][keys[1]]
+    for place, row in rows(keys if names else None):
+        try:
+            pair = _pair(row, keys, width)
+            if header and (pair[0].strip(), pair[1].strip()) == header:
+                if not is_first:  # of files that were joined
+                    raise EmptyError("the header again")
+            else:
+                yield pair
+            is_first = False
+        except MalformedError as error:
+            reading.skip(place, error)
+
+
+def _beginning(value: object) -> str:
+    return value[:_CELL].strip() if isinstance(value, str) else ""
+
+
+def _pair(row: Any, keys: Any, width: int) -> tuple[str, str]:
+    """Return the pair of a row; raise what is wrong with it."""
+    try:
+        source, target = row[keys[0]], row[keys[1]]
+    except (LookupError, TypeError):
+        if isinstance(row, MalformedError):
+            raise row from None
+        if isinstance(keys[0], str):
+            wanted = f"no {keys[0]!r} and {keys[1]!r} in {reprlib.repr(row)}"
+            raise MalformedError(wanted) from None
+        if not any(map(str.strip, row)):
+            raise EmptyError("empty line") from None
+        raise MalformedError(f"{len(row)} columns; needed are {max(keys) + 1}") from None
+    if len(row) > width and any(cell.strip() for cell in row[width:]):
+        raise MalformedError(
+            f"{len(row)} columns, but other rows have {width}; quote a cell that holds a separator"
+        )
+    return checked_pair(source, target)
+
+
+def _table_rows(file: _File) -> _Table:
+    dialect, above, sample = sniff(file.lines(), file.path.name)
+
+    def rows(_: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
+        lines = islice(file.lines(), above, None)
+        for number, cells in split_rows(lines, dialect, above + 1):
+            yield f"{file.path}:{number}", cells
+
+    return rows, sample
+
+
+def draw_rows(source: PairSource) -> str | None:
+    """Draw the first rows of a table, with the columns numbered from 1; None for other inputs."""
+    if kind_of(source) != "file":
+        return None
+    file = _File.of(source)  # type: ignore[arg-type]  # of this kind
+    if _format_of(file.path, file.head()) != "table":
+        return None
+    return drawn(_table_rows(file)[1])
+
+
+def _json_rows(file: _File) -> _Table:
+    def parsed(line: bytes) -> Any:
+        try:
+            text = decoded(line)
+            return _record(json.loads(text)) if text.strip() else EmptyError("empty line")
+        except MalformedError as error:
+            return error
+        except (ValueError, RecursionError) as error:
+            return MalformedError(f"not JSON ({error})")
+
+    def rows(_: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
+        for number, line in enumerate(file.lines(), start=1):
+            yield f"{file.path}:{number}", parsed(line)
+
+    return rows, [parsed(line) for line in sampled(file.lines())]
+
+
+def _array_rows(file: _File) -> _Table:
+    def rows(_: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
+        import ijson
+
+        with file.open() as content:
+            try:
+                for number, item in enumerate(ijson.items(content, "item"), start=1):
+                    yield f"{file.path}: item {number}", _record(item)
+            except ijson.JSONError as error:
+                raise RequestError(
+                    f"{file.path} is not a whole JSON array ({bounded.reason_of(error)}); repair "
+                    "it, or write one object per line."
+                ) from error
+
+    return rows, sampled(row for _, row in rows(None))
+
+
+def _record(row: object) -> Any:
+    """Return a row of JSON or of a data set, in which the texts of a translation are cells."""
+    if isinstance(row, dict):
+        if isinstance(nested := row.pop("translation", None), dict):
+            return {**nested, **row}
+        return row if nested is None else {**row, "translation": nested}
+    is_row = isinstance(row, list)
+    return row if is_row else MalformedError('no object of the form {"translation": {...}}')
+
+
+def _parquet_rows(file: _File) -> _Table:
+    """Read the texts of a parquet file in bounded memory."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
-    with path.open("rb") as file:
+    path = file.path
+
+    def batches(names: Sequence[str] | None) -> Iterator[list[dict]]:
         try:
-            table = ParquetFile(file, buffer_size=2**20)  # otherwise a column is read whole
-            wanted = records.select(table.schema_arrow.names, str(path))
-            texts = [
-                leaf.path
-                for leaf in table.schema
-                if (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
-            ]
-            names = [name for name in texts if {name, name.split(".")[0]} & {*wanted}]
-            kinds = {name: str(table.schema_arrow.field(name).type) for name in wanted[:2]}
-            read = {*names, *(name.split(".")[0] for name in names)}
-            if others := [f"{name}, which is {kinds[name]}" for name in kinds if name not in read]:
-                raise RequestError(f"{path} holds no text in {' or '.join(others)}.")
-            for batch in islice(table.iter_batches(ROWS, columns=texts), 1):
-                every = dict.fromkeys(table.schema_arrow.names)  # for their numbers
-                records.look_at([every | row for row in _rows(batch)], str(path))
-            for batch in table.iter_batches(_ROWS, columns=names):
-                yield _rows(batch)
+            with path.open("rb") as content:
+                table = ParquetFile(content, buffer_size=2**20)  # otherwise a column is read whole
+                texts = [
+                    leaf.path
+                    for leaf in table.schema
+                    if (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
+                    and (names is None or {leaf.path, leaf.path.split(".")[-1]} & {*names})
+                ]
+                every = dict.fromkeys(table.schema_arrow.names if names is None else ())
+                for batch in table.iter_batches(_BATCH, columns=texts):
+                    yield [_record(every | row) for row in batch.to_pylist()]
         except MemoryError as error:
             raise RequestError(
                 f"{path} needs more than 1 GB of memory; write its pairs as JSON Lines."
             ) from error
         except (pa.ArrowException, OSError) as error:
             raise RequestError(
-                f"{path} cannot be read as parquet ({reason_of(error)}); fetch it again, or write "
-                "its pairs as JSON Lines."
+                f"{path} cannot be read as parquet ({bounded.reason_of(error)}); fetch it again, "
+                "or write its pairs as JSON Lines."
             ) from error
 
+    def rows(names: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
+        found = chain.from_iterable(bounded.in_bounded_memory(batches(names)))
+        return ((f"{path}: row {n}", row) for n, row in enumerate(found, start=1))
 
-def _rows(batch: pyarrow.RecordBatch) -> list[dict]:
-    import pyarrow as pa
-
-    cut = [_cut(column) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist()
-
-
-def _cut(column: pyarrow.Array) -> pyarrow.Array:
-    """Cut texts just beyond the limit: `checked_pair` still refuses them, in bounded memory."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_struct(column.type):
-        names = [field.name for field in column.type]
-        return pa.StructArray.from_arrays([*map(_cut, column.flatten())], names)
-    if pa.types.is_dictionary(column.type):
-        return _cut(column.dictionary).take(column.indices)
-    if str(column.type) == "string_view":  # whose bytes Arrow does not count
-        column = column.cast(pa.large_string())
-    if (pc.max(pc.binary_length(column)).as_py() or 0) > TEXT_BYTES:
-        return pc.utf8_slice_codeunits(column, 0, TEXT_BYTES + 1)
-    return column
+    return rows, sampled(row for _, row in rows(None))
 
 
-# ---------------------------------------------------------------------------------- rows
+def _dataset_rows(dataset: Dataset | IterableDataset) -> _Table:
+    """Read the rows of a data set; of a stream, the first ones are the sample."""
+    data: Any = dataset.with_format(None)
 
+    def records(chosen: Any) -> Iterator[Any]:
+        for batch in chosen.iter(_BATCH):
+            for values in zip(*batch.values(), strict=True):
+                yield _record(dict(zip(batch, values, strict=True)))
 
-def _dataset_rows(dataset: Dataset | IterableDataset, records: _Records) -> Iterator[dict]:
-    if dataset.column_names is not None:  # a stream may not know them
-        selected = records.select(dataset.column_names, "the data set")
-        # In Arrow's form, in which nothing is decoded.
-        head = next(iter(dataset.with_format("arrow").iter(ROWS)), None)
-        records.look_at([] if head is None else head.to_pylist(), "the data set")
-        dataset = dataset.select_columns(selected)
-    for batch in dataset.with_format(None).iter(_ROWS):
-        for values in zip(*batch.values(), strict=True):
-            yield dict(zip(batch, values, strict=True))
-
-
-def _parsed(line: bytes) -> object:
-    text = decoded(line)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        if not text.strip():
-            raise EmptyError("empty line") from None
-        raise MalformedError(f"not JSON ({error})") from None
-
-
-class _Records:
-    """Records: rows with names, of which two are the sides, and which may hold a `translation`."""
-
-    def __init__(self, reading: Reading) -> None:
-        self.reading, self.languages, self.given = reading, reading.languages, reading.given
-        self.is_turned = False  # see `Layout`
-        self.is_told = self.given is None  # whether other columns say the languages of a row
-        self._keys_of = lru_cache(_ROWS)(self._keys)
-        codes = {*map(language_of, self.languages)} - {None}
-        self._codes = codes if len(codes) == 2 else set()  # to tell names from texts
-
-    def select(self, names: list[str], where: str) -> list[str]:
-        """Return the columns to read of a table, whose records have no others from now on."""
-        if keys := self._keys(names):
-            self.given = self.given and (keys[0], keys[1])
-            return [*keys]
-        if "translation" in names:
-            return ["translation"]
-        raise RequestError(
-            f"{where} has the columns {reprlib.repr(names)}; needed are {self}. Check the "
-            "languages, or name the columns (--source-column, --target-column)."
-        )
-
-    def pairs(
-        self,
-        rows: Iterable[Any],
-        where: str,
-        place: str,
-        parsed: Callable[[Any], object] = lambda row: row,
-    ) -> Iterator[tuple[str, str]]:
-        """Yield the pairs of records, after a look at the first of them."""
-        rows = iter(rows)
-        head = [*islice(rows, ROWS)]
-        self.look_at(head, where, parsed)
-
-        def pair_of(row: Any) -> tuple[str, str]:
-            return self.pair(parsed(row))
-
-        yield from self.reading.pairs(chain(head, rows), pair_of, place)
-
-    def look_at(
-        self, rows: Iterable[Any], where: str, parsed: Callable[[Any], object] = lambda row: row
-    ) -> None:
-        """Judge records by what they hold, as the first rows of a table.
-
-        Raises:
-            ValueError: A side that the user did not name holds no texts, but another column does.
-        """
-        # By names, which are those of the columns, and the two of the sides.
-        tables: dict[tuple[tuple[str, ...], tuple[str, str]], list[list[str]]] = {}
-        for row in rows:
-            with suppress(MalformedError):
-                sides, keys = self._found(parsed(row))
-                names, given = tuple(map(str.strip, sides)), (keys[0].strip(), keys[1].strip())
-                cells = [c[:_CELL] if isinstance(c, str) else "" for c in sides.values()]
-                tables.setdefault((names, given), []).append(cells)
-        if tables:
-            (names, given), below = max(tables.items(), key=lambda table: len(table[1]))
-            are_keys = self.given is None and len(below) >= _FEWEST
-            table = [names, *below]
-            layout = find_sides(table, self.languages, given, where, are_keys=are_keys)
-            self.is_turned = layout.is_turned and self.given is not None
-            self.is_told = self.given is None or bool(layout.told)
-
-    def _found(self, row: object) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Return a record, or its translation, and the names of its sides; see `_keys`."""
-        if not isinstance(row, dict):
-            raise MalformedError('no object of the form {"translation": {...}}')
-        nested = row.get("translation")
-        places = (nested, row) if isinstance(nested, dict) else (row,)
-        for sides in places:
-            if keys := self._keys_of(tuple(map(str, sides))):
-                return sides, keys
-        found = reprlib.repr(sorted(map(str, places[0])))
-        raise MalformedError(f"no {self} among {found}")
-
-    def pair(self, row: object) -> tuple[str, str]:
-        """Return the sides of a record."""
-        sides, (source, target, *more) = self._found(row)
-        more = more if self.is_told else []
-        told = tuple((name, sides[name]) for name in more if isinstance(sides[name], str))
-        languages = self.languages[::-1] if self.is_turned else self.languages
-        pair = checked_pair(*in_order((sides[source], sides[target]), told, languages))
-        may_be_names = len(pair[0]) + len(pair[1]) < _TWO_NAMES and not self._codes & {
-            *map(language_of, (source, target))
-        }
-        if may_be_names and {*map(language_of, pair)} == self._codes:
-            raise MalformedError(f"{source!r} and {target!r} hold its languages, not its texts")
-        return pair
-
-    def _keys(self, names: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the names of source and target among these; None if they are not there.
-
-        If they name no languages, those of columns that may say them follow.
-        """
-        if self.given is None:
-            places = named_sides(names, self.languages)
-            told = places == named_by_word(names)
-            more = [name for name in names if told and SAYS_LANGUAGES.search(name)]
-            return places and (names[places[0]], names[places[1]], *more)
-        chosen = [
-            names[column - 1] if isinstance(column, int) and column <= len(names) else str(column)
-            for column in self.given
+    def rows(names: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
+        wanted = [
+            name for name in data.column_names or () if name in (*(names or ()), "translation")
         ]
-        told = named_sides(chosen, self.languages) == named_by_word(chosen)
-        more = [n for n in names if told and SAYS_LANGUAGES.search(n) and n not in chosen]
-        return (chosen[0], chosen[1], *more) if {*chosen} <= {*names} else None
+        chosen = data.select_columns(wanted) if wanted else data  # a stream may not know them
+        return ((f"row {n}", row) for n, row in enumerate(records(chosen), start=1))
 
-    def __str__(self) -> str:
-        """Return what is looked for, for messages."""
-        if self.given is None:
-            return f"'translation', {' and '.join(map(repr, self.languages))}, or source and target"
-        return " and ".join(map(repr, self.given))
+    if hasattr(data, "__len__"):
+        return rows, [*records(data.select(range(0, len(data), len(data) // SAMPLE or 1)))]
+    return rows, [*records(data.take(SAMPLE))]
 
 
 def _first_two(pair: object) -> tuple[str, str]:

@@ -25,19 +25,18 @@ logger = logging.getLogger(__name__)
 # the default of sacreBLEU and WMT, which takes a whole clause for one word in scripts without
 # spaces. For five of these sacreBLEU has no words, only characters.
 BLEU_TOKENIZERS = {
-    "HIRAGANA": "ja-mecab",
-    "HANGUL": "ko-mecab",
-    "CJK": "zh",
-    **dict.fromkeys(("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"), "char"),
+    "Jpan": "ja-mecab",
+    "Kore": "ko-mecab",
+    **dict.fromkeys(("Hans", "Hant"), "zh"),
+    **dict.fromkeys(("Thai", "Laoo", "Khmr", "Mymr", "Tibt"), "char"),
 }
 
 
 def bleu_tokenizer(language: str) -> str:
     """Name sacreBLEU's tokenizer for a language: "de" or "de_AT" -> "13a", "Chinese" -> "zh"."""
-    from ..data.language_names import script_of
+    from ..data.languages import script_of
 
-    scripts = script_of(language)
-    return next((name for script, name in BLEU_TOKENIZERS.items() if script in scripts), "13a")
+    return BLEU_TOKENIZERS.get(script_of(language), "13a")
 
 
 @functools.cache

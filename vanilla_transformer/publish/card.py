@@ -18,7 +18,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers.models.whisper.tokenization_whisper import LANGUAGES  # English names by code
 
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
-from ..data.language_names import language_of
+from ..data.languages import language_of
 from ..errors import RequestError
 from ..machine.environment import cpu_cores
 from ..recipes.data import named_files

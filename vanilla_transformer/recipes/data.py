@@ -72,7 +72,9 @@ def training_pairs(data: DataPlan) -> "Dataset":
     from ..data.selection import clean_pairs
 
     pairs = _load_split(data, "train")
-    return clean_pairs(pairs) if data.clean else pairs
+    if not data.clean:
+        return pairs
+    return clean_pairs(pairs, data.languages, show_progress=sys.stderr.isatty())
 
 
 def validation_pairs(data: DataPlan) -> TextPairs:

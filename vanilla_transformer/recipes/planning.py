@@ -97,7 +97,7 @@ def argument_values(recipe: Recipe) -> dict[str, Any]:
 
 
 def _tokenizer_plan(recipe: Recipe) -> Tokenizer:
-    from ..data.language_names import language_of
+    from ..data.languages import language_of
 
     normalize = recipe.normalize_text
     if normalize is None:
@@ -187,7 +187,7 @@ def _can_be_turned(recipe: Recipe) -> bool:
     From a summary no model can learn to write the text, and a list of symbols has no tag. Pairs
     beside text in one language, or beside what an initial model knows, were not tried.
     """
-    from ..data.language_names import language_of
+    from ..data.languages import language_of
 
     languages = {language_of(side) for side in recipe.languages} - {None}
     further = recipe.init_from or recipe.monolingual_target

@@ -2,7 +2,10 @@
 
 from importlib.util import find_spec
 
-TRAIN = ("accelerate", "babel", "datasets", "lxml", "matplotlib", "sacrebleu", "yaml")
+TRAIN = (
+    *("accelerate", "babel", "datasets", "ijson", "lxml", "matplotlib", "py3langid", "sacrebleu"),
+    "yaml",
+)
 # Each package's extra, as in pyproject.toml.
 EXTRAS = {
     **dict.fromkeys((*TRAIN, "evaluate", "jiwer"), "train"),

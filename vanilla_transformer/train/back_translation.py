@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -26,8 +25,8 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from ..data.checked_pairs import MalformedError, decoded
-from ..data.columns import is_in_another_script
 from ..data.dataset import sentences
+from ..data.languages import identified
 from ..data.pair_files import sentence_lines
 from ..errors import RequestError
 from ..recipes.plan import Plan
@@ -130,17 +129,14 @@ def _check(languages: tuple[str, str], text: Path, train: "Dataset", folder: Pat
             f"{text}: {told}: {left_out:,}. Give a text in UTF-8 with one sentence a line."
         )
     logger.info("%s: %s, left out: %d.", text, told, left_out)
-    source, target = (_groups(sentences(train, side)) for side in ("source", "target"))
-    looked_at = [*islice(_lines(text), _LOOKED_AT)]
-    found = _groups(looked_at)
-    of_source = sum(found[group] for group in source.keys() - target.keys())
-    of_target = sum(found[group] for group in target.keys() - source.keys())
-    if of_source > 2 * of_target:
+    if (found := identified([*islice(_lines(text), _LOOKED_AT)], languages)) is None:
+        return
+    if (found.odds > 0).mean() > 0.5:
         raise RequestError(
             f"{text} looks like {languages[0]}, the source language; give text in {languages[1]}."
         )
-    if is_in_another_script("".join(looked_at), languages[1]):
-        logger.warning("%s is in another script than %s.", text, languages[1])
+    if found.is_whole and (found.elsewhere > 0.9).mean() > 0.5:
+        logger.warning("%s is in another language than %s.", text, languages[1])
 
 
 def _translate(text: Path, model_dir: Path, done: Path) -> None:
@@ -195,11 +191,6 @@ def _read(text: Path) -> Iterator[str | None]:
             yield decoded(line).strip() if len(line) <= _LONGEST else None
         except MalformedError:
             yield None
-
-
-def _groups(texts: Iterable[str]) -> Counter[str]:
-    """Count the groups of three characters, by which languages and scripts differ."""
-    return Counter(text[at : at + 3] for text in texts for at in range(len(text) - 2))
 
 
 def _write(path: Path, *, pairs: Iterable[tuple[str, str]]) -> None:

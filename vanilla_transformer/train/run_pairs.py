@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..batch_translation import encode
 from ..data.augmentation import augmented_pairs
 from ..data.dataset import load_pairs, mark_corpus, reading_report, tokenize_pairs
-from ..data.examination import doubts, few_sources
+from ..data.examination import few_sources, odd_texts
 from ..data.selection import compared, describe_report, pair_report
 from ..errors import RequestError
 from ..evaluation import measure_metric
@@ -60,12 +60,11 @@ def read_run_pairs(data: DataPlan) -> RunPairs:
     validation, test_sets = validation_pairs(data), evaluation_sets(data)
     given = {"validation": validation, **test_sets}
     report = pair_report(train)
-    kinds = "duplicates, copies and odd ratios"
+    kinds = "duplicates, copies, odd ratios and doubtful pairs"
     hint = f"{kinds} are left out" if data.clean else f"--clean leaves out {kinds}"
     logger.info("Training pairs: %s; %s.", describe_report(report), hint)
-    evaluated = {name: (it.sources, it.targets) for name, it in given.items()}
-    for doubt in doubts(train, evaluated, data.languages):
-        logger.warning(doubt)
+    for warning in odd_texts(train):
+        logger.warning(warning)
     facts: dict[str, Any] = {f"train_{name}": count for name, count in report.items()}
     facts["train_pairs"] = facts.pop("train_read")
     if shared := shared_with_training(data, train, given):

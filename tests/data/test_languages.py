@@ -1,0 +1,93 @@
+"""Tags of languages: what is one variety, however it is written, and what is another."""
+
+import itertools
+
+import pytest
+
+from vanilla_transformer.data.languages import is_meant, language_of, script_of
+from vanilla_transformer.evaluation.scores import bleu_tokenizer
+from vanilla_transformer.publish.card import _is_language, _iso_code
+
+# Tags with the script, region and variant that they mean; None: any.
+TAGS = {
+    "zh": {
+        **{"zh": None, "zh-Hans": ("Hans", None), "zh-Hant": ("Hant", None)},
+        **{"zh-CN": ("Hans", "CN"), "zh-SG": ("Hans", "SG")},
+        **{"zh-TW": ("Hant", "TW"), "zh-HK": ("Hant", "HK")},
+        **{"zh-Hans-CN": ("Hans", "CN"), "zh-Hant-HK": ("Hant", "HK")},
+    },
+    "sr": {
+        **{"sr": None, "sr-Latn": ("Latn", None), "sr-Cyrl": ("Cyrl", None)},
+        **{"sr-RS": ("Cyrl", "RS"), "sr-ME": ("Latn", "ME")},
+        **{"sr-Latn-RS": ("Latn", "RS")},
+    },
+    "pt": {"pt": None, "pt-BR": ("Latn", "BR"), "pt-PT": ("Latn", "PT")},
+    "de": {
+        **{"de": None, "de-AT": ("Latn", "AT"), "de-DE": ("Latn", "DE")},
+        **{"de-Latn": ("Latn", None)},
+    },
+    "uz": {"uz": None, "uz-Cyrl": ("Cyrl", None), "uz-UZ": ("Latn", "UZ")},
+    "es": {
+        **{"es": None, "es-419": ("Latn", "419"), "es-MX": ("Latn", "MX")},
+        **{"es-Latn-419": ("Latn", "419")},
+    },
+    "ko": {
+        **{"ko": None, "ko-Kore": ("Kore", None)},
+        **{"ko-KR": ("Kore", "KR"), "ko-KP": ("Kore", "KP")},
+    },
+    "en": {**{"en": None, "en-GB": ("Latn", "GB"), "en-US": ("Latn", "US")}},
+}
+OWN_NAMES = {
+    **{"zh": "中文", "sr": "српски", "pt": "português", "de": "Deutsch"},
+    **{"uz": "o\u2018zbek", "es": "español", "ko": "한국어", "en": "English"},
+}
+BY_SCRIPT = {"Hans": "zh", "Hant": "zh", "Kore": "ko-mecab"}
+
+
+def spellings(tag):
+    """Return ways to write a tag; the code may be of three letters."""
+    code, *parts = tag.split("-")
+    longer = {"zh": "zho", "sr": "srp", "pt": "por", "de": "deu", "ca": "cat", "uz": "uzb"}
+    longer |= {"ko": "kor", "en": "eng", "es": "spa"}
+    for form in (tag, tag.lower(), tag.upper(), "-".join([longer[code], *parts])):
+        yield from (form, form.replace("-", "_"))
+
+
+@pytest.mark.parametrize("code", TAGS)
+def test_tags_mean_each_other_unless_both_say_what_differs(code):
+    for (one, first), (other, second) in itertools.product(TAGS[code].items(), repeat=2):
+        same = first is None or second is None
+        if not same:
+            same = all(a == b for a, b in zip(first, second, strict=True) if a and b)
+        for left, right in zip(spellings(one), [*spellings(other)][::-1], strict=True):
+            assert is_meant(left, right) == same, (left, right)
+        for name in (OWN_NAMES[code], OWN_NAMES[code].upper()):
+            assert is_meant(one, name)
+    others = [tag for language, tags in TAGS.items() if language != code for tag in tags]
+    others += [name for language, name in OWN_NAMES.items() if language != code]
+    assert not any(map(is_meant, itertools.repeat(code), others))
+
+
+@pytest.mark.parametrize(("code", "tag"), [(code, tag) for code in TAGS for tag in TAGS[code]])
+def test_every_spelling_of_a_tag_has_one_language_and_one_script(code, tag):
+    meant = TAGS[code][tag]
+    for name in spellings(tag):
+        assert language_of(name) == code
+        assert _is_language(name)
+        assert _iso_code(name) in (code, name[:3].lower())
+        assert script_of(name) == script_of(tag)
+        if meant is not None:
+            assert meant[0] == script_of(name)
+            assert bleu_tokenizer(name) == BY_SCRIPT.get(meant[0], "13a")
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("de", "de"), ("DEU", "de"), ("ger", "de"), ("de_CH", "de"), ("zh-Hans", "zh"),
+        ("German", "de"), ("cmn", "zh"), ("Swahili", "sw"), ("swh", "sw"), ("sr@latin", "sr"),
+        ("score", None), ("Hello", None), ("", None), ("1.2", None), ("en_text", None),
+    ],
+)  # fmt: skip
+def test_languages_are_known_by_code_and_name(name, code):
+    assert language_of(name) == code

@@ -1,0 +1,131 @@
+"""Find pairs that are probably no translations: swapped, in another language, placeholders."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import RequestError, quoted
+from .languages import identified
+
+# Kinds of doubtful pairs by the name of their count. A pair has the first kind that applies.
+KINDS = {
+    "placeholders": "with a placeholder instead of a text",
+    "equal": "with two equal sides",
+    "swapped": "with the two sides swapped",
+    "foreign": "with a side in another language",
+}
+_REPEATED = 5  # times beside different texts, at least, and
+_REPEATED_SHARE = 0.01  # share of all pairs, that make a text a placeholder
+_CERTAIN = 3.0  # logarithm of the odds for one side
+_OTHER = 0.99  # probability of a language that is neither source nor target
+_LONG = 20  # characters of a text whose language is certain
+_WARNED = 0.02  # share of doubtful pairs
+_REFUSED = 0.5
+
+
+def doubtful(
+    sources: Sequence[str], targets: Sequence[str], languages: tuple[str, str]
+) -> np.ndarray:
+    """Return the kind of each doubtful pair.
+
+    Args:
+        sources: Source texts.
+        targets: Target texts.
+        languages: Their languages. Names of other sides have no doubtful pairs but equal ones.
+
+    Returns:
+        (N,), 0 for an ordinary pair, else the number of a kind, from 1, in the order of `KINDS`.
+    """
+    kinds = np.zeros(len(sources), dtype=np.int8)
+    source, target = identified(sources, languages), identified(targets, languages)
+    if source is not None and target is not None:
+        for texts, evidence, sign in ((sources, source, 1), (targets, target, -1)):
+            is_long = np.array([len(text) >= _LONG for text in texts], dtype=bool)
+            is_opposite = sign * evidence.odds <= -_CERTAIN
+            is_foreign = is_long & (is_opposite | (evidence.elsewhere >= _OTHER))
+            kinds[is_foreign & evidence.is_whole] = 4
+        swapped = (source.odds < 0) & (target.odds > 0)
+        kinds[swapped & (target.odds - source.odds >= 2 * _CERTAIN)] = 3
+    kinds[[one == other for one, other in zip(sources, targets, strict=True)]] = 2
+    if source is not None and target is not None:
+        kinds[_placeholders(sources, targets, source.shares[:, 0])] = 1
+        kinds[_placeholders(targets, sources, target.shares[:, 1])] = 1
+    return kinds
+
+
+def _placeholders(texts: Sequence[str], beside: Sequence[str], shares: np.ndarray) -> np.ndarray:
+    """Return whether each text repeats beside many others and is not in its language, (N,)."""
+    least = max(_REPEATED, _REPEATED_SHARE * len(texts))
+    often = {text for text, count in Counter(texts).items() if count >= least}
+    others = defaultdict(set)
+    for text, other in zip(texts, beside, strict=True):
+        if text in often:
+            others[text].add(other)
+    return np.array(
+        [
+            text in often and len(others[text]) >= least and share < 0.5
+            for text, share in zip(texts, shares, strict=True)
+        ],
+        dtype=bool,
+    )
+
+
+def doubts_of(
+    sources: Sequence[str], targets: Sequence[str], languages: tuple[str, str]
+) -> dict[str, Any]:
+    """Count the doubtful pairs of a sample, by kind, with the first example of each kind."""
+    kinds = doubtful(sources, targets, languages)
+    counts = np.bincount(kinds, minlength=len(KINDS) + 1).tolist()
+    first = [int(np.argmax(kinds == n)) for n in range(1, len(KINDS) + 1)]
+    return {
+        "pairs": len(sources),
+        "counts": dict(zip(KINDS, counts[1:], strict=True)),
+        "examples": {
+            kind: f"{quoted(sources[at])} -> {quoted(targets[at])}"
+            for kind, at, count in zip(KINDS, first, counts[1:], strict=True)
+            if count
+        },
+    }
+
+
+def describe_doubts(doubts: dict[str, Any], name: str) -> tuple[str, bool]:
+    """Return a sentence about the doubtful pairs of a sample, and whether it is a warning.
+
+    Args:
+        doubts: Result of `doubts_of`.
+        name: Name of the input.
+    """
+    counts = {kind: count for kind, count in doubts["counts"].items() if count}
+    if not counts:
+        return "", False
+    parts = (
+        f"{count} {KINDS[kind]}, such as {doubts['examples'][kind]}"
+        for kind, count in counts.items()
+    )
+    text = f"Of {doubts['pairs']} pairs of {name} that were looked at: {'; '.join(parts)}."
+    return text, sum(counts.values()) > _WARNED * doubts["pairs"]
+
+
+def refuse_doubtful(doubts: dict[str, Any], name: str, languages: tuple[str, str]) -> None:
+    """Refuse an input most of whose pairs are no translations.
+
+    Raises:
+        ValueError: More than half of the pairs of a sample are doubtful.
+    """
+    counts = doubts["counts"]
+    wrong = {kind: counts[kind] for kind in counts if kind != "equal"}
+    if sum(wrong.values()) <= _REFUSED * doubts["pairs"]:
+        return
+    kind = max(wrong, key=lambda each: wrong[each])
+    turned = "-".join(languages[::-1])
+    remedy = "repair the file, give its languages (--pair), or name the columns to read it as it is"
+    if kind == "swapped":
+        remedy = f"turn the two columns or files around, or give --pair {turned}"
+    raise RequestError(
+        f"{name}: {wrong[kind]} of {doubts['pairs']} pairs that were looked at are {KINDS[kind]}, "
+        f"such as {doubts['examples'][kind]}; {remedy}."
+    )
