@@ -19,9 +19,11 @@ from pathlib import Path
 import datasets
 import pytest
 
+from vanilla_transformer.cli import main
 from vanilla_transformer.data import load_pairs, read_pairs
 from vanilla_transformer.data.columns import find_columns, sampled
 from vanilla_transformer.data.doubts import KINDS, doubtful
+from vanilla_transformer.data.examination import odd_texts
 from vanilla_transformer.data.selection import clean_pairs
 from vanilla_transformer.errors import RequestError
 
@@ -344,6 +346,39 @@ def test_two_files_in_the_wrong_order_are_refused_whatever_their_names(tmp_path,
         load_pairs(tuple(paths), **languages(), **QUIET, cache_dir=tmp_path / "c")
     found = load_pairs(tuple(paths), **languages("de", "en"), **QUIET, cache_dir=tmp_path / "c")
     assert found["target"][:] == EN
+
+
+def test_the_command_data_tells_what_a_file_holds(tmp_path, capsys):
+    rows = [
+        *BOTH,
+        ("Tom &amp; Mary", "Tom@@ as"),
+        ("The cafe.", "Das CafÃ©."),
+        BOTH[0],
+        (DE[1], EN[1]),
+    ]
+    file = table_of(tmp_path, ["en", "de"], rows, ".csv")
+    assert main(["data", str(file), "--pair", "en-de"]) == 0
+    printed = capsys.readouterr().out
+    for told in (
+        f"en: {EN[0]}\nde: {DE[0]}",
+        "14 pairs read",
+        "--clean would leave out 1 of 14 pairs, and those in doubt below",
+        "1 with the two sides swapped",
+        "source: 1 with character entities, such as: Tom &amp; Mary",
+        "target: 1 with pieces of words",
+        "target: 1 with mojibake",
+    ):
+        assert told in printed, told
+
+
+def test_signs_in_many_training_pairs_give_a_warning():
+    for count, warnings in ((10, 0), (11, 1)):
+        texts = ["Tom &amp; Mary" if n % 100 < count else f"{n} & so on." for n in range(3000)]
+        numbers = [f"{n}." for n in range(3000)]
+        pairs = datasets.Dataset.from_dict({"source": numbers, "target": texts})
+        found = [*odd_texts(pairs)]
+        assert len(found) == warnings
+        assert all("11% of the training pairs have character entities" in each for each in found)
 
 
 # ---------------------------------------------------------------------- formats and dialects

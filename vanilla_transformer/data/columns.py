@@ -129,31 +129,21 @@ class _Table:
         self, rows: Sequence[Sequence[str]], languages: Languages, names: Sequence[str] | None
     ) -> None:
         self.languages, self.given_names = languages, names
-        self.width = len(names) if names is not None else usual_width(rows)
+        self.width = len(names) if names else usual_width(rows)
+        rows = rows[:: max(1, len(rows) * self.width // max(_CELLS, _FEWEST * self.width))]
         cut = ([cell[:_CHARACTERS].strip() for cell in row[: self.width]] for row in rows)
         padded = [row + [""] * (self.width - len(row)) for row in cut]
-        self.first = [*names] if names is not None else (padded or [[]])[0]
-        self.body = padded if names is not None else padded[1:]
-        if names is None and len(padded) == 1:  # a single row can only be a pair
-            self.body = padded
-        count = max(_FEWEST, _CELLS // max(1, self.width))
-        step = max(1, len(self.body) // count)
-        self.body = self.body[::step]
-        self.columns = [*zip(*self.body, strict=True)] if self.body else [()] * self.width
-        self.shares = np.zeros((self.width, 2))
-        self.odds = np.zeros(self.width)
-        self.identified: list[int] = []
+        self.first = [*names] if names else padded[0]
+        body = padded if names or len(padded) == 1 else padded[1:]  # a single row is a pair
+        self.columns = [*zip(*body, strict=True)]
+        self.shares, self.odds = np.zeros((self.width, 2)), np.zeros(self.width)
         self.texts = self._text_columns()
         for place in self.texts:
             # A repetition says nothing new.
             cells = [*dict.fromkeys(filter(_has_letters, self.columns[place]))]
-            if (found := identified(cells, self.languages)) is None:
-                break
-            self.is_identified = True
-            if cells:
-                self.identified.append(place)
+            if cells and (found := identified(cells, self.languages)):
                 self.shares[place] = found.shares.mean(axis=0)
-            self.odds[place] = found.odds.sum()
+                self.odds[place] = found.odds.sum()
 
     def _text_columns(self) -> list[int]:
         """Return the columns that may hold a side: those of texts that differ from row to row.
@@ -173,42 +163,39 @@ class _Table:
 
     def find(self) -> Columns:
         named = self._named()
-        places, decided_by = self._by_content(named), "content"
-        if places is None and named is not None:
+        texts = self._different(self.texts) if self.given_names is None else []
+        if places := self._by_content(named):
+            decided_by = "content"
+        elif named:
             places, decided_by = named, "names"
-        if places is None:
-            texts = self._different(self.texts) if self.given_names is None else []
-            if len(texts) != 2 or self._contradicts((texts[0], texts[1])):
-                raise _Unclear(self._question())
+        elif len(texts) == 2 and not self._contradicts((texts[0], texts[1])):
             places, decided_by = (texts[0], texts[1]), "order"
+        else:
+            raise _Unclear(self._question())
         return Columns(places, self._has_header(places, named), self.width, decided_by)
 
     def columns_of(self, given: tuple[str | int, str | int]) -> Columns:
         """Return the columns that the user named, with a warning if their content contradicts."""
-        is_by_name = any(isinstance(column, str) for column in given)
-        folded_names = [*map(folded, self.first)]
-        places = []
-        for column in given:
-            if isinstance(column, int) and 0 < column <= self.width:
-                places.append(column - 1)
-            elif folded(str(column)) in folded_names:
-                places.append(folded_names.index(folded(str(column))))
-            else:
-                raise _Unclear(
-                    f"there is no column {column!r} among {reprlib.repr(self.first)}. Name two of "
-                    "these (--source-column, --target-column), or give their numbers from 1."
-                )
-        found = places[0], places[1]
-        warning = ""
-        if self._contradicts(found):
-            warning = (
-                f"columns {found[0] + 1} and {found[1] + 1} were named as {self.languages[0]} and "
-                f"{self.languages[1]}, but their content looks like the opposite "
-                f"({self._described(found[0])}; {self._described(found[1])})"
+        names = {folded(name): place for place, name in reversed([*enumerate(self.first)])}
+        names |= {place + 1: place for place in range(self.width)}
+        wanted = [column if isinstance(column, int) else folded(column) for column in given]
+        if unknown := [
+            each for each, column in zip(given, wanted, strict=True) if column not in names
+        ]:
+            raise _Unclear(
+                f"there is no column {unknown[0]!r} among {reprlib.repr(self.first)}. Name two of "
+                "these (--source-column, --target-column), or give their numbers from 1."
             )
-        has_header = is_by_name or self._has_header(found, None)
-        has_header = has_header and self.given_names is None
-        return Columns(found, has_header, self.width, "user", warning)
+        places, warning = (names[wanted[0]], names[wanted[1]]), ""
+        if self._contradicts(places):
+            warning = (
+                f"columns {places[0] + 1} and {places[1] + 1} were named as "
+                f"{' and '.join(self.languages)}, but their content looks like the opposite "
+                f"({self._described(places)})"
+            )
+        is_by_name = self.given_names is None and any(isinstance(each, str) for each in given)
+        has_header = is_by_name or self._has_header(places, None)
+        return Columns(places, has_header, self.width, "user", warning)
 
     def _by_content(self, named: tuple[int, int] | None) -> tuple[int, int] | None:
         """Return the only column in the source language, and the only one in the target language.
@@ -252,9 +239,8 @@ class _Table:
         may_be_named = self.texts if len(self.texts) >= 2 else range(self.width)
         names = [name if place in may_be_named else "" for place, name in enumerate(self.first)]
         places = named_sides(names, self.languages)
-        if places is None:
-            return None
-        return None if self.given_names is None and self._repeats(places) else places
+        is_text = places and self.given_names is None and self._repeats(places)
+        return None if is_text else places
 
     def _repeats(self, places: tuple[int, int]) -> bool:
         """Return whether a cell of the first row is also a text below."""
@@ -268,61 +254,50 @@ class _Table:
         """
         if self.given_names is not None or named is not None:
             return self.given_names is None
-        if has_words_above_numbers([self.first, *self.body]):
+        if any(map(_is_word_above_numbers, self.first, self.columns)):
             return True
-        if len(self.body) < 2 or self._repeats(places):
-            return False
+        cells = [[*filter(None, self.columns[place])] for place in places]
         source, target = (self.first[place] for place in places)
-        lengths = [sorted(map(len, filter(None, self.columns[place]))) for place in places]
-        # Of a few rows, each may be as short as a name.
-        longest = [every[len(every) // 2 if len(every) >= _FEWEST else 0] for every in lengths]
-        if (
-            source == target
-            or not all(map(_is_name, (source, target)))
-            or not (len(source) < longest[0] and len(target) < longest[1])
-        ):
+        if min(map(len, cells)) < 2 or source == target or self._repeats(places):
             return False
-        if not _has_letters(source + target) or all(map(self._is_lower_alone, places)):
+        for name, below in zip((source, target), cells, strict=True):
+            # Of a few rows, each may be as short as a name.
+            longest = sorted(map(len, below))[len(below) // 2 if len(below) >= _FEWEST else 0]
+            if len(name) >= longest or not all(
+                sign.isalnum() or sign in _NAME_SIGNS for sign in name
+            ):
+                return False
+        if all(map(_is_lower_alone, (source, target), cells)):
             return True
         found = identified([source, target], self.languages)
-        return (
-            found is not None
-            and found.odds[0] - found.odds[1] <= 0
-            and found.shares.diagonal().max() < _IN_LANGUAGE
+        return found is not None and bool(
+            found.odds[0] <= found.odds[1] and found.shares.diagonal().max() < _IN_LANGUAGE
         )
-
-    def _is_lower_alone(self, place: int) -> bool:
-        """Return whether a column begins with a word in lower case, and other cells do not."""
-        lower = sum(cell[:1].isascii() and cell[:1].islower() for cell in self.columns[place])
-        first = self.first[place]
-        return first.islower() and " " not in first and lower <= _FEW * len(self.columns[place])
 
     # ---------------------------------------------------------------------- messages
 
     def _question(self) -> str:
         if len(self.texts) < 2:
-            names = "" if self.given_names is None else f" ({reprlib.repr(self.given_names)})"
+            names = reprlib.repr(self.given_names or self.first)
             return (
-                f"it has {self.width} column{'s' * (self.width != 1)}{names}, and not two of "
+                f"it has {self.width} column{'s' * (self.width != 1)} ({names}), and not two of "
                 "them hold text. Give a table of pairs, two text files as SOURCE,TARGET, or name "
                 "the columns (--source-column, --target-column)."
             )
-        shares = "; ".join(self._described(place) for place in self.texts[:6])
         first, second = self.texts[:2]
         return (
-            f"it is not clear which columns are {self.languages[0]} and {self.languages[1]} "
-            f"({shares}). Name them by number, for example --source-column {first + 1} "
-            f"--target-column {second + 1}, or by the names in the first row."
+            f"it is not clear which columns are {' and '.join(self.languages)} "
+            f"({self._described(self.texts[:6])}). Name them by number, for example "
+            f"--source-column {first + 1} --target-column {second + 1}, or by the names in the "
+            "first row."
         )
 
-    def _described(self, place: int) -> str:
-        if place not in self.identified:
-            return f"column {place + 1} has text"
-        shares = (
-            f"{share:.0%} {language}"
-            for share, language in zip(self.shares[place], self.languages, strict=True)
+    def _described(self, places: Sequence[int]) -> str:
+        languages = self.languages
+        return "; ".join(
+            f"column {place + 1}: {source:.0%} {languages[0]}, {target:.0%} {languages[1]}"
+            for place, (source, target) in zip(places, self.shares[[*places]], strict=True)
         )
-        return f"column {place + 1}: {', '.join(shares)}"
 
 
 def named_sides(names: Sequence[str], languages: Languages) -> tuple[int, int] | None:
@@ -355,16 +330,6 @@ def _names_it(language: str, words: Sequence[str]) -> bool:
     return any(is_meant(language, word) for word in words)
 
 
-def has_words_above_numbers(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row has a word in a column where all others have digits."""
-    first, *others = rows
-    for place, cell in enumerate(first):
-        below = [row[place] for row in others if place < len(row) and row[place].strip()]
-        if below and _has_letters(cell) and all(map(_is_number, below)):
-            return True
-    return False
-
-
 def usual_width(rows: Sequence[Sequence[str]]) -> int:
     """Return the number of cells of most rows, without the empty columns at the end."""
     rows = [row for row in rows if any(cell.strip() for cell in row)]
@@ -378,16 +343,20 @@ def usual_width(rows: Sequence[Sequence[str]]) -> int:
     return max((size for size in filled if size <= width), default=width)
 
 
-def _is_name(text: str) -> bool:
-    return all(sign.isalnum() or sign in _NAME_SIGNS for sign in text)
-
-
 def _has_letters(text: str) -> bool:
     return any(map(str.isalpha, text))
 
 
-def _is_number(text: str) -> bool:
-    return any(map(str.isdigit, text)) and not _has_letters(text)
+def _is_word_above_numbers(name: str, cells: Sequence[str]) -> bool:
+    filled = [*filter(None, cells)]
+    are_numbers = not any(map(_has_letters, filled)) and any(map(str.isdigit, "".join(filled)))
+    return _has_letters(name) and are_numbers
+
+
+def _is_lower_alone(name: str, cells: Sequence[str]) -> bool:
+    """Return whether a name is a word in lower case or a number, and few cells begin so."""
+    lower = sum(cell[0].isascii() and (cell[0].islower() or cell[0].isdigit()) for cell in cells)
+    return name == name.lower() and " " not in name and lower <= _FEW * len(cells)
 
 
 def _is_identifier(text: str) -> bool:

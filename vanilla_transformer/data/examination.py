@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..storage.reading import printable, shortened
-from .dataset import text_blocks
+from .dataset import reading_report, text_blocks
+from .doubts import describe_doubts
 from .selection import describe_report, pair_report
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def examine(pairs: Dataset) -> Iterator[str]:
     report = pair_report(pairs)
     yield f"{describe_report(report)}."
     left_out = sum(report[name] for name in ("duplicates", "copies", "odd_ratios"))
-    yield f"--clean would leave out {left_out} of {report['read']} pairs."
+    yield f"--clean would leave out {left_out} of {report['read']} pairs, and those in doubt below."
+    yield describe_doubts(reading_report(pairs)["doubts"], "the file")[0] or "No pair is in doubt."
     for side in ("source", "target"):
         yield from _examine_side(pairs, side)
 
