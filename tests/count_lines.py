@@ -1,5 +1,7 @@
 """Count the lines of the project: code, refusals, what travels with a model, tests, floors.
 
+`ceilings.toml` says how many there may be; `make test` compares.
+
 Code is what `ruff format` laid out, without docstrings, comments and blank lines. Refusing are the
 lines of functions named check... or refuse... and every other `raise` with the `if` that guards it.
 A room is a folder of the package or a file beside it; the floors are the longest chain of imports
@@ -9,15 +11,18 @@ between rooms.
 """
 
 import ast
+import functools
 import io
 import sys
 import tokenize
+import tomllib
 from pathlib import Path
 
 NO_CODE = {tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT}
 
 
-def code_lines(source: str) -> set[int]:
+@functools.cache
+def code_lines(source: str) -> frozenset[int]:
     """Return the numbers of the lines that hold code."""
     lines = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -27,7 +32,7 @@ def code_lines(source: str) -> set[int]:
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         if isinstance(node, documented) and ast.get_docstring(node) is not None:
             lines.difference_update(span(node.body[0]))
-    return lines
+    return frozenset(lines)
 
 
 def span(node: ast.AST) -> range:
@@ -82,8 +87,20 @@ def floors(imports: dict[str, set[str]]) -> list[set[str]]:
     return storeys
 
 
-def table(root: Path) -> list[tuple[str, str]]:
-    """Return the names and values of the counts."""
+def longest_function(package: Path) -> int:
+    """Return the most lines of code that a function has, without its docstring."""
+    most = 0
+    for path in package.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        lines = code_lines(source)
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                most = max(most, len(lines.intersection(span(node))))
+    return most
+
+
+def counts(root: Path) -> dict[str, float]:
+    """Return the counts of a tree by their names in ceilings.toml."""
     package = root / "vanilla_transformer"
     code = refusing = 0
     for path in package.rglob("*.py"):
@@ -91,28 +108,34 @@ def table(root: Path) -> list[tuple[str, str]]:
         lines = code_lines(source)
         code += len(lines)
         refusing += len(lines & refusing_lines(ast.parse(source)))
-    remote = sum(
-        len(path.read_text(encoding="utf-8").splitlines())
-        for path in package.glob("*.py")
-        if path.name != "__init__.py"
-    )
-    tests = sum(
-        len(code_lines(path.read_text(encoding="utf-8"))) for path in root.glob("tests/**/*.py")
-    )
-    return [
-        ("package, code", f"{code:,}"),
-        ("of it refusing", f"{refusing:,} ({refusing / code:.0%})"),
-        ("travels with a model, full lines", f"{remote:,}"),
-        ("tests, code", f"{tests:,}"),
-        ("floors of imports", str(len(floors(rooms(package))))),
-    ]
+    return {
+        "package": code,
+        "refusing_percent": round(100 * refusing / code, 1),
+        "travelling": sum(
+            len(path.read_text(encoding="utf-8").splitlines())
+            for path in package.glob("*.py")
+            if path.name != "__init__.py"
+        ),
+        "tests": sum(
+            len(code_lines(path.read_text(encoding="utf-8"))) for path in root.glob("tests/**/*.py")
+        ),
+        "floors": len(floors(rooms(package))),
+        "longest_function": longest_function(package),
+    }
+
+
+def ceilings(root: Path) -> dict[str, float]:
+    """Return the highest value that each count may have."""
+    return tomllib.loads((root / "tests/ceilings.toml").read_text(encoding="utf-8"))
 
 
 def main() -> None:
-    """Print the table for a tree."""
+    """Print the counts of a tree beside their ceilings."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
-    for name, value in table(root):
-        print(f"| {name:33} | {value:>12} |")
+    highest = ceilings(root)
+    print("| | now | ceiling |\n|---|---|---|")
+    for name, value in counts(root).items():
+        print(f"| {name} | {value:,} | {highest[name]:,} |")
 
 
 if __name__ == "__main__":

@@ -176,7 +176,9 @@ class _Table:
 
     def columns_of(self, given: tuple[str | int, str | int]) -> Columns:
         """Return the columns that the user named, with a warning if their content contradicts."""
-        names = {folded(name): place for place, name in reversed([*enumerate(self.first)])}
+        names: dict[str | int, int] = {
+            folded(name): place for place, name in reversed([*enumerate(self.first)])
+        }
         names |= {place + 1: place for place in range(self.width)}
         wanted = [column if isinstance(column, int) else folded(column) for column in given]
         if unknown := [
