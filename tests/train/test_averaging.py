@@ -226,7 +226,7 @@ def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
     line = error_of(capsys, "average", three[0], *output)
     assert f"Got {three[0]} alone; give --last N" in line
     taken = error_of(capsys, "average", *three, "--output", three[0])
-    assert "is an input, or a file of a run or a model" in taken
+    assert "is an input, which the output would replace" in taken
     assert not (tmp_path / "mean").exists()
 
 

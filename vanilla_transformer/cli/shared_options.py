@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..recipes.data import named_files
-from ..recipes.options import FILES, TEST_OPTIONS, listed
+from ..recipes.options import TEST_OPTIONS, listed
 from ..storage.metrics import MEASURES
-from ..storage.run_files import recipe_values
 
 
 def count(text: str) -> int:
@@ -77,9 +76,6 @@ def check_outputs_of(options: argparse.Namespace) -> None:
     from ..storage.outputs import check_outputs
 
     read = [*_values(options, options.reads), "/dev/stdin"]  # which may be a redirected file
-    recipes = [recipe_values(Path(name)) for name in read]
-    names = (*FILES, "dataset")
-    read += [file for recipe in recipes for name in names for file in listed(recipe.get(name))]
     check_outputs(
         [Path(name) for name in files],
         [Path(name) for name in folders],
