@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 import sys
 import types
 from pathlib import Path
@@ -126,30 +125,6 @@ def test_compare_shows_the_measures_of_the_recipe(run, recipe, tmp_path):
     page = comparison_page(compare_runs([folder, tmp_path / "shorter"]))
     assert "exact match" in page
     assert "token error rate" in page
-
-
-def test_a_tuned_run_is_compared_with_its_initial_model_on_its_own_test_pairs(run, tmp_path):
-    folder, _ = run
-    recipe = tiny_recipe(
-        tmp_path,
-        init_from=str(folder),
-        pair="letters-phonemes",
-        train_file=write_words(tmp_path / "train.tsv", ["at", "cat"] * 20),
-        validation_file=write_words(tmp_path / "valid.tsv", ["at"]),
-        test_file=write_words(tmp_path / "test.tsv", ["cat"]),
-        metric="exact_match,wer",
-        **dict.fromkeys(
-            ("d_model", "encoder_layers", "decoder_layers", "attention_heads", "ffn_dim"), "null"
-        ),
-        vocab_size=37000,
-    )
-    tuned = tmp_path / "tuned"
-    run_recipe(load_recipe(str(recipe)), tuned)
-    assert compare_runs([folder, tuned])[0].results["test"]["num_sentences"] == 1
-    bare = tmp_path / "bare"  # as from the Hub
-    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("recipe.yaml", "checkpoints"))
-    for models in ([bare, tuned], [tuned, bare]):
-        assert compare_runs(models)[0].results["test"]["num_sentences"] == 1
 
 
 def test_without_languages_the_sides_are_source_and_target(tmp_path, capsys):

@@ -8,7 +8,6 @@ from pathlib import Path
 from ..errors import RequestError
 from ..evaluation import SystemScore, most_different, paired_bootstrap, verdict
 from ..evaluation.scores import first_references
-from ..recipes.data import TextPairs
 from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
 from ..search_settings import SearchSettings, search_settings
 from ..storage.hub_model import model_folder
@@ -28,7 +27,6 @@ class ComparedRun:
     name: str
     folder: Path
     test: ModelTest
-    sets: dict[str, TextPairs]
     search: SearchSettings = field(init=False)
     parameters: int = 0
     results: dict[str, TestTexts] = field(default_factory=dict)
@@ -44,8 +42,7 @@ def compare_runs(
 
     Args:
         directories: Two or more run directories, or names of models. One that is no run is
-            tested like the first run, whose recipe it takes; a model and a run that trained it
-            further (`init_from`), on the test pairs of that run.
+            tested like the first run, whose recipe it takes.
         tokens_at_once: Tokens in a batch.
         **test_options: `TEST_OPTIONS`, which override the recipes. None: the recipe's value, and
             the beams that each model's generation config sets.
@@ -67,7 +64,7 @@ def compare_runs(
         run.parameters = model.num_parameters()
         run.search = search_settings(model.generation_config, **asked)
         options = {**runs[0].test.scoring, "tokens_at_once": tokens_at_once, **asked}
-        for name, pairs in runs[0].sets.items():
+        for name, pairs in runs[0].test.sets.items():
             if len(pairs):
                 run.results[name] = score_set(model, tokenizer, pairs, **options)
     return runs
@@ -82,14 +79,12 @@ def _runs_with_tests(names: list[str], test_options: Mapping[str, object]) -> li
     ]
     of_first = next(filter(None, tests), None) or plan_test(folders[0], test_options)
     runs = [
-        ComparedRun(name, folder, test or of_first, (test or of_first).sets)
+        ComparedRun(name, folder, test or of_first)
         for name, folder, test in zip(names, folders, tests, strict=True)
     ]
     first = runs[0]
-    if test_options.get("test_file") is None and _is_initial(first.name, runs[-1].test):
-        first.sets = runs[-1].sets
     for run, test in zip(runs, tests, strict=True):
-        if (run.test.languages, run.sets) != (first.test.languages, first.sets):
+        if (run.test.languages, run.test.sets) != (first.test.languages, first.test.sets):
             raise RequestError(
                 f"Languages or test pairs of {first.name} and {run.name} differ; compare models "
                 "of the same languages, and give --test-file with the pairs to test all of them "
@@ -98,12 +93,6 @@ def _runs_with_tests(names: list[str], test_options: Mapping[str, object]) -> li
         if test is None and (run is not first or any(tests)):
             warn_of_another_test(run.folder, run.test.languages)
     return runs
-
-
-def _is_initial(model: str, test: ModelTest) -> bool:
-    """Return whether a test is of a run that trained the model of this directory further."""
-    initial = test.settings["init_from"]
-    return initial is not None and Path(initial).resolve() == Path(model).resolve()
 
 
 def comparison_page(runs: Sequence[ComparedRun], *, shown: int = 20) -> str:
