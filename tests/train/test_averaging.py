@@ -244,17 +244,3 @@ def test_checkpoints_with_other_tokenizers_are_not_averaged(three, tmp_path, cap
         (checkpoint / "tokenizer_config.json").write_text(json.dumps(settings))
     line = error_of(capsys, "average", *three, "--output", tmp_path / "other")
     assert "; tokenizer: target_tokenizer changed)" in line
-
-
-def test_weights_that_have_nothing_in_common_are_warned_about(tmp_path, caplog):
-    """Their mean is no model, although their shapes and tokenizers agree."""
-    torch.manual_seed(0)
-    one, other = (torch.randn(50, 40) for _ in range(2))
-    for name, weight in (("a", one), ("b", one + 0.8 * other), ("c", other)):
-        state = {"weight": weight, "norm.weight": torch.ones(50)}
-        checkpoint(tmp_path / name, state)
-    average_checkpoints([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
-    assert caplog.messages == []
-    average_checkpoints([tmp_path / "a", tmp_path / "c"], tmp_path / "mean")
-    (warning,) = caplog.messages
-    assert warning.startswith(f"The weights of {tmp_path / 'a'} and {tmp_path / 'c'} have little")

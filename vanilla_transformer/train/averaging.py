@@ -35,7 +35,6 @@ from ..target_tokenizer import TARGET_TOKENIZER
 
 logger = logging.getLogger(__name__)
 
-_LEAST_ALIKE = 1.2  # square of a sum over the sum of squares; 1 for weights with nothing in common
 # Files that lie beside the weights of some models; no optimizer or trainer state.
 _COMPANIONS = (
     *(CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES),
@@ -101,7 +100,6 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
         ValueError: As for `average_checkpoints`.
     """
     sums: dict[str, torch.Tensor] = {}
-    squares = squares_of_mean = 0.0  # of matrices; vectors may begin alike
     first: Identity = {}
     for directory in checkpoints:
         files = [read_tensors(path) for path in weight_files(directory)]
@@ -118,19 +116,10 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
         for name, tensor in weights.items():
             total = sums.setdefault(name, torch.zeros(tensor.shape, dtype=torch.float64))
             total += tensor
-            squares += float(tensor.double().square().mean()) if tensor.dim() > 1 else 0.0
     mean = {}
     for name, last in sorted(weights.items()):
         total = sums.pop(name) / len(checkpoints)
-        squares_of_mean += float(total.square().mean()) if total.dim() > 1 else 0.0
         mean[name] = total.to(last.dtype) if last.is_floating_point() else last
-    # The square of a sum of weights that have nothing in common is the sum of their squares.
-    if squares_of_mean * len(checkpoints) ** 2 < squares * _LEAST_ALIKE and len(checkpoints) > 1:
-        logger.warning(
-            "The weights of %s have little in common; only checkpoints of one run, or models that "
-            "began with the same one, have a mean that translates.",
-            " and ".join(map(str, checkpoints)),
-        )
     return mean
 
 
