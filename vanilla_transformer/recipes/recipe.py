@@ -216,16 +216,10 @@ def _check(name: str, value: object) -> None:
 
 
 def _can_be_recorded(values: Mapping[Any, Any]) -> bool:
-    """Return whether JSON in UTF-8 holds a mapping of names to values, or to flat lists of them."""
-    parts = [each.values() if isinstance(each, dict) else listed(each) for each in values.values()]
-    # Not lists in lists: a few lines of YAML can expand to billions of values.
-    if not all(
-        each is None or isinstance(each, str | int | float) for part in parts for each in part
-    ):
-        return False
+    """Return whether JSON in UTF-8 can hold a mapping, whose keys must be names."""
     try:
         json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError:
+    except (TypeError, ValueError):
         return False
     return all(isinstance(name, str) for name in values)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from ..errors import RequestError, quoted
 from .reading import read_json
@@ -109,48 +109,6 @@ class Chosen(TypedDict):
     beam: NotRequired[dict[str, float]]  # by length penalty
 
 
-class Hardware(TypedDict):
-    """The machine that trained, as far as a card shows it."""
-
-    cpu: str
-    cores: int
-    threads: NotRequired[int]
-    gpu: NotRequired[str]
-
-
-class DataFile(TypedDict):
-    """A file of training or test pairs, or of a model."""
-
-    name: str
-    sha256: str
-
-
-class InitialModel(TypedDict):
-    """The model that `init_from` names."""
-
-    revision: str | None  # on the Hub
-    files: list[DataFile]
-
-
-class Data(TypedDict, total=False):
-    """The pairs of a run, as far as a card shows them."""
-
-    train_pairs: int
-    train_pairs_kept: int
-    train_made: int  # of those, and trained on too
-    train_back_translated: int  # among all of them
-    train_malformed: int
-    train_too_long: int
-    train_duplicates: int
-    train_copies: int
-    train_odd_ratios: int
-    held_out_pairs: int | None
-    revision: str | None  # of the data set on the Hub
-    files: dict[str, list[DataFile]]  # by split
-    shared_with_training: dict[str, int]  # by test set
-    init_from: InitialModel | None
-
-
 class Published(TypedDict, total=False):
     """What publishing adds to the metrics."""
 
@@ -179,7 +137,7 @@ class TrainingFacts(TypedDict, total=False):
     vocabulary: int  # of the source, if there are two
     target_vocabulary: int
     devices: int
-    hardware: Annotated[dict[str, Any], Hardware]
+    hardware: dict[str, Any]
     threads: list[int]  # of torch, in ascending order; several beside other programs
     versions: dict[str, str]
     git_commit: str | None
@@ -191,7 +149,7 @@ class Metrics(TrainingFacts, total=False):
     scores: dict[str, TestScores]  # by test set, including "validation"
     samples: dict[str, list[Sample]]  # by test set; a published model has those of its card
     recipe: dict[str, Any]
-    data: Annotated[dict[str, Any], Data]
+    data: dict[str, Any]  # counts of the pairs, files, revision and initial model
     updates: int
     epochs: float
     averaged_checkpoints: list[str]

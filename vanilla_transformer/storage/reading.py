@@ -23,7 +23,6 @@ from pathlib import Path
 from types import UnionType
 from typing import (
     IO,
-    Annotated,
     Any,
     BinaryIO,
     NotRequired,
@@ -110,8 +109,8 @@ def checked(
 
 def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
     """Yield the places where a JSON value does not match a type."""
-    while get_origin(kind) in (Annotated, Required, NotRequired):
-        kind = get_args(kind)[-1]
+    if get_origin(kind) in (Required, NotRequired):
+        kind = get_args(kind)[0]
     if kind is Any:
         return
     container, inner = get_origin(kind), get_args(kind)
