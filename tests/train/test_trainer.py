@@ -22,7 +22,7 @@ from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.errors import NotFiniteError, RequestError
 from vanilla_transformer.machine.cpu_threads import FreeThreads
 from vanilla_transformer.machine.environment import resolve_precision
-from vanilla_transformer.train import log_lines, run_control
+from vanilla_transformer.train import run_control
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.checkpoints import Progress, checkpoints, last_whole_checkpoint
 from vanilla_transformer.train.trainer import TrainingInterrupted
@@ -574,7 +574,6 @@ def at_one_update_a_second(trainer, monkeypatch):
     """Make the training's clock advance one second per update."""
     clock = property(lambda progress: float(trainer.state.global_step))
     monkeypatch.setattr(Progress, "seconds", clock)
-    monkeypatch.setattr(log_lines, "KNOWN_AFTER", 3)
     return trainer
 
 
@@ -599,22 +598,9 @@ def test_log_describes_the_training_and_predicts_its_end(
     minutes = limits.get("max_minutes")
     assert (f" or {minutes or 0:g} minutes" in caplog.text) == (minutes is not None)
     assert trainer.state.global_step == end
-    lines = re.findall(r"update (\d+)(.*): loss .* tokens/s, ([\d.]+)(.*) min\n", caplog.text)
-    at_end = " of 12" if minutes is None else ""
-    known = (" of ~9", " of 0.15") if end == 9 else (" of 12", " of ~0.2")
-    expected = [("5", known[0], "0.1", known[1])]
-    expected += [("10", " of 12", "0.2", " of ~0.2")] * (end == 12)
-    assert lines == [*expected, (str(end), at_end, "0.1" if end == 9 else "0.2", "")]
-
-
-def test_a_resumed_training_knows_at_once_when_it_ends(tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO", logger="vanilla_transformer")
-    at_one_update_a_second(make_trainer(tmp_path, max_steps=6), monkeypatch).train()
-    limits = {"max_minutes": 10 / 60, "max_steps": 12, "logging_steps": 1}
-    trainer = make_trainer(tmp_path, **limits)
-    caplog.clear()
-    at_one_update_a_second(trainer, monkeypatch).train(resume_from_checkpoint=True)
-    assert re.search("update 7 of ~10: loss .* 0.1 of 0.16+7 min", caplog.text)
+    lines = re.findall(r"update (\d+) of 12: loss .* tokens/s, [\d.]+ of ~([\d.]+) min", caplog.text)
+    total = f"{min(12 / 60, minutes or 1):.1f}"
+    assert lines == [(str(step), total) for step in (5, 10, 12) if step < end] + [(str(end), total)]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ class RunControl(TrainerCallback):
             control.should_log |= out_of_time or state.global_step >= state.max_steps
         if out_of_time and not control.should_training_stop:
             logger.info("Stopping after %.1f minutes of training.", minutes)
+            self.trainer.warn_of_warmup(state.global_step)
             control.should_training_stop = True
             control.should_evaluate = args.eval_strategy != "no"
         self.stopped = bool(signum or out_of_time)
