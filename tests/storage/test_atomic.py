@@ -9,28 +9,22 @@ import threading
 from pathlib import Path
 
 import pytest
-import torch
-from full_disk import largest_file
 from killed_processes import killed_before
-from published_runs import tiny_model, tiny_tokenizer
-from safetensors.torch import save_file
+from published_runs import tiny_model
 
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.atomic import (
     MARKER,
     cannot_be_replaced,
     check_folder,
-    copy_files,
     file_written_aside,
     files_written_aside,
     folder_written_aside,
     write_aside,
     write_json,
     write_text,
-    writing,
 )
 from vanilla_transformer.storage.outputs import check_outputs
-from vanilla_transformer.visualization.figure import new_figure, save_figure
 
 
 class Crash(Exception):
@@ -116,13 +110,6 @@ def test_a_file_and_its_folder_can_be_written_at_the_same_time(tmp_path):
             (folder / "b").write_text("b")
     assert (tmp_path / "translation").read_text() == "long work"
     assert names(tmp_path) == {"translation", "b"}
-
-
-def test_errors_name_the_requested_file(tmp_path):
-    for path in (tmp_path / "nowhere" / "a.json", tmp_path):
-        with pytest.raises(OSError, match=r"No such file|Is a directory") as refusal:
-            write_text(path, "x")
-        assert refusal.value.filename == str(path)
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):
@@ -273,64 +260,6 @@ def test_the_file_named_as_last_is_moved_last(tmp_path, monkeypatch):
 
 def disk_error(number):
     return OSError(number, os.strerror(number))
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
-def test_disk_errors_give_one_line_and_keep_the_old_file(tmp_path, number):
-    path = tmp_path / "a.json"
-    write_text(path, "old")
-
-    def fail(aside):
-        aside.write_text("half")
-        raise disk_error(number)
-
-    told = f"^{path} could not be written: {os.strerror(number)}; make room there"
-    with pytest.raises(RequestError, match=told):
-        write_aside(path, fail)
-    assert path.read_text() == "old"
-    assert names(tmp_path) == {"a.json"}
-
-
-@pytest.mark.pictures
-@pytest.mark.parametrize(
-    "kind", ["text", "torch", "small", "safetensors", "tokenizer", "png", "copy", "nested"]
-)
-def test_failed_writes_of_libraries_give_a_one_line_error(tmp_path, kind):
-    tensors, path = {"a": torch.zeros(10_000)}, tmp_path / f"a.{kind}"
-
-    def save_with_torch(content):
-        with writing(path, only_saves=True):
-            write_aside(path, lambda aside: torch.save(content, aside))
-
-    def write_folder(write):
-        with folder_written_aside(path) as aside:
-            aside.mkdir()
-            write(aside)
-
-    writers = {
-        "text": lambda: write_text(path, "x" * 10_000),
-        "torch": lambda: save_with_torch(tensors),
-        "small": lambda: save_with_torch({"a": 1}),
-        "safetensors": lambda: write_aside(path, lambda aside: save_file(tensors, aside)),
-        "tokenizer": lambda: write_aside(path, lambda aside: tokenizer.save(str(aside))),
-        "png": lambda: save_figure(figure, path),
-        "copy": lambda: write_folder(lambda aside: copy_files(source, aside)),
-        "nested": lambda: write_folder(lambda aside: write_text(aside / "a", "x" * 10_000)),
-    }
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "a").write_text("x" * 10_000)
-    if kind == "tokenizer":
-        tokenizer = tiny_tokenizer().backend_tokenizer
-    if kind == "png":
-        figure = new_figure(4, 4)
-        figure.subplots().plot([0, 1])
-    with (
-        pytest.raises(RequestError, match=rf"^{path} could not be written: .*ulimit -f"),
-        largest_file(500),
-    ):
-        writers[kind]()
-    assert names(tmp_path) == {"source"}
 
 
 def test_files_are_synced_before_the_rename_and_folders_after(tmp_path, monkeypatch):

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock
-from safetensors import SafetensorError
 
 from ..errors import RequestError
 
@@ -24,44 +23,6 @@ PARTIAL = ".vanilla-transformer-partial-"  # prefix of temporary folders
 MARKER = ".vanilla-transformer-output"  # in each folder that was written
 _MARK = "A command of vanilla-transformer wrote this folder; --overwrite replaces all of it.\n"
 _LOCK = "lock"  # held by the process that writes into a temporary folder
-# Errors of a disk that cannot be written to.
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-
-
-@contextmanager
-def writing(path: Path, *, only_saves: bool = False, only_system: bool = False) -> Iterator[None]:
-    """Turn a failed write to the disk into a one-line error; other errors pass unchanged.
-
-    Args:
-        path: File that the block writes, or folder if it writes several.
-        only_saves: Whether the block does nothing else, so that a RuntimeError is a failed write of
-            torch, which does not say why.
-        only_system: Whether to leave the errors of safetensors and tokenizers, which may have been
-            reading.
-
-    Raises:
-        ValueError: The disk is full, read-only or broken, or it limits the size of files.
-    """
-    if PARTIAL in str(path):  # whoever made the temporary folder names what it is for
-        yield
-        return
-    try:
-        yield
-    except Exception as error:
-        number = error.errno if isinstance(error, OSError) else None
-        # safetensors and tokenizers, which raises nothing more specific, give no number either.
-        by_library = isinstance(error, SafetensorError) or type(error) is Exception
-        by_library &= not only_system
-        if not by_library and not (only_saves and isinstance(error, RuntimeError)):
-            named = Path(failed_path(error) or path)
-            inside = named.resolve().is_relative_to(path.resolve().parent)  # else a read failed
-            if number not in _DISK or not inside:
-                raise
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise RequestError(
-            f"{path} could not be written: {reason}; make room there, or see `ulimit -f`, and run "
-            "the same command again."
-        ) from error
 
 
 def failed_path(error: Exception) -> str | None:
@@ -108,11 +69,10 @@ def file_written_aside(path: Path) -> Iterator[Path]:
         path: File to replace, in an existing folder.
     """
     if cannot_be_replaced(path):
-        with writing(path):
-            yield path
+        yield path
         return
     target = path.resolve()
-    with temporary_folder(target.parent, name=path) as aside:
+    with temporary_folder(target.parent) as aside:
         yield aside / target.name
         move_into_place(aside / target.name, target)
 
@@ -194,7 +154,7 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
     _remove_leftovers(output.parent)
     try:
         parent = output if output.is_dir() else output.parent
-        with temporary_folder(parent, name=output) as aside:
+        with temporary_folder(parent) as aside:
             whole = aside / output.name
             yield whole
             let_others_read_weights(whole)
@@ -231,7 +191,7 @@ def files_written_aside(folder: Path, *, last: str) -> Iterator[Path]:
         folder: Existing folder. Its other files stay.
         last: Name of the file that is moved last: a process that waits for it finds the others.
     """
-    with temporary_folder(folder, name=folder / last) as aside:
+    with temporary_folder(folder) as aside:
         yield aside
         let_others_read_weights(aside)
         _move_files_into_place(aside, folder, last=last)
@@ -246,33 +206,28 @@ def _move_files_into_place(aside: Path, folder: Path, *, last: str) -> None:
 
 
 @contextmanager
-def temporary_folder(parent: Path | None = None, *, name: Path | None = None) -> Iterator[Path]:
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """Create a temporary folder in `parent`, on the same file system, and delete it at the end.
 
     Folders that killed processes left there are removed first. A living process holds a lock.
 
     Args:
         parent: Existing folder. None is the system's folder for temporary files.
-        name: Path that errors name in place of the temporary one.
     """
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     _remove_leftovers(parent)
-    with writing(name or parent, only_system=name is None):
-        folder, lock = _locked_folder(parent, name or parent)
-        try:
-            (folder / "new").mkdir()
-            yield folder / "new"
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            lock.release()
+    folder, lock = _locked_folder(parent)
+    try:
+        (folder / "new").mkdir()
+        yield folder / "new"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
 
 
-def _locked_folder(parent: Path, name: Path) -> tuple[Path, FileLock]:
+def _locked_folder(parent: Path) -> tuple[Path, FileLock]:
     while True:
-        try:
-            folder = Path(tempfile.mkdtemp(dir=parent, prefix=PARTIAL))
-        except OSError as error:
-            raise type(error)(error.errno, error.strerror, str(name)) from error
+        folder = Path(tempfile.mkdtemp(dir=parent, prefix=PARTIAL))
         lock = FileLock(folder / _LOCK)
         with suppress(OSError, NotImplementedError):  # a file system without locks
             lock.acquire()

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -46,7 +47,8 @@ from ..machine.cpu_threads import FreeThreads, free_threads
 from ..machine.environment import git_commit, hardware, versions
 from ..machine.signals import handled_by
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..storage.atomic import write_text, writing
+from ..storage.atomic import write_text
+from ..storage.reading import reason_of
 from ..translation.many_texts import translate
 from . import resumption
 from .arguments import VanillaTransformerTrainingArguments, check_arguments, refuse_sharding
@@ -694,7 +696,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         checkpoint = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
         losses = self.over_ranks(self._tr_loss.item()).mean().item()
         self.progress.unlogged = [losses, self._globalstep_last_logged]
-        with writing(checkpoint, only_saves=True):
+        with _full_disk_named(checkpoint):
             if self.args.should_save:  # first, so that a push of the checkpoint holds it
                 checkpoint.mkdir(parents=trial is not None, exist_ok=True)
                 if self.threads is not None:
@@ -770,6 +772,18 @@ _EVALUATION_STEPS = {
         *("compute_loss_context_manager", "_prepare_input"),
     )
 }
+
+
+@contextmanager
+def _full_disk_named(checkpoint: Path) -> Iterator[None]:
+    """Name the checkpoint if it cannot be written; torch does not say what it writes."""
+    try:
+        yield
+    except (RuntimeError, SafetensorError) as error:
+        raise RequestError(
+            f"{checkpoint} could not be written ({reason_of(error)}); make room on the disk, and "
+            "run the same command again."
+        ) from error
 
 
 def _eval_loss(metrics: Mapping[str, float]) -> float:
