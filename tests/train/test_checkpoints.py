@@ -256,7 +256,7 @@ def test_full_disk_gives_a_one_line_error_and_the_run_can_resume(trained, tmp_pa
     shutil.copytree(trained, run / trained.name)
     trainer = make_trainer(run, max_steps=6, save_steps=3)
     with (
-        pytest.raises((RequestError, OSError), match="could not be written|File too large"),
+        pytest.raises((RequestError, OSError), match=r"could not be written|File too large"),
         largest_file(2_000),
     ):
         trainer.train(resume_from_checkpoint=True)
