@@ -28,7 +28,6 @@ from transformers import (
     Seq2SeqTrainingArguments,
     Trainer,
     TrainerControl,
-    TrainerState,
     pipeline,
 )
 from transformers.generation import GenerationMixin
@@ -66,7 +65,7 @@ REACHED = {
     " _sanitize_parameters postprocess preprocess",
     "VanillaTransformerTrainingArguments": "adam_beta2 adam_epsilon learning_rate"
     " logging_nan_inf_filter lr_scheduler_type max_grad_norm optim output_dir warmup_steps",
-    "LogLines": "on_log on_step_begin on_step_end on_train_begin",
+    "LogLines": "on_log on_step_begin on_train_begin",
     "RunControl": "on_epoch_begin on_epoch_end on_evaluate on_save on_step_end on_train_begin",
     "VanillaTransformerTrainer": "_get_grad_norm _hp_search_setup _issue_warnings_after_load"
     " _save_checkpoint compute_loss create_optimizer create_scheduler evaluate evaluation_loop"
@@ -89,8 +88,7 @@ ASSIGNED = {
     VanillaTransformerTrainer: "_created_lr_scheduler _globalstep_last_logged _total_loss_scalar"
     " _tr_loss _train_batch_size args control data_collator label_smoother lr_scheduler optimizer",
     VanillaTransformerTrainingArguments: "_n_gpu dataloader_persistent_workers greater_is_better"
-    " ignore_data_skip learning_rate lr_scheduler_type optim save_total_limit",
-    TrainerState: "epoch",
+    " learning_rate lr_scheduler_type optim save_total_limit",
     TrainerControl: "should_evaluate should_log should_save should_training_stop",
     CallbackHandler: "eval_dataloader",
     accelerate.DataLoaderConfiguration: "data_seed dispatch_batches even_batches split_batches",
