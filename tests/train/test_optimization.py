@@ -70,11 +70,3 @@ def test_schedule_created_after_restoring_the_optimizer_starts_from_eq3():
 def test_base_rate_other_than_one_is_rejected():
     with pytest.raises(ValueError, match=r"lr=0\.001"):
         noam_schedule(paper_adam([parameter(1.0)], lr=1e-3), d_model=64, warmup_steps=10)
-
-
-@pytest.mark.parametrize("grouped", [False, True])
-def test_float16_parameters_are_rejected(grouped):
-    mixed = [parameter(1.0), parameter(1.0, dtype=torch.float16)]
-    for wrong in (mixed[1:], mixed):
-        with pytest.raises(ValueError, match="float32"):
-            paper_adam([{"params": wrong}] if grouped else wrong)

@@ -446,18 +446,6 @@ def test_the_commit_is_that_of_the_training(tmp_path, monkeypatch):
     assert Progress.load(tmp_path / "checkpoint-4").git_commit == "trained"
 
 
-def test_resuming_from_an_earlier_checkpoint_names_those_that_it_deletes(
-    tmp_path, monkeypatch, caplog
-):
-    make_trainer(tmp_path).train()
-    monkeypatch.chdir(tmp_path.parent)
-    again = make_trainer(tmp_path.name)
-    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    assert (
-        "The next save deletes what was trained later: checkpoint-8, checkpoint-12." in caplog.text
-    )
-
-
 def test_a_training_that_saves_nothing_leaves_nothing_when_its_time_is_over(tmp_path):
     trainer = make_trainer(tmp_path, save_strategy="no", max_minutes=1e-9)
     trainer.train()

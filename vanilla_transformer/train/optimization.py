@@ -90,9 +90,6 @@ def paper_adam(
         lr: Learning rate; 1.0 if `noam_schedule` sets the rate.
         betas: Decay rates of the two moments.
         eps: Constant added to the root of the second moment.
-
-    Raises:
-        ValueError: For float16 parameters, where eps underflows to zero and the update is 0 / 0.
     """
     groups: list[Any] = list(parameters)
     tensors = [
@@ -100,11 +97,6 @@ def paper_adam(
         for group in groups
         for tensor in (group["params"] if isinstance(group, Mapping) else [group])
     ]
-    if any(tensor.dtype == torch.float16 for tensor in tensors):
-        raise RequestError(
-            f"got float16 parameters, where eps={eps:g} rounds to zero; "
-            "keep the parameters in float32 and let autocast choose float16 or bfloat16."
-        )
     fused = all(t.device.type in ("cpu", "cuda") and t.is_floating_point() for t in tensors)
     return torch.optim.Adam(groups, lr=lr, betas=betas, eps=eps, fused=fused)
 

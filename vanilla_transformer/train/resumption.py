@@ -16,14 +16,7 @@ from ..data.dataset import has_tokens, pairs_digest, tokenizer_digest
 from ..errors import RequestError
 from ..storage.identity import Identity, check_same, config_identity, differences
 from .arguments import VanillaTransformerTrainingArguments
-from .checkpoints import (
-    PROGRESS,
-    Progress,
-    checkpoints,
-    is_whole,
-    last_whole_checkpoint,
-    trainer_state,
-)
+from .checkpoints import PROGRESS, Progress, checkpoints, is_whole, last_whole_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -93,22 +86,15 @@ def progress_to_continue(checkpoint: Path, identity: Identity) -> Progress:
     return progress
 
 
-def tell_of_resumption(
-    checkpoint: Path, folder: Path, before: Mapping[str, str], now: Mapping[str, str]
-) -> None:
-    """Log what resumes, and warn of what it deletes and of other versions.
+def tell_of_resumption(checkpoint: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Log what resumes, and warn of other versions.
 
     Args:
         checkpoint: Where the training resumes.
-        folder: Its output directory.
         before: Versions of the packages that wrote the checkpoint.
         now: Those of this process.
     """
     logger.info("Resuming from %s.", checkpoint)
-    step = trainer_state(checkpoint).global_step
-    beside = checkpoints(folder).items()
-    if later := [path.name for number, path in beside if number > step and is_whole(path)]:
-        logger.warning("The next save deletes what was trained later: %s.", ", ".join(later))
     if changed := differences(before, now):
         logger.warning(
             "The checkpoint was trained with other versions (%s): what follows may be rounded "

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from pickle import UnpicklingError
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -392,11 +391,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             try:
                 given = str(checkpoint) if checkpoint else None
                 output = super().train(given, trial, *args, **kwargs)
-            except UnpicklingError as error:  # torch reads with weights_only=True
-                raise RequestError(
-                    f"{checkpoint} holds a file that torch refuses to unpickle, as it would run "
-                    "code; resume from another checkpoint."
-                ) from error
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
                 self.threads = self._resumed_from = None
@@ -410,11 +404,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         The host calls this in every training, before it loads a checkpoint.
         """
         super()._hp_search_setup(trial)
-        folder = Path(self._get_output_dir(trial))
         if trial is not None:
+            folder = Path(self._get_output_dir(trial))
             resumption.checkpoint_to_resume(folder, self._resumed_from)
         self._read_arguments()
-        self._set_progress(folder)
+        self._set_progress()
         # Chosen once per run, so that a resumed run rounds the same.
         precision = self.progress.matmul_precision or self._matmul_precision()
         self.progress.matmul_precision = precision
@@ -464,7 +458,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             compute_objective = compute_objective or _eval_loss
         return super().hyperparameter_search(hp_space, compute_objective, *args, **kwargs)
 
-    def _set_progress(self, folder: Path) -> None:
+    def _set_progress(self) -> None:
         """Set `progress` to that of the checkpoint to resume from, or to a new one."""
         checkpoint = self._resumed_from
         identity = resumption.identity_of_updates(
@@ -483,7 +477,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self._ranks_changed = self.progress.world_size != self.args.world_size
             if self.is_world_process_zero():
                 before = self.progress.versions
-                resumption.tell_of_resumption(checkpoint, folder, before, now["versions"])
+                resumption.tell_of_resumption(checkpoint, before, now["versions"])
         vars(self.progress).update(identity=identity, **now)
 
     def begin(self) -> None:
@@ -556,8 +550,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate as the host does; only the trainer's own set has BLEU and a training loss."""
-        if self.model is None:
-            raise RequestError("a search leaves no model behind; call train() before evaluate().")
         self._evaluates_own_set = eval_dataset is None or eval_dataset is self.eval_dataset
         return super().evaluate(eval_dataset, *args, **kwargs)
 
