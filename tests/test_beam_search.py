@@ -13,15 +13,9 @@ from reference import NEVER, authors_search, log_prob, penalty
 from slow_path import without_fast_path
 from torch import nn
 from transformers import EncoderDecoderCache, GenerationConfig, StaticCache
-from transformers.generation import (
-    EosTokenCriteria,
-    MaxLengthCriteria,
-    SuppressTokensLogitsProcessor,
-)
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 
-from vanilla_transformer import paper_beam_search
 from vanilla_transformer.batch_translation import generate_ids
 from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, best_tokens
 from vanilla_transformer.errors import RequestError
@@ -436,58 +430,11 @@ def test_only_the_logits_of_half_precision_are_rounded(dtype, beam):
 # ------------------------------------------------------------------------------------- generate
 
 
-def test_generate_accepts_the_search_as_custom_generate(model, batch):
-    ids, mask = batch
-    options = {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.9}
-    expected = beam_search(model, ids, mask, **options)
-    arguments = {"attention_mask": mask, "custom_generate": paper_beam_search, **options}
-    found = model.generate(ids, **arguments)
-    assert torch.equal(found, with_start(expected.sequences).flatten(0, 1))
-    detailed = model.generate(ids, return_dict_in_generate=True, **arguments)
-    assert torch.equal(detailed.scores, expected.scores)
-    greedy = model.generate(
-        ids, attention_mask=mask, num_beams=1, custom_generate=paper_beam_search
-    )
-    expected = beam_search(model, ids, mask, num_beams=1)
-    assert torch.equal(greedy, with_start(expected.sequences)[:, 0])
-
-
-@pytest.mark.usefixtures("each_decoder")
-def test_limit_and_prefix_of_generate_reach_the_search(model, batch):
-    ids, mask = batch
-    prefix = torch.tensor([[START, 7, 8]]).expand(7, -1)
-    options = {"attention_mask": mask, "custom_generate": paper_beam_search}
-    options |= {"num_beams": 4, "length_penalty": 0.6}
-    found = model.generate(ids, decoder_input_ids=prefix, max_new_tokens=4, **options)
-    expected = beam_search(model, ids, mask, prefix=[[7, 8]] * 7, max_new_tokens=6)
-    assert torch.equal(found, with_start(expected.sequences)[:, 0])
-
-
-def test_search_within_generate_obeys_the_limit_of_the_call(model, batch, monkeypatch):
-    """And else that of Section 6.1."""
-    ids, mask = batch
-    given = []
-
-    def one_token(model, mask, settings):
-        given.append((settings.max_extra_tokens, settings.max_new_tokens))
-        return torch.ones(len(mask), dtype=torch.long)
-
-    monkeypatch.setattr("vanilla_transformer.beam_search._limits", one_token)
-    options = {"attention_mask": mask, "custom_generate": paper_beam_search}
-    model.generate(ids, max_new_tokens=200, **options)
-    model.generate(ids, max_length=200, **options)
-    model.generate(ids, generation_config=GenerationConfig(max_new_tokens=200), **options)
-    model.generate(ids, **options)
-    assert given == [(None, 200), (None, 199), (None, 200), (50, ids.size(1) + 50)]
-
-
 def test_padded_prefixes_are_refused_within_generate(model, batch):
     ids, mask = batch
     prefix = torch.tensor([[PAD, START, 7]]).expand(7, -1)
     options = {"attention_mask": mask, "decoder_input_ids": prefix, "max_new_tokens": 4}
     options["decoder_attention_mask"] = (prefix != PAD).long()
-    with pytest.raises(ValueError, match="decoder_attention_mask has padding"):
-        model.generate(ids, custom_generate=paper_beam_search, **options)
     # A static cache is given a mask of four dimensions, which does not tell where tokens begin.
     with pytest.raises(ValueError, match="decoder_attention_mask has padding"):
         model.generate(ids, cache_implementation="static", **options)
@@ -499,41 +446,6 @@ def test_padded_prefixes_are_refused_within_generate(model, batch):
     assert torch.equal(found, model.generate(ids, **options))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"do_sample": True}, "which the paper's search does not have"),
-        # By transformers, so that a source has as many rows as there are beams.
-        ({"num_beams": 2, "num_return_sequences": 3}, "smaller or equal to `num_beams`"),
-        ({"num_return_sequences": 3}, "Greedy methods .* do not support `num_return_sequences`"),
-        ({"no_repeat_ngram_size": 2}, "which the paper's search does not have"),
-        ({"max_time": 3.0}, "Got max_time, which would cut translations in silence"),
-        ({"output_scores": True}, "Got output_scores, which the paper's search does not have"),
-        ({"prompt_lookup_num_tokens": 2}, "which the paper's search does not have"),
-        ({"stopping_criteria": [MaxLengthCriteria(4)]}, "Got MaxLengthCriteria, which"),
-        ({"stopping_criteria": [EosTokenCriteria(9)]}, "Got EosTokenCriteria, which"),
-        ({"logits_processor": [SuppressTokensLogitsProcessor([7])]}, "Got SuppressTokens"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_generate_refuses_what_the_search_lacks(model, batch, options, message):
-    with pytest.raises(ValueError, match=message):
-        model.generate(batch[0], custom_generate=paper_beam_search, **options)
-
-
-def test_generate_refuses_inputs_that_the_search_would_drop(model, batch):
-    ids, mask = batch
-    target = torch.tensor([[START, 9]] * 7)
-    cache = model(ids, mask, decoder_input_ids=torch.full((7, 1), START)).get(CACHE)
-    embeds = model.get_input_embeddings()(target)
-    for options, name in (
-        ({CACHE: cache, "decoder_input_ids": target}, "a cache .*"),
-        ({"decoder_inputs_embeds": embeds}, "decoder_inputs_embeds"),
-    ):
-        with pytest.raises(ValueError, match=rf"Got {name}, which the paper's search"):
-            model.generate(ids, attention_mask=mask, custom_generate=paper_beam_search, **options)
-
-
 def test_learned_prompts_are_left_to_generate(model, batch):
     peft = pytest.importorskip("peft")
     ids, mask = batch
@@ -542,8 +454,6 @@ def test_learned_prompts_are_left_to_generate(model, batch):
     with pytest.raises(ValueError, match="puts a prompt before the text"):
         beam_search(adapted, ids, mask)
     options = {"input_ids": ids, "attention_mask": mask, "num_beams": 1}
-    with pytest.raises(ValueError, match=r"Got a cache .*, which the paper's search"):
-        adapted.generate(custom_generate=paper_beam_search, **options)
     found = generate_ids(adapted, ids, mask, num_beams=1, max_new_tokens=6).sequences[:, 0]
     assert torch.equal(found, adapted.generate(max_new_tokens=6, **options)[:, 1:])
 

@@ -25,12 +25,8 @@ from transformers import (
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerModel,
-    beam_search,
-    paper_beam_search,
-)
+from vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.fast import is_unmodified
 from vanilla_transformer.generation_limits import CACHE
@@ -1056,7 +1052,6 @@ WAYS_TO_GENERATE = {
     "beams": {"num_beams": 4},
     "n best": {"num_beams": 4, "num_return_sequences": 3},
     "beams that are sampled": {"num_beams": 3, "do_sample": True},
-    "the paper's search": {"num_beams": 4, "custom_generate": paper_beam_search},
 }
 
 
@@ -1094,7 +1089,7 @@ def test_without_an_end_rows_stay_as_they_are(translator):
         assert not (found == 0).any()
 
 
-@pytest.mark.parametrize("way", ["greedy", "beams", "the paper's search"])
+@pytest.mark.parametrize("way", ["greedy", "beams"])
 def test_outputs_as_labels_have_the_loss_of_the_text(translator, way):
     model, inputs = translator
     rows = model.generate(**inputs, **WAYS_TO_GENERATE[way])

@@ -8,7 +8,7 @@ import torch
 from test_pipeline import make_model, run_directory  # noqa: F401, a fixture
 from transformers import GenerationConfig
 
-from vanilla_transformer import paper_beam_search, translate
+from vanilla_transformer import translate
 from vanilla_transformer.batch_translation import beyond_paper_search
 from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.errors import RequestError
@@ -65,9 +65,6 @@ def test_all_doors_to_a_search_find_the_same(saved, tokenizer, beams, monkeypatc
     def alone(text):
         ids = tokenizer(text, return_tensors="pt")["input_ids"]
         sequences = beam_search(model, ids, **given).sequences[0]
-        options = {} if beams is None else given
-        by_generate = model.generate(ids, custom_generate=paper_beam_search, **options)
-        assert by_generate[0, 1:].tolist() == sequences[0].tolist()
         return tokenizer.batch_decode(sequences, skip_special_tokens=True)[0]
 
     expected = [alone(text) for text in TEXTS]
@@ -247,21 +244,6 @@ def test_settings_that_generate_refuses_are_named(settings, translated_with):
         translated_with(settings)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, (_, place) in HOSTS_SETTINGS.items() if place == GENERATE]
-)
-def test_the_papers_search_in_generate_refuses_other_searches_by_name(name, tokenizer):
-    model = make_model(len(tokenizer)).float()
-    value = HOSTS_SETTINGS[name][0]
-    if name == "watermarking_config":
-        value = GenerationConfig(watermarking_config=value).watermarking_config
-    setattr(model.generation_config, name, value)
-    with pytest.raises(RequestError, match=rf"\b{name}\b.*which the paper's search does not have"):
-        model.generate(
-            tokenizer("a", return_tensors="pt")["input_ids"], custom_generate=paper_beam_search
-        )
-
-
 def test_a_prefix_and_alignments_work_with_the_settings_of_opus_models(translated_with, tokenizer):
     model, expected = translated_with(KINDS["OPUS"])
     options = {"prefix": expected[1][:1], "return_alignments": True}
@@ -299,7 +281,7 @@ def test_settings_of_decoder_only_models_are_refused_by_name(name, by_config):
     assert torch.equal(model.generate(ids, **neutral), model.generate(ids, max_new_tokens=2))
 
 
-@pytest.mark.parametrize("search", [{}, {"num_beams": 2}, {"custom_generate": paper_beam_search}])
+@pytest.mark.parametrize("search", [{}, {"num_beams": 2}])
 def test_gaps_in_a_beginning_are_refused_by_generate(search):
     model, ids = make_model(99).float(), torch.tensor([[5, 6, 2], [7, 8, 2]])
     gapped = torch.tensor([[1, -100, 7], [1, 7, 8]])

@@ -62,7 +62,7 @@ if Path(*sys.argv[:1]).name not in ("vanilla-transformer", "vanilla-transformer.
         VanillaTransformerPreTrainedModel,
     )
     from .pipeline import VanillaTransformerTranslationPipeline
-    from .translation import Translation, paper_beam_search, translate, translate_nbest
+    from .translation import Translation, translate, translate_nbest
 
     register()
 
@@ -76,7 +76,6 @@ __all__ = [
     "VanillaTransformerPreTrainedModel",
     "VanillaTransformerTranslationPipeline",
     "metric",
-    "paper_beam_search",
     "pretrained",
     "translate",
     "translate_nbest",

@@ -69,11 +69,6 @@ class LimitedGenerationMixin(GenerationMixin):
             or getattr(generation_config, name, None) not in (None, getattr(own, name))
         ]
         prepared.bounded_by_call = bool(limits)  # type: ignore[attr-defined]  # ours
-        # Nobody set these: transformers filled in its defaults, `paper_beam_search` uses its own.
-        given = (kwargs, vars(generation_config or own), vars(own))
-        prepared.left_open = [  # type: ignore[attr-defined]  # ours; JSON has no sets
-            name for name in vars(own) if all(each.get(name) is None for each in given)
-        ]
         if limits == ["max_length"]:
             prepared.max_new_tokens = None
         rest.pop("labels", None)  # from Seq2SeqTrainer, with predict_with_generate
