@@ -5,7 +5,7 @@ from transformers import MarianMTModel
 
 from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
 from vanilla_transformer.convert.marian_names import marian_columns, tensor_map
-from vanilla_transformer.convert.verification import check_equal, lost_by_choices, probe, translated
+from vanilla_transformer.convert.verification import check_equal
 
 VOCAB_SIZE = 60
 
@@ -162,23 +162,7 @@ def test_export_that_reads_the_padding_of_sources_is_refused(tmp_path, monkeypat
         export_marian(save(tmp_path)[0], tmp_path / "marian")
 
 
-@pytest.mark.parametrize("end", [2, 1, None])
-def test_greedy_check_covers_models_that_start_with_their_end_symbol(end):
-    """Models of fairseq start with </s>; others may have no end symbol at all."""
-    model = make_model(bos_token_id=1, decoder_start_token_id=2)
-    model.generation_config.eos_token_id = end
-    model.generation_config.suppress_tokens = [0, 3]
-    sentences = probe(model.config)
-    found = translated(model, sentences).target.clone()
-    assert lost_by_choices(model, sentences, found).max() <= 1e-4
-    found[:, 3] = (found[:, 3] + 1) % VOCAB_SIZE
-    assert lost_by_choices(model, sentences, found).max() > 1e-4
-
-
 def test_nan_differences_fail_the_export_check():
-    assert check_equal(torch.tensor([0.5, -1.0]), tolerance=1.0, name="X") == 1
-    for on_average in (False, True):
-        with pytest.raises(ValueError, match="export as X differs from the model by"):
-            check_equal(
-                torch.tensor([0.0, torch.nan]), tolerance=1.0, name="X", on_average=on_average
-            )
+    assert check_equal(torch.tensor([5e-5, -1e-4]), name="X") == pytest.approx(1e-4)
+    with pytest.raises(ValueError, match="export as X differs from the model by"):
+        check_equal(torch.tensor([0.0, torch.nan]), name="X")

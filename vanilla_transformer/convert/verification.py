@@ -1,11 +1,10 @@
 """Checks that an export computes the same as the model, on a few sentence pairs."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
@@ -38,16 +37,6 @@ def probe(config: VanillaTransformerConfig) -> Probe:
 
 
 @torch.inference_mode()
-def translated(model: VanillaTransformerForConditionalGeneration, probe: Probe) -> Probe:
-    """Replace the targets by the model's own greedy translations of the same length."""
-    new = probe.target.size(1) - 1
-    target: Tensor = cast("Any", model).generate(  # typed since transformers 5.24 only
-        probe.source, attention_mask=probe.mask, num_beams=1, min_new_tokens=new, max_new_tokens=new
-    )
-    return probe._replace(target=target)
-
-
-@torch.inference_mode()
 def log_probabilities(
     model: torch.nn.Module | VanillaTransformerForConditionalGeneration, probe: Probe
 ) -> Tensor:
@@ -58,53 +47,19 @@ def log_probabilities(
     return logits.float().log_softmax(dim=-1)
 
 
-def check_equal(
-    differences: Tensor, *, name: str, tolerance: float = TOLERANCE, on_average: bool = False
-) -> float:
-    """Return the largest or mean difference from the model, or raise if it exceeds the tolerance.
+def check_equal(differences: Tensor, *, name: str) -> float:
+    """Return the largest difference from the model, or raise if it exceeds the tolerance.
 
     Raises:
         ValueError: It does, or is NaN.
     """
-    differences = differences.abs()
-    difference = (differences.mean() if on_average else differences.max()).item()
-    if not difference <= tolerance:  # true for NaN too
+    difference = differences.abs().max().item()
+    if not difference <= TOLERANCE:  # true for NaN too
         raise RequestError(
-            f"The export as {name} differs from the model by {'' if on_average else 'up to '}"
-            f"{difference:.1e} in its log-probabilities (allowed {tolerance:.0e}); nothing was "
-            "written. Please report it."
+            f"The export as {name} differs from the model by up to {difference:.1e} in its "
+            f"log-probabilities (allowed {TOLERANCE:.0e}); nothing was written. Please report it."
         )
     return difference
-
-
-@torch.inference_mode()
-def lost_by_choices(
-    model: VanillaTransformerForConditionalGeneration, probe: Probe, ids: Tensor
-) -> Tensor:
-    """Return the log-probability lost by each exported token, compared with the model's choice.
-
-    Args:
-        model: The model.
-        probe: Sentences that were translated.
-        ids: The translations with the start symbol, (B, T).
-
-    Returns:
-        Differences of log-probabilities, 0 after the end of a translation, (B, T - 1).
-    """
-    scores = log_probabilities(model, probe._replace(target=ids[:, :-1]))
-    never = [each[0] for each in never_produced(model.generation_config) if len(each) == 1]
-    scores[..., never] = -torch.inf
-    lost = scores.amax(-1) - scores.gather(2, ids[:, 1:, None]).squeeze(2)
-    eos = model.generation_config.eos_token_id
-    ends = torch.isin(ids[:, :-1], torch.tensor([] if eos is None else eos))
-    ends[:, 0] = False  # the start symbol, which is the end symbol too in fairseq's models
-    return lost.masked_fill(ends.cummax(dim=1).values, 0.0)
-
-
-def never_produced(config: GenerationConfig) -> list[list[int]]:
-    """Return the token sequences that decoding never produces; most are a single id."""
-    single = [[number] for number in config.suppress_tokens or ()]
-    return [*single, *(ids for ids in config.bad_words_ids or () if ids not in single)]
 
 
 def check_exportable(
