@@ -501,8 +501,8 @@ storage/identity.py
 ! test_every_field_that_changes_what_a_model_computes_is_part_of_its_config
 
 convert/importers/fairseq.py
-- longest = min(number(
-+ longest = max(number(
+- longest = min(
++ longest = max(
 ! test_imported_logits_equal_those_of_fairseq
 """
 

@@ -277,7 +277,7 @@ SETTINGS = {
         ({"quant_noise": {"pq": 0, "scalar": 0.5}}, "quant_noise_scalar=0.5"),
         ({"encoder_normalize_before": True}, "normalize_before={'encoder': True"),
         ({"activation_fn": "relu6"}, "got relu6"),
-        ({"encoder_layers": "x"}, "encoder_layers is 'x'"),
+        ({"encoder_layers": "x"}, "'encoder_layers' expected int"),
         ({"encoder_attention_heads": 3}, "not divisible by 3 encoder heads"),
     ],
     "joeynmt": [
@@ -285,13 +285,12 @@ SETTINGS = {
         ({"initializer": "xavier_normal"}, "initializer='xavier_normal'"),
         ({"type": "recurrent"}, "'recurrent'"),
         ({"layer_norm": "deep"}, "layer_norm='deep'"),
-        ({"embeddings": 3}, "model.encoder.embeddings"),
     ],
     "opennmt": [
         ({"copy_attn": True}, "copy_attn=True"),
         ({"position_encoding": False}, "position_encoding=False"),
         ({"generator_function": "sparsemax"}, "generator_function='sparsemax'"),
-        ({"dropout": []}, "dropout is a list"),
+        ({"dropout": []}, "'dropout' with value []"),
     ],
     "torch": [
         ({"heads": 5}, "not divisible by 5 encoder heads"),

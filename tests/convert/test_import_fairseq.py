@@ -231,31 +231,6 @@ def test_import_without_dictionaries_is_noted(tmp_path):
         import_fairseq(path, dictionaries=tmp_path)
 
 
-def test_bpe_codes_give_a_tokenizer_of_raw_text(tmp_path):
-    pytest.importorskip("sacremoses", reason="comes with the extra import")
-    path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
-    save_dictionaries(path.parent, "en", "de")
-    merges = [
-        "t h",
-        "th e</w>",
-        "d o",
-        "g s</w>",
-        "r u",
-        "ru n</w>",
-        "c a",
-        "ca f",
-        "caf \u00e9</w>",
-    ]
-    (tmp_path / "codes").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
-    import_fairseq(path, tmp_path / "ours", bpe_codes=tmp_path / "codes")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
-    # By hand: Moses splits off the full stop, BPE splits "dogs"; "thr" gives unknown pieces.
-    assert tokenizer("the dogs run caf\u00e9.").input_ids == [4, 5, 6, 7, 9, 8, 2]
-    assert tokenizer("thr").input_ids == [3, 3, 2]
-    decoded = tokenizer.decode([4, 5, 6, 7, 8, 2], skip_special_tokens=True)
-    assert decoded == "the dogs run."
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -174,13 +174,6 @@ def test_vocabularies_give_tokenizers_and_the_start_symbol(tmp_path):
     assert target.decode([2, 4, 5, 6, 7, 3], skip_special_tokens=True) == "die Hunde laufen"
 
 
-def test_sizes_may_be_whole_floats(tmp_path):
-    changed = settings(hidden_size=float(WIDTH), ff_size=float(INNER), dropout=0)
-    folder = save_directory(tmp_path / "joey", make_state(), changed)
-    config = import_joeynmt(folder, tmp_path / "ours").model.config
-    assert (config.d_model, config.encoder_ffn_dim, config.dropout) == (WIDTH, INNER, 0)
-
-
 def test_default_layer_norm_is_pre_norm_and_needs_last_norms(tmp_path):
     """Without them Joey builds a pre-norm encoder without a last norm, and a post-norm decoder."""
     config = settings()

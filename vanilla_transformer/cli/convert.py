@@ -38,14 +38,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
     ),
     "fairseq": (
         "fairseq checkpoint (.pt) of an architecture transformer*",
-        {
-            "dictionaries": {"metavar": "DIR", "help": "holds dict.SOURCE.txt and dict.TARGET.txt"},
-            "bpe_codes": {
-                **_FILE,
-                "help": "BPE codes; adds a tokenizer for text (Moses, then BPE)",
-            },
-        },
-        "wmt16/checkpoint_best.pt runs/wmt16 --dictionaries wmt16 --bpe-codes wmt16/bpecodes",
+        {"dictionaries": {"metavar": "DIR", "help": "holds dict.SOURCE.txt and dict.TARGET.txt"}},
+        "wmt16/checkpoint_best.pt runs/wmt16 --dictionaries wmt16",
     ),
     "torch": (
         "state dict (.pt) that contains a torch.nn.Transformer",

@@ -5,7 +5,6 @@ code, with positions from 2; its decoder starts from `</s>`. Early versions had 
 tensors, which are mapped as fairseq maps them today.
 """
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from ..layer_names import STACKS
 from ..marian_names import MARIAN_LAYERS
 from .options import check_options, options_in, shared_option
 from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
-from .state_dict import Imported, Piece, Source, finish, number_setting
+from .state_dict import Imported, Piece, Source, finish, setting
 from .vocabulary import read_tokens, word_tokenizers
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # in order of id
@@ -50,22 +49,17 @@ def import_fairseq(
     output: str | os.PathLike[str] | None = None,
     *,
     dictionaries: str | os.PathLike[str] | None = None,
-    bpe_codes: str | os.PathLike[str] | None = None,
 ) -> Imported:
     """Import a checkpoint of fairseq.
 
     Exact: logits differ by rounding alone. The tokenizer expects the words or pieces of fairseq's
-    dictionaries, separated by spaces, and gives their ids; with BPE codes it takes any text.
+    dictionaries, separated by spaces, and gives their ids.
 
     Args:
         path: The .pt file.
         output: A new or empty directory. None means nothing is written.
         dictionaries: Directory with dict.SOURCE.txt and dict.TARGET.txt. None means the
             checkpoint's.
-        bpe_codes: File with codes of subword-nmt or fastBPE. transformers' FSMTTokenizer then
-            applies Moses and BPE, as fairseq does with `--tokenizer moses --bpe fastbpe`, but to
-            normalised punctuation, as in most data that fairseq's models were trained on.
-            (`tokenizers` cannot: its merges need ids that the dictionary lacks.) None means no BPE.
 
     Raises:
         ValueError: The file is damaged, could run code, holds another architecture or features
@@ -84,7 +78,7 @@ def import_fairseq(
     tensors = _upgraded(unwrapped(state_dict(checkpoint["model"], f"{file}: model")))
     source = Source(file, tensors, notes)
     _find_tables(source, options)
-    source.fields |= _sizes(options, file)
+    source.fields |= _sizes(options)
     if learned:
         # The rows before belong to <s>, which is never looked up, and <pad>.
         names = {stack: f"{stack}.embed_positions.weight" for stack in STACKS}
@@ -106,13 +100,10 @@ def import_fairseq(
     model = source.build_model(config, positions=_POSITIONS, ignored=_IGNORED)
     folder = file.parent if dictionaries is None else Path(dictionaries)
     paths = [folder / f"dict.{options.get(f'{side}_lang')}.txt" for side in ("source", "target")]
-    if dictionaries is None and bpe_codes is None and not all(path.is_file() for path in paths):
+    if dictionaries is None and not all(path.is_file() for path in paths):
         return finish(Imported(model, notes=source.notes), output)
     vocabularies = [*map(read_dictionary, paths)]
     tokenizers = word_tokenizers(vocabularies, config, ("$A eos", "$A eos"), origins=paths)
-    if bpe_codes is not None:
-        files = _fsmt_tokenizer_files(options, vocabularies, Path(bpe_codes))
-        return finish(Imported(model, files=files, notes=source.notes), output)
     return finish(Imported(model, *tokenizers, notes=source.notes), output)
 
 
@@ -130,24 +121,23 @@ def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _sizes(options: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _sizes(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sizes that the options give; `build_model` checks the tensors against them."""
-
-    def number(name: str, default: float) -> Any:
-        return number_setting(options, name, default, origin=file)
-
-    longest = number("max_positions", 1024)  # of both sides, until 2018
-    longest = min(number(f"max_{side}_positions", longest) for side in ("source", "target"))
+    longest = setting(options, "max_positions", 1024)  # of both sides, until 2018
+    longest = min(
+        setting(options, f"max_{side}_positions", longest) for side in ("source", "target")
+    )
     sizes: dict[str, Any] = {
         "max_position_embeddings": longest,
-        "dropout": number("dropout", 0.1),
-        "attention_dropout": number("attention_dropout", 0.0),
-        "activation_dropout": number("activation_dropout", 0.0) or number("relu_dropout", 0.0),
+        "dropout": setting(options, "dropout", 0.1),
+        "attention_dropout": setting(options, "attention_dropout", 0.0),
+        "activation_dropout": setting(options, "activation_dropout", 0.0)
+        or setting(options, "relu_dropout", 0.0),
     }
     for stack in ("encoder", "decoder"):
-        sizes[f"{stack}_layers"] = number(f"{stack}_layers", 6)
-        sizes[f"{stack}_attention_heads"] = number(f"{stack}_attention_heads", 8)
-        sizes[f"{stack}_ffn_dim"] = number(f"{stack}_ffn_embed_dim", 2048)
+        sizes[f"{stack}_layers"] = setting(options, f"{stack}_layers", 6)
+        sizes[f"{stack}_attention_heads"] = setting(options, f"{stack}_attention_heads", 8)
+        sizes[f"{stack}_ffn_dim"] = setting(options, f"{stack}_ffn_embed_dim", 2048)
     return sizes
 
 
@@ -209,43 +199,3 @@ def read_dictionary(path: Path) -> list[str]:
         numbers[token] = len(tokens)
         tokens.append(token)
     return tokens
-
-
-def _fsmt_tokenizer_files(
-    options: Mapping[str, Any], found: list[list[str]], codes: Path
-) -> dict[str, bytes]:
-    """Return files for transformers' FSMTTokenizer: Moses and BPE as in fairseq's hub."""
-    languages = [str(options.get(f"{side}_lang")) for side in ("source", "target")]
-    settings = {"tokenizer_class": "FSMTTokenizer", "langs": languages, "do_lower_case": False}
-    files = {"tokenizer_config.json": settings}
-    for name, tokens in zip(("vocab-src.json", "vocab-tgt.json"), found, strict=True):
-        # FSMTTokenizer marks where words end; fairseq marks where they continue.
-        marked = list(SPECIAL_TOKENS)
-        for token in tokens[len(SPECIAL_TOKENS) :]:
-            inside = token.endswith("@@")
-            marked.append(token.removesuffix("@@") if inside else f"{token}</w>")
-        files[name] = {token: number for number, token in enumerate(marked)}
-    contents = {
-        name: json.dumps(content, ensure_ascii=False).encode() for name, content in files.items()
-    }
-    return {**contents, "merges.txt": "".join(f"{merge}\n" for merge in _merges(codes)).encode()}
-
-
-def _merges(path: Path) -> list[str]:
-    """Read the merges of subword-nmt or fastBPE in the order in which they were learned.
-
-    Raises:
-        ValueError: The file has another format.
-    """
-    merges = []
-    for number, line in enumerate(read_tokens(path), start=1):
-        parts = line.split(" ")
-        if number == 1 and parts[0] == "#version:":
-            continue
-        if len(parts) not in (2, 3) or parts[1] == "</w>":
-            raise RequestError(
-                f"{path}, line {number}, is not a merge of subword-nmt 0.2 or fastBPE: "
-                f"{line[:60]!r}."
-            )
-        merges.append(" ".join(parts[:2]))
-    return merges

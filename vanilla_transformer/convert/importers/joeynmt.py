@@ -17,7 +17,7 @@ from ...storage.reading import checked, read_yaml
 from ..layer_names import STACKS, LayerNames
 from .options import check_options, shared_option
 from .safe_files import read_checkpoint, state_dict, unwrapped
-from .state_dict import Imported, Source, finish, number_setting
+from .state_dict import Imported, Source, finish, setting
 from .vocabulary import vocabulary_tokenizers
 
 _DROPOUT = 0.1  # if config.yaml does not say it; the decoder gets the rate of the encoder
@@ -36,24 +36,11 @@ _POSITIONS = tuple(f"{stack}.pe.pe" for stack in STACKS)
 _SPECIAL_IDS = {"unk": 0, "pad": 1, "bos": 2, "eos": 3}  # unless the configuration says otherwise
 
 
-class _Stack(TypedDict, total=False):
-    embeddings: dict[str, Any] | None
-
-
-class _Model(TypedDict):
-    encoder: _Stack
-    decoder: _Stack
-
-
-class _Data(TypedDict, total=False):
-    special_symbols: dict[str, Any] | None
-
-
 class _Settings(TypedDict):
     """The sections of config.yaml that are read."""
 
-    model: _Model
-    data: NotRequired[_Data | None]
+    model: dict[str, Any]
+    data: NotRequired[dict[str, Any] | None]
 
 
 def import_joeynmt(
@@ -93,8 +80,8 @@ def import_joeynmt(
     )
     activations = {stack: str(stacks[stack].get("activation", "relu")) for stack in STACKS}
     config = source.make_config(
-        **_sizes(stacks, origin),
-        **_special_ids(settings, origin),
+        **_sizes(stacks),
+        **_special_ids(settings),
         norm_first=_norm_first(stacks, tensors, origin),
         activation_function=shared_option("activation", activations, origin=origin),
         layer_norm_eps=1e-6,
@@ -155,24 +142,21 @@ def _scaled(
     return shared_option("embeddings.scale", scales, origin=origin)
 
 
-def _sizes(stacks: Mapping[str, Mapping[str, Any]], origin: Path) -> dict[str, Any]:
-    def number(stack: str, name: str, default: float) -> Any:
-        return number_setting(stacks[stack], name, default, origin=f"{origin}, {stack}")
-
-    sizes = {"d_model": number("encoder", "hidden_size", 512)}
+def _sizes(stacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    sizes = {"d_model": setting(stacks["encoder"], "hidden_size", 512)}
     for name in ("dropout", "attention_dropout", "activation_dropout"):
-        sizes[name] = number("encoder", "dropout", _DROPOUT)
+        sizes[name] = setting(stacks["encoder"], "dropout", _DROPOUT)
     for stack, (layers, heads) in {"encoder": (8, 4), "decoder": (4, 8)}.items():
-        sizes[f"{stack}_layers"] = number(stack, "num_layers", layers)
-        sizes[f"{stack}_attention_heads"] = number(stack, "num_heads", heads)
-        sizes[f"{stack}_ffn_dim"] = number(stack, "ff_size", 2048)
+        sizes[f"{stack}_layers"] = setting(stacks[stack], "num_layers", layers)
+        sizes[f"{stack}_attention_heads"] = setting(stacks[stack], "num_heads", heads)
+        sizes[f"{stack}_ffn_dim"] = setting(stacks[stack], "ff_size", 2048)
     return sizes
 
 
-def _special_ids(settings: Mapping[str, Any], origin: Path) -> dict[str, int]:
+def _special_ids(settings: Mapping[str, Any]) -> dict[str, int]:
     named = (settings.get("data") or {}).get("special_symbols") or {}
     ids = {
-        f"{role}_token_id": number_setting(named, f"{role}_id", value, origin=origin)
+        f"{role}_token_id": setting(named, f"{role}_id", value)
         for role, value in _SPECIAL_IDS.items()
     }
     return {**ids, "decoder_start_token_id": ids["bos_token_id"]}

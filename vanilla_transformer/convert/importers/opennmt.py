@@ -16,7 +16,7 @@ from ...errors import RequestError
 from ..layer_names import LayerNames
 from .options import check_options, options_in
 from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
-from .state_dict import Imported, Piece, Source, finish, number_setting, sinusoid_style
+from .state_dict import Imported, Piece, Source, finish, setting, sinusoid_style
 from .vocabulary import word_tokenizers
 
 _SPECIAL = {"unk": "<unk>", "pad": "<blank>", "bos": "<s>", "eos": "</s>"}
@@ -65,7 +65,7 @@ def import_opennmt(
     tables = [source.tensors[name] for name in positions]
     style = sinusoid_style(tables, source.fields["d_model"]) or "sinusoidal"
     config = source.make_config(
-        **_settings(options, file), **_special_ids(vocabularies[1], file), position_encoding=style
+        **_settings(options), **_special_ids(vocabularies[1], file), position_encoding=style
     )
     source.place_layers(_LAYERS, config)
     source.fill_missing_biases()
@@ -96,22 +96,18 @@ def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
     return options | {name: value for name, value in more.items() if name not in ("src", "tgt")}
 
 
-def _settings(options: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of our configuration that the options determine."""
-
-    def number(name: str, default: float) -> Any:
-        return number_setting(options, name, default, origin=file)
-
     return {
-        "encoder_attention_heads": number("heads", 8),
-        "decoder_attention_heads": number("heads", 8),
+        "encoder_attention_heads": setting(options, "heads", 8),
+        "decoder_attention_heads": setting(options, "heads", 8),
         "norm_first": True,
-        "layer_norm_eps": number("norm_eps", 1e-6),
+        "layer_norm_eps": setting(options, "norm_eps", 1e-6),
         "lm_head_bias": True,
         "activation_function": options.get("pos_ffn_activation_fn"),
-        "dropout": number("dropout", 0.1),
-        "attention_dropout": number("attention_dropout", 0.1),
-        "activation_dropout": number("dropout", 0.1),
+        "dropout": setting(options, "dropout", 0.1),
+        "attention_dropout": setting(options, "attention_dropout", 0.1),
+        "activation_dropout": setting(options, "dropout", 0.1),
     }
 
 

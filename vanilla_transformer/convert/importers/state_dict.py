@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
-from ...errors import RequestError, quoted
+from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
 from ...storage.atomic import folder_written_aside
 from ...storage.saved_model import check_finite, load_saved_tokenizer
@@ -343,26 +343,15 @@ def _kind(name: str) -> str:
     return ".".join(name.split(".")[-2:])
 
 
-def number_setting(
-    settings: Mapping[str, Any], name: str, default: float, *, origin: object
-) -> Any:
-    """Return a number from another system's settings, or the default if there is none.
+def setting(settings: Mapping[str, Any], name: str, default: Any) -> Any:
+    """Return a value from another system's settings, or the default if there is none.
 
-    Of a list, which OpenNMT has for rates that change during a training, it is the first. Where the
-    default is whole, 6.0 becomes 6.
-
-    Raises:
-        ValueError: The setting is no number.
+    Of a list, which OpenNMT has for rates that change during a training, it is the first.
     """
-    value: Any = settings.get(name)
-    if isinstance(value, list):
-        value = next(iter(value), value)
-    if value is None:
-        return default
-    try:
-        return int(value) if isinstance(default, int) and value == int(value) else float(value)
-    except (TypeError, ValueError):
-        raise RequestError(f"{origin}: {name} is {quoted(value)}; it must be a number.") from None
+    value = settings.get(name)
+    if isinstance(value, list) and value:
+        value = value[0]
+    return default if value is None else value
 
 
 def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Imported:
