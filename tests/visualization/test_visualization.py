@@ -203,23 +203,6 @@ def test_heads_can_be_chosen_and_averaged(attention):
     np.testing.assert_allclose(axis.get_images()[0].get_array(), expected)
 
 
-@pytest.mark.parametrize("plot", [plot_attention, plot_attention_lines])
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"kind": "both"}, "kind='both'; choose one of encoder, decoder, cross"),
-        ({"layer": 2}, "no layer 3; there are 2, counted from 1"),
-        ({"heads": 4}, "no head 5; there are 4"),
-        ({"heads": "all"}, "no head all; there are 4"),
-    ],
-)
-def test_invalid_kind_layer_or_heads_are_rejected_with_the_valid_ones(
-    attention, plot, arguments, message
-):
-    with pytest.raises(ValueError, match=message):
-        plot(attention, **arguments)
-
-
 def test_lines_show_weight_as_opacity_and_head_as_colour(attention):
     figure = plot_attention_lines(attention, kind="cross", layer=0, heads=[1, 3])
     (lines,) = figure.axes[0].collections

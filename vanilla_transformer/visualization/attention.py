@@ -85,26 +85,12 @@ class Attention:
         self, kind: str, *, layer: int = -1, heads: int | Sequence[int] | str | None = None
     ) -> tuple[np.ndarray, list[str]]:
         """Return weights of heads of a layer, (heads, attending, attended to), and their names."""
-        if kind not in _TITLES:
-            raise RequestError(f"got kind={kind!r}; choose one of {', '.join(_TITLES)}.")
-        weights = getattr(self, kind)
-        weights = weights[_checked_number("layer", layer, len(weights))]
+        weights = {name: getattr(self, name) for name in _TITLES}[kind][layer]
         if isinstance(heads, str) and heads == "mean":
             return weights.mean(axis=0, keepdims=True), ["mean of heads"]
-        chosen = np.atleast_1d(range(len(weights)) if heads is None else heads)
-        indices = [_checked_number("head", head, len(weights)) for head in chosen.tolist()]
-        return weights[indices], [f"head {index + 1}" for index in indices]
-
-
-def _checked_number(name: str, index: int, count: int) -> int:
-    """Check an index, which may be negative, and return it as counted from 0."""
-    if index not in range(-count, count):
-        number = index + 1 if isinstance(index, int) and index >= 0 else index
-        raise RequestError(
-            f"there is no {name} {number}; there are {count}, counted from 1 as in the pictures, "
-            "and -1 is the last."
-        )
-    return index % count
+        numbers = np.arange(len(weights))
+        numbers = numbers if heads is None else np.atleast_1d(numbers[np.asarray(heads)])
+        return weights[numbers], [f"head {number + 1}" for number in numbers]
 
 
 def _check_length(side: str, ids: torch.Tensor) -> None:

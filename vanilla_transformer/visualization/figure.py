@@ -1,8 +1,6 @@
 """Create and save matplotlib figures without pyplot."""
 
-import logging
 import os
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,8 +12,6 @@ from .fonts import text_properties
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-logger = logging.getLogger(__name__)
 
 GREY = "0.75"  # frames and grids
 _MOST_PIXELS = 4000  # on either side of a picture
@@ -40,21 +36,8 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
             f"got {path.name}; a picture's name ends in one of {', '.join(sorted(formats))}."
         )
     dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
-    with file_written_aside(path) as aside, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with file_written_aside(path) as aside:
         figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
-    # matplotlib warns once for each character and place.
-    texts = {str(warning.message) for warning in caught}
-    if boxes := [text for text in texts if text.startswith("Glyph ")]:
-        logger.warning(
-            "No known font has %d characters of %s; they are boxes. Install Noto Sans CJK (Debian: "
-            "fonts-noto-cjk) for Chinese, Japanese and Korean, or Symbola (fonts-symbola) for "
-            "emoji, and draw again.",
-            len(boxes),
-            path,
-        )
-    for text in texts.difference(boxes):
-        logger.warning(text)
     return path
 
 

@@ -4,12 +4,12 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import regex
 from transformers import PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ..storage.reading import printable
 from ..word_alignment import special_ids, word_numbers
@@ -87,17 +87,10 @@ def _text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
     """Decode ids without the marks that join pieces to words."""
     text = str(tokenizer.decode([*ids], clean_up_tokenization_spaces=False))
     signs = "".join(map(str, tokenizer.convert_ids_to_tokens([*ids])))
-    if "\ufffd" in text and all(sign in _byte_alphabet() for sign in signs):
-        return bytes(_byte_alphabet()[sign] for sign in signs).decode("utf-8", "backslashreplace")
+    alphabet = {sign: byte for byte, sign in bytes_to_unicode().items()}  # GPT-2's
+    if "\ufffd" in text and all(sign in alphabet for sign in signs):
+        return bytes(alphabet[sign] for sign in signs).decode("utf-8", "backslashreplace")
     return _MARKS.sub("", text)
-
-
-@lru_cache
-def _byte_alphabet() -> dict[str, int]:
-    """Map GPT-2's signs to bytes: printable Latin-1 to itself, U+0100 and up to the rest."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = (byte for byte in range(256) if byte not in printable)
-    return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
 
 
 def words_and_mix(
