@@ -36,7 +36,7 @@ NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
-_NOT_PUBLISHED = (MODEL_FILES, "report_files", "hypotheses")
+_NOT_PUBLISHED = (MODEL_FILES, "hypotheses")
 # What configuration fields that are None stand for.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
 _LONGEST_SAMPLE = 90  # characters, so that the picture can be read

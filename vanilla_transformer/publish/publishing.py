@@ -208,10 +208,8 @@ def _read_metrics(folder: Path) -> Metrics:
 
 
 def _check_unchanged(directory: Path) -> None:
-    """Refuse a run whose model, search settings, curves or log changed after its metrics."""
-    drawn = changed_since_scored(directory, "report_files")
-    drawn = [name for name in (CURVES, HISTORY) if name in drawn and (directory / name).exists()]
-    if changed := changed_since_scored(directory) + drawn:
+    """Refuse a run whose model or search settings changed after its metrics."""
+    if changed := changed_since_scored(directory):
         raise RequestError(
             f"{directory / changed[0]} changed after {directory / METRICS} was written, which the "
             "card would repeat; restore it, or move the model to a folder of its own, score it "

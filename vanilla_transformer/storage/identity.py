@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from ..errors import RequestError, quoted
 from .reading import read_json, sha256
@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 # Values or digests by name, in any depth.
 Identity: TypeAlias = Mapping[str, Any]
 
-_Record: TypeAlias = Literal["model_files", "report_files"]  # keys in metrics.json
 _DIGEST = re.compile("[0-9a-f]{16,64}")
 # Fields of config.json that say where a model comes from, or change no value that it computes.
 _PROVENANCE = frozenset(
@@ -29,10 +28,9 @@ _PROVENANCE = frozenset(
 
 
 class _Scored(TypedDict, total=False):
-    """The part of metrics.json that says which model was scored, and what the run wrote of it."""
+    """The part of metrics.json that says which model was scored."""
 
     model_files: dict[str, str]
-    report_files: dict[str, str]
 
 
 def differences(before: Identity, now: Identity) -> list[str]:
@@ -120,14 +118,14 @@ def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
     return [name for name, digest in recorded.items() if now.get(name) != digest]
 
 
-def changed_since_scored(directory: Path, record: _Record = MODEL_FILES) -> list[str]:
-    """Return the files of a run that no longer match the digests in its metrics.
+def changed_since_scored(directory: Path) -> list[str]:
+    """Return the files of a run's model that no longer match the digests in its metrics.
 
     Without metrics of a run there is nothing to compare with.
     """
     path = directory / METRICS
     scored = read_json(path, _Scored) if path.is_file() else {}
-    return changed_files(directory, scored[record]) if record in scored else []
+    return changed_files(directory, scored[MODEL_FILES]) if MODEL_FILES in scored else []
 
 
 def warn_of_changed_model(directory: Path) -> None:

@@ -157,7 +157,6 @@ class Metrics(TrainingFacts, total=False):
     model: dict[str, Any]  # config fields that no recipe has
     hypotheses: dict[str, str]  # file names by test set
     model_files: dict[str, str]  # SHA-256 by file
-    report_files: dict[str, str]  # the same of history, pictures and hypotheses
     published: Published
 
 

@@ -64,7 +64,7 @@ def finish(
             args.warmup_steps,
         )
     samples = report.choose_samples(results, plan.evaluation.num_samples)
-    history, hypotheses = _write_reports(run, model, tokenizer, state, results, samples)
+    hypotheses = _write_reports(run, model, tokenizer, state, results, samples)
     shape = report.config_beyond_recipe(model.config, recorded=plan.model.fields())
     metrics = {
         "scores": {name: report.without_texts(result) for name, result in results.items()},
@@ -79,7 +79,6 @@ def finish(
         "samples": samples,
         "hypotheses": hypotheses,
         MODEL_FILES: digests(run, MODEL),
-        "report_files": digests(run, (history, CURVES, ATTENTION, *hypotheses.values())),
     }
     write_json(run / METRICS, metrics)
 
@@ -137,9 +136,9 @@ def _write_reports(
     state: TrainerState,
     results: Mapping[str, TestTexts],
     samples: Mapping[str, Sequence[report.Sample]],
-) -> tuple[str, dict[str, str]]:
-    """Write log, pictures, samples and translations; return the names of log and translations."""
-    history = report.write_history(state.log_history, run)
+) -> dict[str, str]:
+    """Write log, pictures, samples and translations; return the files of translations."""
+    report.write_history(state.log_history, run)
     with _picture(CURVES):
         save_figure(plot_training_curves(state.log_history), run / CURVES)
     if results:
@@ -149,7 +148,7 @@ def _write_reports(
             target = last["hypotheses"][0] or first_references(last["references"])[0]
             attention = attention_weights(model, tokenizer, last["sources"][0], target)
             save_figure(plot_attention(attention), run / ATTENTION)
-    return history, report.write_hypotheses(run, results)
+    return report.write_hypotheses(run, results)
 
 
 @contextmanager
