@@ -1,11 +1,8 @@
 """Translating: order, batches, lengths, the Hugging Face pipeline."""
 
-import contextlib
 import copy
 import json
 import shutil
-import threading
-import time
 from itertools import count
 
 import numpy as np
@@ -40,7 +37,6 @@ from vanilla_transformer.batch_translation import (
     prefix_ids,
 )
 from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, evaluation_mode
-from vanilla_transformer.cli.translate import arriving
 from vanilla_transformer.convert.exporters.marian import to_marian
 from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
 from vanilla_transformer.errors import RequestError
@@ -53,7 +49,6 @@ from vanilla_transformer.translation.many_texts import (
     length_sorted_batches,
     translate,
     translate_nbest,
-    translate_windows,
 )
 from vanilla_transformer.word_alignment import special_ids, word_alignment, word_numbers
 
@@ -141,53 +136,6 @@ def test_batches_are_filled_up_to_a_budget_that_counts_all_beams(
         assert rows * beams * longest <= 160 < (rows + 1) * beams * longest
 
 
-def answers(model, tokenizer, lines, **options):
-    """Translate lines that arrive one by one, as the command line does."""
-    found = translate_windows(model, tokenizer, arriving(lines, most=3), **options)
-    with contextlib.closing(found):
-        for translations in found:
-            yield translations[0].text
-
-
-def test_each_line_is_answered_before_the_next_arrives(model, tokenizer):
-    said, answered = threading.Semaphore(0), []
-
-    def terminal():
-        for text in ("one", "two", "three"):
-            said.acquire(timeout=60)
-            yield text
-
-    results = answers(model, tokenizer, terminal(), num_beams=1)
-    for _ in range(3):  # each line is typed only after the answer to the one before
-        said.release()
-        answered.append(next(results))
-    assert list(results) == []
-    assert answered == one_by_one(model, tokenizer, ["one", "two", "three"], num_beams=1)
-
-
-def test_source_error_is_raised_after_the_pending_translations(model, tokenizer):
-    def broken():
-        yield "one"
-        raise OSError("the disk is gone")
-
-    results = answers(model, tokenizer, broken(), max_new_tokens=2)
-    next(results)
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(results)
-
-
-def test_reading_thread_ends_when_the_results_are_closed(model, tokenizer):
-    before = threading.active_count()
-    endless = ("x" for _ in count())
-    results = answers(model, tokenizer, endless, num_beams=1, max_new_tokens=1)
-    next(results)
-    results.close()
-    deadline = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() == before
-
-
 def test_a_very_long_line_is_decoded_alone(tokenizer):
     lengths = [7, 5000, 6, 5]
     assert list(length_sorted_batches(lengths, 64, 256)) == [[1], [0, 2, 3]]
@@ -240,11 +188,8 @@ def test_no_sentences_give_no_translations(model, tokenizer):
     ("sentences", "options", "message"),
     [
         ("one string", {}, "sentences of type str; translate takes an iterable of strings"),
-        (["a", b"b"], {}, "Input 2 is of type bytes, not a string; decode"),
-        (["a", "b\ud83d"], {}, r"Input 2 holds a lone surrogate, U\+D83D at character 2"),
         (["a"], {"num_return_sequences": 2, "num_beams": 2}, "num_return_sequences"),
         (["a"], {"max_length": 1}, "max_length=1; it must be .* at least 2"),
-        (["a"], {"prefix": 3}, "The prefix is of type int, not a string"),
     ],
 )
 def test_wrong_arguments_are_named(model, tokenizer, sentences, options, message):
@@ -252,16 +197,9 @@ def test_wrong_arguments_are_named(model, tokenizer, sentences, options, message
         list(translate(model, tokenizer, sentences, **options))
 
 
-def test_pipeline_errors_name_the_input_that_is_not_text(model, tokenizer):
+def test_pipeline_takes_strings_of_numpy_and_no_texts(model, tokenizer):
     pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
     options = {"num_beams": 1, "max_new_tokens": 3}
-    for inputs, message in (
-        (b"x", "The text is of type bytes, not a string"),
-        (["x", 5], "Input 2 is of type int"),
-        (["x", "y\udc80z"], r"Input 2 holds a lone surrogate, U\+DC80 at character 2"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            pipe(inputs, **options)
     texts = np.array(
         ["x", "\U0001f600"]
     )  # numpy strings; the last one is a surrogate pair in UTF-16
@@ -295,16 +233,13 @@ def test_text_longer_than_learned_positions_raises_an_error_naming_it(tokenizer)
 
 def test_text_over_the_length_limits_raises_an_error_naming_it(model, tokenizer, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.batch_translation.MAX_SOURCE_TOKENS", 20)
-    monkeypatch.setattr("vanilla_transformer.batch_translation.MAX_SOURCE_CHARACTERS", 30)
     pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
     assert len(list(translate(model, tokenizer, ["x" * 19], num_beams=1))) == 1
-    for text, message in (("x" * 20, "21 tokens, but 20"), ("x" * 31, "31 characters, but 30")):
-        with pytest.raises(
-            ValueError, match=rf"Input 66 has {message} are the most.*split it into"
-        ):
-            list(translate(model, tokenizer, ["x"] * 65 + [text], num_beams=1))
-        with pytest.raises(ValueError, match=rf"has {message} are the most"):
-            pipe(text)
+    message = "has 21 tokens, but 20 are the most"
+    with pytest.raises(ValueError, match=rf"Input 66 {message}.*split it into"):
+        list(translate(model, tokenizer, ["x"] * 65 + ["x" * 20], num_beams=1))
+    with pytest.raises(ValueError, match=message):
+        pipe("x" * 20)
 
 
 def test_callers_length_limit_is_kept(model, tokenizer):

@@ -9,7 +9,7 @@ B batch, S source length, T target length, n sequences per source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -28,10 +28,9 @@ from .ranges import EXTRA_TOKENS, NUM_BEAMS, Range
 from .search_settings import SAVED, search_settings, settings_of_other_searches
 from .target_tokenizer import target_tokenizer
 
-# Limits of one source. With four beams, 4096 tokens fill the default budget of a batch; a text may
-# have 16 characters for each. Decoding takes a step for each token, and attention grows with the
-# square of the length.
-MAX_SOURCE_TOKENS, MAX_SOURCE_CHARACTERS = 4096, 65_536
+# Limit of one source. With four beams it fills the default budget of a batch. Decoding takes a step
+# for each token, and attention grows with the square of the length.
+MAX_SOURCE_TOKENS = 4096
 # A max_length counts the start symbol.
 _COUNTS = {"num_beams": NUM_BEAMS, "max_new_tokens": Range(1), "max_length": Range(2)}
 _SEARCH_ALONE = ("prefix", "return_alignments")  # arguments that `generate` does not have
@@ -48,7 +47,6 @@ def encode(
 
     Errors number the texts from `first`; None: there is only one text, without a number.
     """
-    check_texts(texts, first)
     # verbose=False: the warning about long inputs does not hold for sinusoids.
     ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
     nothing, limit = tokenizer("", verbose=False)["input_ids"], longest_source(model)
@@ -56,8 +54,9 @@ def encode(
     encoded = [[] if row == nothing or not text.strip() else row for text, row in pairs]
     for index, row in enumerate(encoded):
         if len(row) > limit:
+            name = "The text" if first is None else f"Input {first + index}"
             raise RequestError(
-                f"{_name(first, index)} has {len(row)} tokens, but {limit} are the most that this "
+                f"{name} has {len(row)} tokens, but {limit} are the most that this "
                 "model translates at once; split it into shorter sentences."
             )
     return encoded
@@ -65,7 +64,6 @@ def encode(
 
 def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: str) -> list[int]:
     """Return the target ids of a text that translations should begin with."""
-    _check_text(prefix, "The prefix")
     target = target_tokenizer(tokenizer)
     ids = list(target(text_target=prefix, add_special_tokens=False)["input_ids"])
     if target.unk_token_id in ids:
@@ -83,41 +81,6 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:
 def longest_source(model: PreTrainedModel) -> int:
     """Return the most tokens of a source: `MAX_SOURCE_TOKENS`, or fewer if positions end sooner."""
     return min(MAX_SOURCE_TOKENS, longest_sequence(model) or MAX_SOURCE_TOKENS)
-
-
-def check_texts(texts: Iterable[object], first: int | None = 1) -> None:
-    """Refuse inputs that are no valid text; errors count them from `first`.
-
-    Raises:
-        ValueError: An input is no string, exceeds 65,536 characters, or holds half a character.
-    """
-    for index, text in enumerate(texts):
-        _check_text(text, _name(first, index))
-
-
-def _name(first: int | None, index: int) -> str:
-    return "The text" if first is None else f"Input {first + index}"
-
-
-def _check_text(text: object, name: str) -> None:
-    if not isinstance(text, str):
-        raise RequestError(
-            f"{name} is of type {type(text).__name__}, not a string; decode bytes, and for a data "
-            "set give its text column, e.g. with transformers.pipelines.pt_utils.KeyDataset."
-        )
-    if len(text) > MAX_SOURCE_CHARACTERS:
-        raise RequestError(
-            f"{name} has {len(text)} characters, but {MAX_SOURCE_CHARACTERS} are the most that are "
-            "translated at once; split it into sentences."
-        )
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise RequestError(
-            f"{name} holds a lone surrogate, U+{ord(text[error.start]):04X} at character "
-            f"{error.start + 1}, which is half of a character; read the text with the right "
-            "encoding, or replace it: text.encode('utf-8', 'replace').decode()."
-        ) from None
 
 
 # ------------------------------------------------------ which search decodes a batch

@@ -17,7 +17,6 @@ from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedTokenizerBas
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .batch_translation import (
-    check_texts,
     decode,
     encode,
     generate_ids,
@@ -59,7 +58,7 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             A list for a string or a sequence; an iterator for a data set or an iterator.
 
         Raises:
-            ValueError: An input is not a string or is too long, or scores or alignments are asked
+            ValueError: An input is too long, or scores or alignments are asked
                 for together with arguments that only `generate` supports.
         """
         one = isinstance(inputs, (str, bytes, bytearray, Mapping))
@@ -67,7 +66,6 @@ class VanillaTransformerTranslationPipeline(Pipeline):
             return super().__call__(inputs, **kwargs)
         if not isinstance(inputs, Sequence):
             return super().__call__((text for text in inputs), **kwargs)
-        check_texts(inputs)  # here, where an error can number the input
         # For an empty list transformers would raise an IndexError.
         return super().__call__(list(inputs), **kwargs) if len(inputs) else []
 

@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -108,7 +107,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _check_combination(options: argparse.Namespace) -> None:
-    """Refuse options that do not work together, and one without the option that it belongs to."""
+    """Refuse empty values, and options that do not work together."""
 
     def is_given(option: str) -> bool:
         value = getattr(options, option[2:].replace("-", "_"))
@@ -120,9 +119,6 @@ def _check_combination(options: argparse.Namespace) -> None:
     for one, other in getattr(options, "apart", ()):
         if is_given(one) and is_given(other):
             raise RequestError(f"{one} and {other} do not work together; leave one of them out.")
-    for one, other in getattr(options, "belonging", ()):
-        if is_given(one) and not is_given(other):
-            raise RequestError(f"{one} belongs to {other}; give both, or leave {one} out.")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -187,19 +183,9 @@ def _add_command(
     return command
 
 
-class _WrappedLines(logging.Formatter):
-    """Breaks long lines at spaces and begins the rest below the message, beside the time."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        line, indent = super().formatMessage(record), " " * len("00:00:00 ")
-        return textwrap.fill(
-            line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
-
-
 def _configure_logging() -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_WrappedLines("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     package = logging.getLogger(_PACKAGE.name)
     package.handlers = [handler]
     package.propagate = False

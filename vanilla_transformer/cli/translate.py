@@ -4,33 +4,23 @@ import argparse
 import collections
 import contextlib
 import csv
-import dataclasses
 import io
 import itertools
 import os
-import queue
 import stat
 import sys
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
 from ..errors import RequestError, quoted
 from ..recipes.recipe import languages_of_model
-from ..storage.reading import (
-    IS_NO_TEXT,
-    LINE_BYTES,
-    damage_naming,
-    errors_naming,
-    open_content,
-    read_lines,
-)
+from ..storage.reading import LINE_BYTES, damage_naming, errors_naming, open_content, read_lines
 from ..storage.run_files import recipe_values
 from .shared_options import add_overwrite, count
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
     from ..translation.many_texts import Translation
 
@@ -51,16 +41,18 @@ With --split-sentences each line may hold several sentences; their translations 
 With --csv or --tsv each row is printed with its translation as an additional last cell. The first
 row is a header if the column is given by name, and a row like any other if it is given by number.
 Cells of --csv are separated by commas or semicolons, and may be quoted; those of --tsv never are.
-A line that is not UTF-8, or longer than 4096 tokens or 65536 characters, is an error: in a file
-before any line is translated, in a pipe when the line arrives.
+A line that is not UTF-8, or longer than 4096 tokens, is an error; --output then
+leaves what was translated before it in FILE.partial.
 """
-# Options that do not work together, and options with the one that they belong to.
+# Options that do not work together.
 _APART = (
     *(("--split-sentences", other) for other in ("--nbest", "--alignments", "--prefix")),
     *(("--tsv", "--nbest"), ("--csv", "--nbest"), ("--csv", "--tsv")),
 )
-_BELONGING = (("--pair", "--split-sentences"),)
-_PAUSE = 0.2  # seconds without a new line, after which the lines so far are translated
+_TOO_LONG = (
+    "{}, line {}, has more than {} tokens, the most of any source in training: its translation may "
+    "break off or repeat itself. (Warned once.)"
+)
 
 
 def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -95,7 +87,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--attention", metavar="PNG", help=text)
     outputs = ("output", "alignments", "attention")
     add_overwrite(command, reads=("directory", "file"), files=outputs)
-    command.set_defaults(run=_translate, command=command, apart=_APART, belonging=_BELONGING)
+    command.set_defaults(run=_translate, command=command, apart=_APART)
 
 
 def column(text: str) -> int | str:
@@ -117,39 +109,30 @@ def _translate(options: argparse.Namespace) -> int:
             source = stack.enter_context(open_content(Path(options.file)))
         # The writer of a pipe or a terminal may wait for answers before it sends more.
         status = os.stat(options.file) if options.file else os.fstat(source.fileno())
-        waits = not stat.S_ISREG(status.st_mode)
+        pipe = None if stat.S_ISREG(status.st_mode) else Pipe(source)
         warn_of_changed_model(directory)
         model = load_saved_model(directory, device="auto")
         tokenizer = load_saved_tokenizer(directory)
         name = options.file or "standard input"
-        column = options.csv or options.tsv
-        if not waits:
-            if options.file:  # opened twice: what is unpacked cannot go back
-                if column is None:
-                    check_is_text(Path(options.file))
-                with open_content(Path(options.file)) as first:
-                    _check_texts(_rows(first, name, options, languages), model, tokenizer)
-            else:
-                start = source.tell()
-                _check_texts(_rows(source, name, options, languages), model, tokenizer)
-                source.seek(start)
+        if options.file and pipe is None and options.csv is None and options.tsv is None:
+            check_is_text(Path(options.file))
         target = stack.enter_context(_output(options.output))
         alignments = None
         if options.alignments:
             alignments = stack.enter_context(_output(options.alignments))
         waiting: collections.deque[_Row] = collections.deque()  # for their translations
-        sources = _texts(_rows(source, name, options, languages), waiting)
+        sources = _texts(_rows(pipe or source, name, options, languages), waiting)
         progress = sys.stderr.isatty() and not target.isatty()
-        found = _translated(options, model, tokenizer, sources, waits=waits, progress=progress)
+        found = _translated(options, model, tokenizer, sources, pipe=pipe, progress=progress)
         longest = recipe_values(directory).get("max_source_length") or 0
-        numbered = isinstance(column, int)
-        warnings = _Warnings(name, tokenizer, longest, tabs=column is None, numbered=numbered)
         awaited = options.attention  # the picture that is not drawn yet
         if awaited:
             from ..visualization import attention_weights, plot_attention, save_figure
         for number, (row, answers) in enumerate(_answers(found, waiting)):
             for text, best in zip(row.texts, answers, strict=True):
-                warnings.look_at(number + 1, text)
+                if 4 * len(text) > longest > 0 and _tokens(tokenizer, text) > longest:
+                    print(_TOO_LONG.format(name, number + 1, longest), file=sys.stderr)
+                    longest = 0  # warn once
                 if awaited and text.strip():
                     attention = attention_weights(model, tokenizer, text, best[0].text)
                     save_figure(plot_attention(attention), options.attention)
@@ -171,7 +154,7 @@ def _translated(
     tokenizer: "PreTrainedTokenizerBase",
     sources: Iterator[str],
     *,
-    waits: bool,
+    pipe: "Pipe | None",
     progress: bool,
 ) -> "Iterable[list[Translation]]":
     """Return the translations of each text, by the search that the options describe.
@@ -181,7 +164,7 @@ def _translated(
         model: The model.
         tokenizer: Its tokenizer.
         sources: The texts.
-        waits: Whether the writer of the texts may wait for answers.
+        pipe: Where they come from, if their writer may wait for answers.
         progress: Whether to show a bar.
     """
     from ..batch_translation import generation_option
@@ -195,8 +178,8 @@ def _translated(
         "prefix": options.prefix,
         "return_alignments": bool(options.alignments) or None,
     }
-    if waits:
-        return translate_windows(model, tokenizer, arriving(sources), **search)
+    if pipe is not None:
+        return translate_windows(model, tokenizer, arriving(sources, pipe), **search)
     return translate_nbest(model, tokenizer, sources, progress=progress, **search)
 
 
@@ -264,7 +247,10 @@ class _Row(NamedTuple):
 
 
 def _rows(
-    stream: BinaryIO, name: str, options: argparse.Namespace, languages: tuple[str, str] | None
+    stream: "BinaryIO | Pipe",
+    name: str,
+    options: argparse.Namespace,
+    languages: tuple[str, str] | None,
 ) -> Iterator[_Row]:
     """Yield the lines, or the rows of a table, with their texts.
 
@@ -346,123 +332,58 @@ def _answers(
         yield row, [first, *rest] if row.texts else []
 
 
-@dataclasses.dataclass
-class _Warnings:
-    """Warn once about each likely mistake: tabs, a translated header, a very long text.
-
-    Attributes:
-        name: The name of the input.
-        tokenizer: The model's.
-        longest: Tokens of the longest source in training; less than 1 if unknown, or once a longer
-            text was found.
-        tabs: Whether to warn of tabs.
-        numbered: Whether the texts are a column that is given by number.
-    """
-
-    name: str
-    tokenizer: "PreTrainedTokenizerBase"
-    longest: int
-    tabs: bool
-    numbered: bool
-
-    def look_at(self, number: int, text: str) -> None:
-        """Check one line, counted from 1."""
-        if self.tabs and "\t" in text:
-            self.tabs = False
-            self._say(number, "has tabs, but is translated as one text; --tsv picks one column")
-        if self.numbered and number == 1 and text.strip()[-1:].isalnum():  # as names end
-            self.numbered = False
-            header = "if it is a header, name the column as it does, instead of by number"
-            self._say(number, f"is translated as a text; {header}")
-        if self.longest < 1 or not _may_have(text, self.longest):
-            return
-        tokens = len(self.tokenizer(text, verbose=False)["input_ids"])
-        if tokens > self.longest:
-            than = f"{tokens} tokens, more than any source in training ({self.longest})"
-            self._say(number, f"has {than}: its translation may break off or repeat itself")
-            self.longest = 0
-
-    def _say(self, number: int, text: str) -> None:
-        print(f"{self.name}, line {number}, {text}. (Warned once.)", file=sys.stderr)
+def _tokens(tokenizer: "PreTrainedTokenizerBase", text: str) -> int:
+    return len(tokenizer(text, verbose=False)["input_ids"])
 
 
-def arriving(lines: Iterable[str], *, most: int = 2048) -> Generator[list[str]]:
-    """Group lines that arrive together; a pause ends a group, as a writer may await answers."""
-    arrived: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=most)
-    closed = threading.Event()
+class Pipe(io.BufferedIOBase):
+    """A stream that is read as its lines arrive, and never further than to the end of one."""
 
-    def read() -> None:
-        end = None
-        try:
-            for line in lines:
-                arrived.put(line)
-                if closed.is_set():
-                    return
-        except BaseException as error:  # raised in the consuming thread
-            end = error
-        arrived.put(end)
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream: Any = stream
+        self._arrived = io.BytesIO()
 
-    # A daemon: nothing can interrupt a thread that waits for a terminal.
-    threading.Thread(target=read, daemon=True).start()
-    item: str | BaseException | None = ""
-    try:
-        while isinstance(item, str):
-            taken: list[str] = []
-            # A pause: somebody may be waiting for an answer.
-            with contextlib.suppress(queue.Empty):
-                while len(taken) < most:
-                    item = arrived.get(timeout=_PAUSE if taken else None)
-                    if not isinstance(item, str):
-                        break
-                    taken.append(item)
-            if taken:
-                yield taken
-        if item is not None:
-            raise item
-    finally:
-        closed.set()
-        with contextlib.suppress(queue.Empty):  # let a thread that waits for room go on and end
-            while True:
-                arrived.get_nowait()
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Return the next line, or `size` bytes of it; wait for it if it is not there yet."""
+        assert size is not None
+        line = self._arrived.readline(size)
+        while not line.endswith(b"\n") and len(line) < size:
+            self._arrived = io.BytesIO(self._stream.read1(2**16))
+            if not (more := self._arrived.readline(size - len(line))):
+                break
+            line += more
+        return line
+
+    def is_empty(self) -> bool:
+        """Return True if no further line has begun to arrive."""
+        return self._arrived.tell() == self._arrived.getbuffer().nbytes
 
 
-def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
+def arriving(texts: Iterable[str], pipe: Pipe, *, most: int = 2048) -> Generator[list[str]]:
+    """Group the texts that arrive together, since their writer may wait for the answers."""
+    group: list[str] = []
+    for text in texts:
+        group.append(text)
+        if pipe.is_empty() or len(group) == most:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _lines(stream: "BinaryIO | Pipe", name: str) -> Iterator[str]:
     # Only \n ends a line, as for `wc -l`; str.splitlines also splits at eleven other characters.
     with errors_naming(name), damage_naming(name):
         for number, raw in enumerate(read_lines(stream, name), start=1):
             if len(raw) > LINE_BYTES:
                 limit = f"{LINE_BYTES // 2**20} MiB"
                 raise RequestError(f"{name}, line {number}, is longer than {limit}; split it.")
-            # A stray NUL is no reason to stop; text in UTF-16 has one in every other byte.
-            if raw.count(b"\0") > len(raw) / 4:
-                raise RequestError(f"{name}, line {number}, {IS_NO_TEXT}")
             try:
                 yield raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise RequestError(
                     f"{name}, line {number}, is not UTF-8 ({error.reason}); repair it."
                 ) from error
-
-
-def _check_texts(
-    rows: Iterable[_Row], model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase"
-) -> None:
-    """Refuse lines that cannot be translated, before hours of work on earlier lines."""
-    from ..batch_translation import encode, longest_source
-
-    limit = longest_source(model)
-    for number, row in enumerate(rows, start=1):
-        for text in row.texts:
-            if _may_have(text, limit):
-                encode(model, tokenizer, [text], first=number)
-
-
-def _may_have(text: str, tokens: int) -> bool:
-    """Return True if a text may have so many tokens, without tokenizing it.
-
-    A character has at most four bytes, and a token at least one.
-    """
-    return 4 * len(text) >= tokens
 
 
 @contextlib.contextmanager

@@ -106,7 +106,7 @@ def translate_nbest(
 
     Raises:
         ValueError: An argument is out of range, an element is not a string, or a sentence is longer
-            than 4096 tokens, 65,536 characters or the model's table of positions.
+            than 4096 tokens or the model's table of positions.
     """
     if isinstance(sentences, (str, bytes, Mapping)):
         raise RequestError(

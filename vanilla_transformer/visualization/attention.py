@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..batch_translation import check_texts, generate_ids
+from ..batch_translation import generate_ids
 from ..beam_search import (
     adds_prompt,
     evaluation_mode,
@@ -128,7 +128,6 @@ def attention_weights(
     Raises:
         ValueError: If a text has more than 512 tokens, or the model returns no attention weights.
     """
-    check_texts([source], None)
     if adds_prompt(model):
         raise RequestError("the model's adapter puts a prompt before the text; draw another one.")
     device = input_device(model)
