@@ -50,7 +50,7 @@ test-newest:
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
 
-# Tests killed processes, failing writes, damaged files and two writers, for a quarter of an hour.
+# Tests killed processes, failing writes and damaged files, for a quarter of an hour.
 # HOSTILE="--kills 100 --damaged 1000" runs more of them.
 test-hostile: $(STAMP)
 	$(BIN)/python tests/hostile $(HOSTILE)

@@ -2,7 +2,8 @@
 
 Run it before and after a change that moves code or tests: what was caught before must still be
 caught. Rows quote code and name tests; if you change either, fix the row. There is one row for each
-law: a second row for a test only if it breaks another side of it.
+law, and a second one only if it breaks another side of it; a formula that a test writes out needs
+none.
 
     python tests/mutations.py                        # all rows
     python tests/mutations.py --only search          # rows with "search" in file, text or tests
@@ -42,9 +43,6 @@ class Mutation(NamedTuple):
 # end of line, and the tests that must fail (!), each with its parameters if not all of them do.
 _ROWS = r"""
 modeling_vanilla_transformer.py
-- self.scaling = self.d_k**-0.5
-+ self.scaling = config.d_model**-0.5
-! test_eq1_scaled_dot_product_attention test_multi_head_attention_is_h_heads_on_slices
 - mask = create_causal_mask(self.config, x, attention_mask, own_cache)
 + mask = create_bidirectional_mask(self.config, x, attention_mask)
 ! test_decoder_positions_see_themselves_and_earlier_ones_only
@@ -63,42 +61,12 @@ modeling_vanilla_transformer.py
 - scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + attention_mask
 + scores = scores + attention_mask
 ! test_row_of_padding_gives_no_nan_and_changes_no_other_row
-- return norm(x + self.dropout(sublayer(x)))
-+ return x + norm(self.dropout(sublayer(x)))
-! test_encoder_sublayer_is_norm_of_x_plus_sublayer_of_x
-- return x + self.dropout(sublayer(norm(x)))
-+ return norm(x) + self.dropout(sublayer(norm(x)))
-! test_norm_first_moves_the_norms_and_adds_one_after_each_stack
-- return self.dropout(x + self.embed_positions(x, attention_mask, past_length))
-+ return self.dropout(x) + self.embed_positions(x, attention_mask, past_length)
-! test_dropout_covers_the_sum_of_embedding_and_position
-- weights = nn.functional.dropout(weights, p=dropout, training=module.training)
-+ weights = nn.functional.dropout(weights, p=0.1, training=module.training)
-! test_attention_weights_and_relu_are_not_dropped_by_default
-- return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
-+ return torch.stack((angles.cos(), angles.sin()), dim=-1).flatten(-2)
-! test_sinusoids_by_formula
-- max(d_model // 2 - 1, 1)
-+ max(d_model // 2, 1)
-! test_tensor2tensor_sinusoids_follow_the_authors_code
-- x = inputs_embeds * math.sqrt(self.config.d_model)
-+ x = inputs_embeds * 1.0
-! test_embeddings_are_scaled_by_sqrt_d_model_and_logits_are_not
-- _tied_weights_keys = {"lm_head.weight": f"model.{table}.weight"}
-+ _tied_weights_keys = {}
-! test_both_embeddings_and_the_softmax_share_one_matrix
-- init.normal_(module.weight, std=self.config.d_model**-0.5)
-+ init.normal_(module.weight, std=0.02)
-! test_embeddings_start_with_variance_one_over_d_model
 - (tokens := positions.max() + 1) > len(self.weight)
 + (tokens := positions.max() + 1) >= len(self.weight)
 ! test_padding_may_extend_beyond_learned_positions
 - else (cache, index)
 + else (cache, 0)
 ! test_every_decoder_follows_changed_stacks[share_a_layer]
-- eps = self.config.label_smoothing if self.training else 0.0
-+ eps = self.config.label_smoothing
-! test_label_smoothing_in_training_and_plain_loss_in_evaluation
 - return shifted.masked_fill(is_gap & (rank < rank[:, -1:]), IGNORED)
 + return shifted
 ! test_collated_pairs_have_one_loss_on_whichever_side_they_are_padded
@@ -114,11 +82,6 @@ modeling_vanilla_transformer.py
 - positions = attention_mask.bool().long().cumsum(-1) - 1
 + positions = attention_mask.bool().long().cumsum(-1)
 ! test_generate_sees_what_its_masks_show
-
-configuration_vanilla_transformer.py
--         "dropout": 0.3,\n
-+         "dropout": 0.1,\n
-! test_preset_is_the_row_of_table_3
 
 loss.py
 - return is_plain and linear.bias is None and not (hooks or replaced)
@@ -142,15 +105,6 @@ loss.py
 - mask = text
 + mask = torch.ones_like(text)
 ! test_a_forward_sees_what_its_masks_show_and_nothing_else
-- 1 - label_smoothing, label_smoothing / table.size(0)
-+ 1 - label_smoothing, label_smoothing / (table.size(0) - 1)
-! test_value_and_gradient_equal_the_plain_formula
-- return loss / num_items
-+ return loss / labels.numel()
-! test_num_items_divides_the_sum
-- @once_differentiable  # else our gradients would count as constants\n
-+
-! test_second_derivatives_are_an_error_of_torch_and_never_zero
 - None if g is None else g.div_(num_items)
 + None if g is None else g.div_(num_items).to(hidden.dtype)
 ! test_scale_of_a_gradscaler_fits_a_model_in_float16
@@ -159,7 +113,7 @@ loss.py
 ! test_chunks_mask_ignored_labels_themselves
 - if labels.dtype == torch.int32:
 + if False:
-! test_ids_and_labels_may_have_32_bits test_labels_of_32_bits_train_alike
+! test_ids_and_labels_may_have_32_bits
 
 fast/unmodified.py
 -  or torch_module._global_forward_pre_hooks
@@ -170,12 +124,6 @@ generation_limits.py
 - torch.full_like(padding, -1)
 + padding
 ! test_rows_hold_padding_alone_after_their_first_end
-- if kind == "learned" or getattr(
-+ if getattr(
-! test_learned_positions_limit_the_length
-- if "Cache" in str(_FIELDS[name].type)
-+ if name in CACHE_NAMES
-! test_a_cache_with_a_new_name_in_outputs_is_named
 - generation_config.max_new_tokens = min(most, longest)
 + pass
 ! test_generated_length_is_limited_by_default_to_source_plus_50
@@ -187,21 +135,9 @@ beam_search.py
 - ended & (torch.arange(ended.size(1), device=ended.device) < self.beam)
 + ended
 ! test_search_equals_the_authors_search
-- return ((5 + length) / 6) ** alpha
-+ return ((6 + length) / 7) ** alpha
-! test_a_wide_beam_equals_exhaustive_search
 - return (mask.sum(1) + settings.max_extra_tokens)
 + return (mask.sum(1) * 0 + mask.size(1) + settings.max_extra_tokens)
 ! test_each_sentence_has_its_own_length_limit
-- self.candidates = 1 if self.beam == 1 else self.beam * (1 + len(self.ends))
-+ self.candidates = self.beam
-! test_search_equals_the_authors_search
-- self.beam * (1 + len(self.ends))
-+ self.beam * 2
-! test_search_equals_the_authors_search
-- best, picked = torch.cat((chosen, log_probs[..., blocks * BLOCK :]), dim=-1).topk(count)
-+ best, picked = chosen.topk(count)
-! test_best_tokens_found_in_blocks_equal_topk
 - tokens.masked_fill(tokens < 0, self.pad)
 + tokens.masked_fill(tokens < 0, 0)
 ! test_other_ids_of_all_tokens_only_rename_the_results
@@ -222,22 +158,11 @@ beam_search.py
 ! test_only_the_logits_of_half_precision_are_rounded
 
 search_settings.py
-- length_penalty: float = 0.6
-+ length_penalty: float = 1.0
-! test_search_without_settings_is_the_papers
 - {name: getattr(generation_config, name, None) for name in SAVED}
 + dict.fromkeys(SAVED)
 ! test_settings_are_the_calls_then_the_models_then_the_papers
 
-ranges.py
-- EXTRA_TOKENS = 50
-+ EXTRA_TOKENS = 51
-! test_wrong_arguments_are_named
-
 fast/incremental_decoding.py
-- alignments.append(weights.mean(1))
-+ alignments.append(weights[:, 0])
-! test_alignments_are_the_models_cross_attention
 - if is_unmodified(model) else None
 + if model else None
 ! test_search_and_evaluation_use_the_changed_model[wrap_forward]
@@ -250,9 +175,6 @@ fast/incremental_decoding.py
 - keys = keys * cross.scaling
 + keys = keys * 1.0
 ! test_search_over_folded_sources_finds_the_same test_fused_layer_equals_its_modules
-- module.normalized_shape, module.weight, module.bias, module.eps
-+ module.normalized_shape, module.weight, module.bias, 1e-6
-! test_fused_layer_equals_its_modules
 
 batch_translation.py
 - self.limits.repeat_interleave(rows_per_source)
@@ -265,33 +187,13 @@ batch_translation.py
 + if not text.strip()
 ! test_blank_text_beside_real_text_stays_blank_if_0_is_a_word
 
-translation/many_texts.py
-- size = min(window, 2 * size)
-+ size = 2 * size
-! test_no_more_than_a_window_of_texts_is_read_ahead
-
 input_checks.py
-- "dropout": options["dropout"] == 0,
-+ "dropout": True,
-! test_an_attention_that_ignores_an_option_is_refused[False-without_dropout]
-- (is_causal or says)
-+ is_causal
-! test_only_the_host_must_read_is_causal_where_nothing_is_causal
-- if not source or len(re
-+ if len(source) or len(re
-! test_an_attention_that_ignores_an_option_is_refused
-- if not source or len(re
-+ if len(re
-! test_an_attention_may_hand_its_options_on
 - read |= {*looked_up, *re.findall(in_module, source)}
 + read |= {*looked_up}
 ! test_training_uses_the_changed_model[register_an_attention]
 - @torch.compiler.assume_constant_result
 + @torch.compiler.disable
 ! test_model_compiles_as_one_graph[sdpa]
-- not in (None, 1):
-+ is None:
-! test_settings_of_decoder_only_models_are_refused_by_name[False-guidance_scale]
 - (ids == -100).any()
 + (ids == -1).any()
 ! test_gaps_in_a_beginning_are_refused_by_generate[search0]
@@ -299,18 +201,10 @@ input_checks.py
 + set(ends) & set(suppressed)
 ! test_a_generation_config_must_let_sentences_end
 
-pipeline.py
-- ids.new_empty((len(ids), count, 0))
-+ ids.new_empty((len(ids), 1, 0))
-! test_blank_text_is_not_passed_to_the_model
-
 data/batches.py
 - size = self.max_tokens // int(longest[bounds[-1] - 1])
 + size = 1 + self.max_tokens // int(longest[bounds[-1] - 1])
 ! test_batches_keep_the_budget_and_hold_every_example_once
-- np.random.default_rng([self.seed, self.epoch, stream])
-+ np.random.default_rng([self.epoch, stream])
-! test_seed_and_epoch_decide_the_batches
 - np.random.default_rng([self.seed, self.epoch, stream])
 + np.random.default_rng([self.seed, stream])
 ! test_batches_of_two_epochs_differ_in_composition
@@ -322,12 +216,6 @@ data/augmentation.py
 - _others(corpora, random.permutation(len(pairs)))
 + random.permutation(len(pairs))
 ! test_a_made_pair_has_pairs_of_one_corpus
-- forward = [pairs, pairs, joined]
-+ forward = [pairs, joined]
-! test_each_kind_of_pair_has_its_share_of_the_tokens
-- yield made(table, tagged, table["source"], OPPOSITE)
-+ yield made(table, table["target"], table["source"], OPPOSITE)
-! test_the_opposite_direction_is_tagged_and_the_given_one_is_not
 
 train/trainer.py
 - if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:
@@ -339,9 +227,6 @@ train/trainer.py
 - self._plain_loss(some)
 + loss
 ! test_eval_loss_is_the_token_mean_of_plain_cross_entropy
-- has_full_eval = self.args.bf16_full_eval or self.args.fp16_full_eval
-+ has_full_eval = False
-! test_evaluation_in_bfloat16_is_the_stock_one
 -             self.optimizer.eval()\n
 +             pass\n
 ! test_evaluation_uses_the_averaged_weights_of_a_schedule_free_optimizer
@@ -351,15 +236,6 @@ train/trainer.py
 - not has_full_eval and not self._has_other_evaluation:
 + not has_full_eval:
 ! test_the_evaluation_loss_is_that_of_what_was_replaced
--         given.update(logs)
-+         pass
-! test_metrics_have_the_epoch_and_a_log_that_is_off_is_empty
--             compute_objective = compute_objective or _eval_loss
-+             pass
-! test_a_search_over_rate_and_batches_trains_with_what_it_tries
-- if 0 < self.state.max_steps <= self.state.global_step:
-+ if False:
-! test_a_complete_training_is_not_continued
 
 data/tokenizer.py
 -         *after,\n
@@ -375,9 +251,6 @@ data/dataset.py
 ! test_a_budget_holds_for_rows_that_a_transform_lengthens
 
 data/bpe_dropout.py
-- rng.random(len(candidates)) < self.probability
-+ rng.random(len(candidates)) < self.probability / 2
-! test_every_merge_is_undone_with_the_given_probability
 - np.random.default_rng([self.seed, epoch, batch])
 + np.random.default_rng([self.seed, batch])
 ! test_seed_epoch_and_batch_decide_the_draw
@@ -388,24 +261,10 @@ data/bpe_dropout.py
 + _parts(tokenizer)
 ! test_each_side_is_split_by_the_merges_of_its_own_vocabulary
 
-train/optimization.py
-- min(step**-0.5, step * warmup_steps**-1.5)
-+ max(step**-0.5, step * warmup_steps**-1.5)
-! test_eq3_learning_rate
-- ADAM_BETAS = (0.9, 0.98)
-+ ADAM_BETAS = (0.9, 0.999)
-! test_adam_with_the_papers_constants
-- return learning_rate / peak_rate(d_model=d_model, warmup_steps=warmup_steps)
-+ return learning_rate / peak_rate(d_model=d_model, warmup_steps=1)
-! test_learning_rate_without_a_schedule_is_the_peak_of_eq3
-
 train/averaging.py
 - torch.zeros(tensor.shape, dtype=torch.float64)
 + torch.zeros(tensor.shape, dtype=tensor.dtype)
 ! test_half_precision_is_summed_in_float64_and_keeps_its_dtype
-- total += tensor
-+ total *= 0.5; total += tensor
-! test_mean_equals_a_float64_mean_computed_by_hand
 - companions += folder.parent.glob(GENERATION_CONFIG)
 + pass
 ! test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged
@@ -426,32 +285,10 @@ evaluation/models.py
 + return ids
 ! test_evaluation_and_collators_see_what_the_mask_shows
 
-evaluation/significance.py
-- (difference > 0) != MEASURES[name].lower_is_better
-+ difference > 0
-! test_every_choice_takes_the_texts_with_the_fewest_errors
-
-storage/metrics.py
-- "cer": Measure("character error rate", lower_is_better=True)
-+ "cer": Measure("character error rate")
-! test_every_choice_takes_the_texts_with_the_fewest_errors
-
 publish/card.py
 - for name in (*FILES, "tokenizer"):
 + for name in FILES:
 ! test_no_path_of_this_machine_is_published
-- recipe["init_from"] = Path(recipe["init_from"]).name
-+ pass
-! test_no_path_of_this_machine_is_published
-- recipe.get("train_file") or Path(recipe["dataset"]).name
-+ recipe.get("train_file") or recipe["dataset"]
-! test_no_path_of_this_machine_is_published
-- is_non_commercial(license) or license == "other"
-+ is_non_commercial(license)
-! test_a_model_of_non_commercial_pairs_says_so
-- if code != _iso_code(code)]
-+ if "_" in code]
-! test_languages_with_a_region_or_script_are_named_as_the_hub_allows
 
 data/languages.py
 - script_of(tag) != script_of(other) or (
@@ -479,21 +316,10 @@ train/back_translation.py
 + {"model": digests(model_dir, MODEL)}
 ! test_pairs_of_other_pairs_or_another_text_are_not_taken
 
-convert/importers/joeynmt.py
-- used = ("encoder",) if model.get("tied_embeddings") else STACKS
-+ used = ("encoder",)
-! test_both_tables_are_scaled_alike
-- "encoder": (8, 4)
-+ "encoder": (4, 8)
-! test_stacks_without_sizes_have_those_of_joeynmt
-
 convert/importers/vocabulary.py
 - if joining > spaced:
 + if joining >= spaced:
 ! test_of_two_signs_that_of_more_tokens_joins
-- joined = decoders.Replace("@@ ", "")
-+ joined = decoders.Replace("@@", "")
-! test_word_tokenizer_joins_pieces_as_their_authors_do
 
 storage/identity.py
 - "use_cache", "dtype", "torch_dtype"

@@ -1,4 +1,4 @@
-"""`make test-hostile`: kills, failing writes, damaged files, two writers, and their outcomes.
+"""`make test-hostile`: kills, failing writes, damaged files, and their outcomes.
 
     python tests/hostile [--kills N] [--damaged N] [--only SECTION[:CASE]] [--seed N]
 
@@ -25,7 +25,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "support"), str(HERE.parents[1])]
 import runs  # noqa: E402, after the paths above
 
 # What fits into a quarter of an hour on two cores.
-_COUNTS = {"kills": 20, "failing-writes": 20, "damaged": 100, "writers": 5, "seed": 0}
+_COUNTS = {"kills": 20, "failing-writes": 20, "damaged": 100, "seed": 0}
 Case = Callable[[random.Random, Path, runs.Reference], str]  # returns the outcome
 
 
@@ -35,7 +35,6 @@ def sections(options: argparse.Namespace) -> dict[str, tuple[Case, int]]:
         "kills": (runs.kill, options.kills),
         "failing writes": (runs.failing_write, options.failing_writes),
         "damaged files": (runs.damaged, options.damaged),
-        "two writers": (runs.two_writers, options.writers),
     }
 
 

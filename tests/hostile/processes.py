@@ -10,7 +10,6 @@ import fcntl
 import os
 import resource
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -149,28 +148,6 @@ class Started:
 def command(*words: object) -> Callable[[], int]:
     """Return a function that runs `vanilla-transformer WORDS`."""
     return lambda: main([str(word) for word in words])
-
-
-def ranks(work: Callable[[], int], folder: Path, *conditions: Condition) -> list[Started]:
-    """Start two processes that train together; the conditions apply to the first."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-
-    def member(rank: str) -> Condition:
-        return lambda folder: os.environ.update({**common, "RANK": rank, "LOCAL_RANK": rank})
-
-    return [Started(work, folder, member("0"), *conditions), Started(work, folder, member("1"))]
-
-
-def together(started: Sequence[Started], patience: float = PATIENCE) -> list[Ended]:
-    """Wait for all ranks; when one has failed, kill the others after 10 seconds."""
-    ended = []
-    for process in started:
-        ended.append(process.ended(patience))
-        patience = patience if ended[-1].code == 0 else 10
-    return ended
 
 
 def kill_at(number: int, signum: int) -> Condition:

@@ -1,4 +1,4 @@
-"""Training runs that are killed, denied writes, damaged between two starts, or started twice.
+"""Training runs that are killed, denied writes, or damaged between two starts.
 
 One rule holds for all: whatever happened, the next start ends with the files of an undisturbed
 run, bit by bit, or refuses in one line.
@@ -25,8 +25,6 @@ from processes import (
     fail_at,
     kill_at,
     limit_files,
-    ranks,
-    together,
 )
 
 PAIRS = Path(__file__).parents[1] / "fixtures" / "tiny_pairs"
@@ -66,19 +64,15 @@ class Reference:
         self.folder = folder
 
     @functools.cache  # noqa: B019, there is one instance
-    def of(self, precision: str, processes: int) -> tuple[Path, dict[str, str], int, float]:
+    def of(self, precision: str) -> tuple[Path, dict[str, str], int, float]:
         """Return folder, digests, number of file operations and seconds of a run."""
-        folder = new_folder(self.folder / f"{precision}-{processes}")
+        folder = new_folder(self.folder / precision)
         counted = Path(f"{folder}.count")
         started = time.monotonic()
-        work = train(precision)
-        if processes == 1:
-            ended = [Started(work, folder, count_into(counted)).ended()]
-        else:
-            ended = together(ranks(work, folder, count_into(counted)))
+        ended = Started(train(precision), folder, count_into(counted)).ended()
         seconds = time.monotonic() - started
-        if any(end.code for end in ended):
-            raise SystemExit(f"The run without faults failed: {[end.told() for end in ended]}")
+        if ended.code:
+            raise SystemExit(f"The run without faults failed: {ended.told()}")
         return folder, digests(folder / "run"), counted.stat().st_size, seconds
 
 
@@ -102,37 +96,29 @@ def finished(
 
 def kill(rng: random.Random, folder: Path, reference: Reference) -> str:
     """Kill a run one to three times, at random operations or times; then start it again."""
-    processes = rng.choice((1, 1, 2))
     precision = rng.choice(("fp32", "auto"))
-    _, expected, operations, seconds = reference.of(precision, processes)
+    _, expected, operations, seconds = reference.of(precision)
     new_folder(folder)
     work = train(precision)
     for _ in range(rng.randint(1, 3)):
         signum = rng.choice(SIGNALS)
         number = rng.randint(1, operations)
         faults = [kill_at(number, signum)] if rng.random() < 0.5 else []
-        if processes == 1:
-            started = [Started(work, folder, *faults)]
-        else:
-            started = ranks(work, folder, *faults)
+        started = Started(work, folder, *faults)
         if not faults:
             time.sleep(rng.uniform(0, seconds))
-            rng.choice(started).send(signum)
-        ended = together(started)
-        # With two processes, the other one reports only that its peer is gone.
-        alone = ended if processes == 1 else []
-        for end in alone:
-            stopped = (0, -signum, 128 + signum)
-            if end.code not in stopped or "Traceback" in end.err:
-                return f"{signal.Signals(signum).name} ends with {end.told()}"
-    ended = together([Started(work, folder)] if processes == 1 else ranks(work, folder))
-    outcome = finished(folder, expected, ended[0])
-    return "was refused after kills: " + ended[0].last_line if outcome == REFUSED else outcome
+            started.send(signum)
+        ended = started.ended()
+        if ended.code not in (0, -signum, 128 + signum) or "Traceback" in ended.err:
+            return f"{signal.Signals(signum).name} ends with {ended.told()}"
+    ended = Started(work, folder).ended()
+    outcome = finished(folder, expected, ended)
+    return f"was refused after kills: {ended.last_line}" if outcome == REFUSED else outcome
 
 
 def failing_write(rng: random.Random, folder: Path, reference: Reference) -> str:
     """Make the disk full, broken or read-only from some operation on, or limit file sizes."""
-    _, expected, operations, _ = reference.of("fp32", 1)
+    _, expected, operations, _ = reference.of("fp32")
     new_folder(folder)
     if rng.random() < 0.5:
         limit = limit_files(int(10 ** rng.uniform(1, 5.5)))
@@ -182,7 +168,7 @@ _DAMAGE = {
 
 def damaged(rng: random.Random, folder: Path, reference: Reference) -> str:
     """Damage a file of a run, its checkpoints or its cache; then train or translate."""
-    whole, expected, _, _ = reference.of("fp32", 1)
+    whole, expected, _, _ = reference.of("fp32")
     shutil.copytree(whole, folder, symlinks=True)
     interrupted = rng.random() < 0.5
     if interrupted:  # before the last checkpoint was written
@@ -213,38 +199,3 @@ def _used(folder: Path, whole: Path, what: str, *, may_differ: bool) -> str:
     if ended.code == 0 and (may_differ or ended.out == expected.out):
         return RIGHT
     return f"translate, {what}: {ended.told()}"
-
-
-def two_writers(rng: random.Random, folder: Path, reference: Reference) -> str:
-    """Run a command twice at the same time, writing to one run directory or one file."""
-    whole, expected, _, seconds = reference.of("fp32", 1)
-    new_folder(folder)
-    if rng.random() < 0.4:
-        return _two_outputs(folder, whole)
-    first = Started(train(), folder)
-    time.sleep(rng.uniform(0, seconds))
-    second = Started(train(), folder)
-    ended = [first.ended(), second.ended()]
-    strange = [end.told() for end in ended if end.code != 0 and not end.is_refusal]
-    if strange:
-        return f"two at once: {strange[0]}"
-    if all(end.is_refusal for end in ended):
-        return f"two at once: both refused: {ended[0].last_line}"
-    return finished(folder, expected, next(end for end in ended if end.code == 0))
-
-
-def _two_outputs(folder: Path, whole: Path) -> str:
-    """Check that two translations into one file leave one of them complete."""
-    sentences = "".join(f"Haus {number}\n" for number in range(300))
-    (folder / "source.txt").write_text(sentences, encoding="utf-8")
-    words = ("translate", whole / "run", "source.txt", "--num-beams", "1")
-    alone = Started(command(*words), folder).ended()
-    both = [
-        Started(command(*words, "--output", "out.txt", "--overwrite"), folder) for _ in range(2)
-    ]
-    strange = [end.told() for end in (process.ended() for process in both) if end.code != 0]
-    if strange:
-        return f"two outputs at once: {strange[0]}"
-    same = (folder / "out.txt").read_text(encoding="utf-8") == alone.out
-    rest = sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
-    return RIGHT if same and not rest else f"two outputs at once leave {rest}, same: {same}"
