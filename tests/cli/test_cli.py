@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import tomllib
@@ -18,9 +17,7 @@ from tiny_runs import tiny_recipe
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli import parser as cli
-from vanilla_transformer.cli import translate as cli_translate
 from vanilla_transformer.storage import extras
-from vanilla_transformer.train import trainer as trainer_module
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -42,14 +39,6 @@ def trained(tmp_path_factory):
         code = main(["train", str(recipe), "--output-dir", str(folder / "run"), "--max-steps=10"])
     assert code == 0
     return folder
-
-
-def test_log_lines_of_a_training_have_at_most_100_characters(trained):
-    lines = (trained / "log").read_text().splitlines()
-    assert all(len(line) <= 100 or " " not in line.strip() for line in lines)  # only a long path
-    assert any(re.match(r"\d\d:\d\d:\d\d update 9 of 10: loss", line) for line in lines)
-    (start,) = (n for n, line in enumerate(lines) if "The run ends after 10 updates" in line)
-    assert lines[start + 1].startswith(" " * 9 + "Give more updates")
 
 
 def translate(monkeypatch, capfd, folder, content, *arguments):
@@ -227,26 +216,6 @@ def test_translate_treats_all_line_endings_alike(monkeypatch, capfd, trained):
     assert odd.count("\n") == 1
 
 
-def test_a_batch_system_that_stops_translate_loses_nothing(monkeypatch, capsys, trained, tmp_path):
-    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_text("ein Hund\n" * 70)
-    translations = iter(range(70))
-
-    def stop_at_the_last(*arguments):
-        if next(translations) == 69:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return iter(["ein Hund\n"])
-
-    monkeypatch.setattr(cli_translate, "_output_lines", stop_at_the_last)
-    handler = signal.getsignal(signal.SIGTERM)
-    arguments = ["translate", str(trained / "run"), str(source), "--output", str(target)]
-    assert main(arguments) == 128 + signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) is handler
-    kept = tmp_path / "out.txt.partial"
-    assert f"so far, 69 lines, is in {kept}." in capsys.readouterr().err
-    assert sorted(tmp_path.iterdir()) == [source, kept]
-
-
 def test_translate_keeps_what_it_had_written_before_an_error(
     monkeypatch, capsys, trained, tmp_path
 ):
@@ -300,32 +269,6 @@ def test_full_disk_behind_a_redirection_gives_one_line(trained, tmp_path):
     assert process.returncode == 2
     (line,) = process.stderr.splitlines()
     assert "could not be written: No space left on device; make room" in line
-
-
-def test_resuming_after_sigterm_gives_the_uninterrupted_model(
-    trained, tmp_path, monkeypatch, capsys
-):
-    recipe, run = trained / "tiny.yaml", tmp_path / "run"
-    arguments = ["train", str(recipe), "--output-dir", str(run), "--max-steps", "10"]
-    seal = trainer_module.seal
-
-    def stop_after_sealing(checkpoint):
-        seal(checkpoint)
-        if checkpoint.name == "checkpoint-3":
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer_module, "seal", stop_after_sealing)
-        assert main(arguments) == 128 + signal.SIGTERM
-    errors = capsys.readouterr().err
-    assert "Traceback" not in errors
-    last = errors.splitlines()[-1]
-    assert re.fullmatch(
-        r"Stopped by SIGTERM after .*checkpoint-4\. Run the same command again to go on\.", last
-    )
-    assert main(arguments) == 0
-    weights = [folder / "model.safetensors" for folder in (run, trained / "run")]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
 @pytest.mark.parametrize("package", extras.TRAIN)

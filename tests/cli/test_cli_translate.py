@@ -5,14 +5,11 @@ import csv
 import gzip
 import io
 import itertools
-import json
 import lzma
 import os
 import re
-import select
 import shutil
 import sys
-import threading
 import types
 
 import pytest
@@ -23,7 +20,7 @@ from vanilla_transformer import visualization
 from vanilla_transformer.batch_translation import MAX_SOURCE_TOKENS
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli.translate import Pipe, arriving
-from vanilla_transformer.data import join_sentences, split_sentences
+from vanilla_transformer.data import join_sentences
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.reading import LINE_BYTES
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
@@ -129,18 +126,6 @@ def test_redirected_file_is_translated_from_its_current_position(run, source, mo
     assert capsys.readouterr().out.count("\n") == 2
 
 
-def test_beams_default_to_the_models_own(run, source, tmp_path, monkeypatch):
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
-    search = json.loads((copy / "generation_config.json").read_text())
-    (copy / "generation_config.json").write_text(json.dumps({**search, "num_beams": 2}))
-    calls = recorded(monkeypatch, many_texts, "translate_nbest")
-    nbest = (["--nbest", "3"], 3), (["--nbest", "3", "--num-beams", "2"], 3)
-    for options, beams in (([], 2), (["--num-beams", "1"], 1), *nbest):
-        assert main(["translate", str(copy), str(source), *options]) == 0
-        assert calls.pop()[1]["num_beams"] == beams
-
-
 @pytest.mark.parametrize("option", ["--csv", "--tsv", "--output"])
 def test_an_option_without_a_value_is_refused(run, capsys, option):
     assert f"Got nothing for {option}; leave it out." in error_of(
@@ -153,16 +138,6 @@ def translated(capsys, *command):
     assert main(["translate", *map(str, command)]) == 0
     printed = capsys.readouterr()
     return printed.out.split("\n")[:-1], printed.err
-
-
-def test_options_may_stand_anywhere(run, source, capsys):
-    words, option = [run, source], ["--nbest", "2"]
-    expected, _ = translated(capsys, *words, *option)
-    assert translated(capsys, *option, *words)[0] == expected
-    assert translated(capsys, run, *option, source)[0] == expected
-    wrong = error_of(capsys, "translate", run, "--nbets", "2", source)
-    assert "unknown option --nbets" in wrong
-    assert "2 arguments too many" in error_of(capsys, "translate", run, source, "one", "two")
 
 
 @pytest.fixture
@@ -224,25 +199,6 @@ def test_quoted_cells_of_a_table_are_translated_and_the_table_stays_one(
     expected = ["translation", 'EIN, "ALT"\t!', "\t!", "EIN HUND\t!"]
     found = [*csv.reader(io.StringIO("\n".join(lines) + "\n"), delimiter=";")]
     assert found == [[*row, cell] for row, cell in zip(rows, expected, strict=True)]
-
-
-def test_a_writer_who_waits_gets_the_header_at_once(run, bracketed, monkeypatch, capfd):
-    """As any line: a client may send nothing more before it has read the answer."""
-    reading, writing = os.pipe()
-    answers, answer = os.pipe()
-    monkeypatch.setattr(sys, "stdin", open(reading))  # noqa: SIM115  (closed with it)
-    monkeypatch.setattr(sys, "stdout", open(answer, "w"))  # noqa: SIM115  (likewise)
-    command = (["translate", str(run), "--tsv", "text"],)
-    thread = threading.Thread(target=main, args=command, daemon=True)
-    thread.start()
-    found = []
-    with os.fdopen(answers) as lines, os.fdopen(writing, "w") as writer:
-        for line in ("text\tn", "ein\t1", "", "alt\t2"):
-            print(line, file=writer, flush=True)
-            assert select.select([lines], [], [], 60)[0], f"no answer to {line!r}"
-            found.append(lines.readline())
-    thread.join()
-    assert found == ["text\tn\ttranslation\n", "ein\t1\t[ein]\n", "\n", "alt\t2\t[alt]\n"]
 
 
 @pytest.mark.parametrize(
@@ -307,24 +263,6 @@ def test_other_formats_than_text_are_refused(run, loud, tmp_path, capsys, name, 
     else:
         expected = f"{name} holds {kind}, not one sentence a line; save its texts one a line, or as"
         assert expected in error_of(capsys, "translate", run, path)
-
-
-def test_text_longer_than_any_in_training_warns_once(run, tmp_path, capsys):
-    copy, path = tmp_path / "run", tmp_path / "source.txt"
-    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
-    recipe = (copy / "recipe.yaml").read_text()
-    limit = re.search("max_source_length: [0-9]+", recipe).group()
-    path.write_text("aa\n" + "alt und Haus und Hund\n" * 2)
-    for damaged in (0, -5):
-        (copy / "recipe.yaml").write_text(recipe.replace(limit, f"max_source_length: {damaged}"))
-        assert translated(capsys, copy, path)[1] == ""
-    (copy / "recipe.yaml").write_text(recipe.replace(limit, "max_source_length: 4"))
-    lines, said = translated(capsys, copy, path)
-    assert len(lines) == 3
-    assert said.count("\n") == 1
-    assert "line 2, has more than 4 tokens, the most of any source in training" in said
-    (copy / "recipe.yaml").unlink()
-    assert translated(capsys, copy, path)[1] == ""
 
 
 def test_alignments_file_links_the_lines_written(run, tmp_path, capsys):
@@ -440,10 +378,3 @@ def test_sentences_are_joined_by_a_space_except_in_zh_and_ja():
     for language in ("zh", "zh-Hant", "ja", "ZH_cn", "zho_Hans", "jpn"):
         assert join_sentences(["你好。 ", "我是学生。"], language) == "你好。我是学生。"
     assert join_sentences([], "en") == join_sentences([""], "en") == ""
-
-
-def test_sentences_are_split_by_sentencex():
-    pytest.importorskip("sentencex")
-    assert split_sentences(" Dr. Smith left.  Did he? ", "en-GB") == ["Dr. Smith left.", "Did he?"]
-    assert split_sentences("你好。我是学生。", "zh") == ["你好。", "我是学生。"]
-    assert split_sentences("  ", "en") == ["  "]

@@ -68,13 +68,6 @@ def test_arguments_of_the_host_are_refused(tmp_path):
         VanillaTransformerTrainer(tiny_model(), args, train_dataset=copy_task(9))
 
 
-def test_an_unknown_measure_is_refused_at_once(tmp_path):
-    given = {"processing_class": tiny_tokenizer(), "validation_pairs": [("a", "b")]}
-    given |= {"target_language": "de", "measures": ["blue"]}
-    with pytest.raises(ValueError, match="got 'blue'; choose from bleu"):
-        make_trainer(tmp_path, given=given)
-
-
 # --------------------------------------------------------------------------- rates and optimizers
 
 HOSTS = [
@@ -282,24 +275,6 @@ def test_a_limit_leaves_a_whole_checkpoint_beside_the_best_one(tmp_path, monkeyp
     monkeypatch.setattr(trainer_module, "seal", noting)
     trainer.train()
     assert last == [None, *(tmp_path / f"checkpoint-{step}" for step in range(1, 6))]
-
-
-def test_epoch_checkpoints_are_kept_like_scheduled_ones(tmp_path):
-    limits = {"max_steps": -1, "num_train_epochs": 3, "checkpoints_to_keep": 2}
-    trainer = make_trainer(tmp_path, train=copy_task(20), save_strategy="epoch", **limits)
-    trainer.train()
-    epoch = trainer.updates_per_epoch
-    assert list(checkpoints(tmp_path)) == [2 * epoch, 3 * epoch]
-
-
-def test_save_steps_may_be_a_fraction_of_the_run(tmp_path):
-    make_trainer(tmp_path, max_steps=4, save_steps=0.25, checkpoints_to_keep=2).train()
-    assert list(checkpoints(tmp_path)) == [3, 4]
-
-
-def test_default_collator_is_the_pair_collator(tmp_path):
-    trainer = make_trainer(tmp_path, given={"data_collator": None})
-    assert trainer.data_collator([copy_task(1)[0]])["labels"].shape[0] == 1
 
 
 @pytest.mark.parametrize(

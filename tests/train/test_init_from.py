@@ -191,27 +191,6 @@ def test_changing_the_initial_model_of_a_run_is_refused(finished, trained, tmp_p
             run_recipe(load_recipe(f"{folder}/tiny.yaml", given), run)
 
 
-def spoil(folder, **changes):
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps({**config, **changes}), encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda model: spoil(model, model_type="marian"), "of model_type 'marian', not a model of"),
-        (lambda model: (model / "tokenizer.json").unlink(), "holds no tokenizer;"),
-        (lambda model: (model / "config.json").unlink(), "holds no trained model"),
-    ],
-)
-def test_unusable_initial_models_are_refused_before_any_work(trained, tmp_path, change, message):
-    model = shutil.copytree(trained, tmp_path / "model")
-    change(model)
-    with pytest.raises(RequestError, match=message):
-        run_recipe(continuing_recipe(tmp_path / "pairs", model), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_initial_model_of_the_hub_is_pinned_to_its_commit(
     trained, tmp_path, monkeypatch, initial_models
 ):

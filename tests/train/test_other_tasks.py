@@ -12,12 +12,11 @@ from tiny_runs import tiny_recipe
 from vanilla_transformer.cli import main
 from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.recipes.data import evaluation_sets, training_pairs
-from vanilla_transformer.recipes.recipe import load_recipe, make_recipe
+from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.recipes.testing import shared_with_training
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.target_tokenizer import target_tokenizer
 from vanilla_transformer.train import run_recipe
-from vanilla_transformer.train.comparing import compare_runs, comparison_page
 from vanilla_transformer.translation import translate
 
 WORDS = {"cat": ["K AE T"], "read": ["R EH D", "R IY D"], "at": ["AE T"], "rack": ["R AE K"]}
@@ -103,30 +102,6 @@ def test_a_run_is_scored_by_the_measures_of_its_recipe(run):
     assert "eval_bleu" not in heading
 
 
-def test_commands_know_the_two_sides(run, tmp_path, capsys):
-    folder, metrics = run
-    words = tmp_path / "words.txt"
-    words.write_text("cat\nrack\n")
-    assert main(["translate", str(folder), str(words), "--num-beams", "1"]) == 0
-    model, tokenizer = load_saved_model(folder), load_saved_tokenizer(folder)
-    expected = list(translate(model, tokenizer, ["cat", "rack"], num_beams=1))
-    assert capsys.readouterr().out.splitlines() == expected
-    assert main(["evaluate", str(folder), "--pair", "letters-phonemes"]) == 0
-    shown = capsys.readouterr().out
-    assert f"{metrics['scores']['test']['wer']:.2f}" in shown
-    assert "token error rate: nrefs:var|unit:token|jiwer:" in shown
-    assert main(["evaluate", str(folder), "--metric", "cer"]) == 0
-    assert "character error rate: nrefs:var" in capsys.readouterr().out
-
-
-def test_compare_shows_the_measures_of_the_recipe(run, recipe, tmp_path):
-    folder, _ = run
-    run_recipe(load_recipe(str(recipe), {"max_steps": 20}), tmp_path / "shorter")
-    page = comparison_page(compare_runs([folder, tmp_path / "shorter"]))
-    assert "exact match" in page
-    assert "token error rate" in page
-
-
 def test_without_languages_the_sides_are_source_and_target(tmp_path, capsys):
     recipe = tiny_recipe(tmp_path, pair="x-y", tokenizer="symbols", metric="wer")
     text = recipe.read_text().replace("pair: x-y\n", "")
@@ -161,19 +136,6 @@ def test_early_stopping_watches_a_measure(recipe, tmp_path, caplog):
     metrics = run_recipe(load_recipe(str(recipe), values), tmp_path / "run")
     assert metrics["updates"] == 20  # the second evaluation is no better than the first
     assert "no better token error rate in 1 evaluations" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"metric": "bleu,rouge"}, "'rouge'; choose from bleu, chrf"),
-        ({"init_from": "runs/a", "tokenizer": "bytes"}, "which do not go together"),
-        ({"tokenizer": "bpe,bpe,bpe"}, "tokenizer: got 'bpe,bpe,bpe'; give one, or SOURCE,TARGET"),
-    ],
-)
-def test_what_no_run_can_have_is_refused_before_it(values, message):
-    with pytest.raises(ValueError, match=message):
-        make_recipe(values)
 
 
 # ------------------------------------------------------------------------------ the page

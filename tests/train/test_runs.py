@@ -1,7 +1,6 @@
 """Run directories: trained from a recipe, complete, resumable, and locked against other runs."""
 
 import dataclasses
-import errno
 import hashlib
 import json
 import math
@@ -15,9 +14,6 @@ import huggingface_hub
 import pytest
 import torch
 from command_line import error_of
-from full_disk import largest_file
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from tiny_runs import TRAINER, WORDS, tiny_recipe, write_pairs
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
@@ -30,7 +26,6 @@ from vanilla_transformer.recipes.data import TextPairs, evaluation_sets
 from vanilla_transformer.recipes.plan import settings_as_yaml
 from vanilla_transformer.recipes.planning import plan_run
 from vanilla_transformer.recipes.recipe import load_recipe
-from vanilla_transformer.storage.run_files import LOCK
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
 from vanilla_transformer.train import (
     new_model,
@@ -344,24 +339,6 @@ def test_a_mean_of_more_wins_if_scores_are_close(
     assert chosen["averaged"] == averaged
 
 
-@pytest.mark.parametrize(("penalty", "shipped"), [(None, 0.6), (1.3, 1.3)])
-def test_ties_keep_the_recipes_values(unfinished, monkeypatch, penalty, shipped):
-    _, run, _ = unfinished
-    searched = []
-
-    def translations(weight, sources, search):
-        searched.append((weight, search["num_beams"]))
-        return word_for_word(sources, 2)
-
-    metrics = finished_anew(unfinished, monkeypatch, translations, length_penalty=penalty)
-    mean = load_file(run / "model.safetensors")["model.shared.weight"]
-    assert all(torch.equal(weight, mean) for weight, beams in searched if beams == 2)
-    assert any(not torch.equal(weight, mean) for weight, _ in searched)
-    assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-9"]
-    assert GenerationConfig.from_pretrained(run).length_penalty == shipped
-    assert metrics["chosen_on_validation"]["beam"].keys() >= {"0.6", "1"}
-
-
 def test_the_interval_of_checkpoints_may_be_a_share_of_the_run(tmp_path):
     recipe = load_recipe(str(tiny_recipe(tmp_path, trainer={"save_steps": 0.25}, max_steps=8)))
     metrics = run_recipe(recipe, tmp_path / "run")
@@ -448,15 +425,6 @@ def test_several_files_are_one_data_set_and_weights_share_the_updates(tmp_path):
         file.write(files[1].read_text())
     with pytest.raises(RequestError, match=r"of another run .*pairs.jsonl changed"):
         run_recipe(dataclasses.replace(recipe, max_steps=12), run)
-
-
-def test_directory_that_holds_no_run_is_rejected(tmp_path):
-    recipe = load_recipe(str(tiny_recipe(tmp_path)))
-    with pytest.raises(ValueError, match="not empty and holds no run"):
-        run_recipe(recipe, tmp_path)
-    with pytest.raises(NotADirectoryError, match=r"train\.jsonl"):
-        run_recipe(recipe, tmp_path / "train.jsonl" / "demo")
-    assert not (tmp_path / "recipe.yaml").exists()
 
 
 @pytest.mark.parametrize(
@@ -644,15 +612,6 @@ def test_tokenizer_is_relearned_if_pairs_change_before_training(tmp_path, monkey
     assert new == (tmp_path / "fresh" / "tokenizer.json").read_bytes() != old
 
 
-def test_later_evaluation_gives_the_scores_of_the_run(finished, tmp_path):
-    _, run, metrics = finished
-    assert score_run(run)["test"] == metrics["scores"]["test"]
-    shuffled = write_pairs(tmp_path / "other.jsonl", 4, 9)
-    assert score_run(run, test_file=shuffled)["test"]["num_sentences"] == 4
-    with pytest.raises(ValueError, match="holds no trained model"):
-        score_run(tmp_path)
-
-
 def test_stopped_continuation_does_not_change_a_complete_run(copied, monkeypatch):
     """Its values would otherwise be those of `evaluate` and `compare` from then on."""
     recipe, run, metrics = copied
@@ -715,32 +674,6 @@ def test_a_run_is_not_made_where_its_pairs_are_read(tmp_path, option):
     assert [path.name for path in (tmp_path / "pairs").iterdir()] == ["train.jsonl"]
 
 
-def test_a_complete_run_may_be_continued_with_its_pairs_elsewhere(copied, tmp_path):
-    recipe, run, metrics = copied
-    names = {}
-    for name in ("train_file", "validation_file", "test_file"):
-        path = Path(getattr(recipe, name))
-        (tmp_path / "moved").mkdir(exist_ok=True)
-        names[name] = str(shutil.copy(path, tmp_path / "moved" / path.name))
-    moved = dataclasses.replace(recipe, **names)
-    found = run_recipe(moved, run)
-    assert found["scores"] == metrics["scores"]
-    assert found["recipe"]["train_file"] == names["train_file"]
-    Path(names["train_file"]).write_text(Path(recipe.test_file).read_text())
-    with pytest.raises(RequestError, match=r"is of another run .*changed"):
-        run_recipe(moved, run)
-
-
-def test_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caplog):
-    def refuse(lock, timeout=None):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(run_directory.FileLock, "acquire", refuse)
-    with training_lock(tmp_path / "run"):
-        assert (tmp_path / "run" / LOCK).exists()
-    assert "run has no locks; start no second training there" in caplog.text
-
-
 def test_the_model_of_a_run_whose_rest_is_gone_is_not_trained_over(copied):
     recipe, run, _ = copied
     shutil.rmtree(run / "checkpoints")
@@ -786,33 +719,6 @@ def test_model_changed_after_its_run_is_rejected_and_not_replaced(copied, monkey
     path.unlink()  # as the message says
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
     assert path.read_bytes() == whole
-
-
-@pytest.mark.parametrize("name", ["metrics.json", "checkpoints/identity.json"])
-def test_damaged_record_of_a_run_is_named(copied, name):
-    recipe, run, _ = copied
-    (run / name).write_text("[")
-    with pytest.raises(RequestError, match=f"{name} is not JSON"):
-        run_recipe(dataclasses.replace(recipe, max_steps=12), run)
-
-
-def test_damaged_tokenizer_is_restored_from_a_checkpoint(unfinished):
-    recipe, run, metrics = unfinished
-    path = run / "tokenizer.json"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:500])
-    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
-    assert path.read_bytes() == whole
-
-
-def test_run_ended_by_a_full_disk_is_finished_on_restart(unfinished):
-    recipe, run, metrics = unfinished
-    weights = (run / "model.safetensors").read_bytes()
-    with pytest.raises(SafetensorError, match="File too large"), largest_file(len(weights) // 2):
-        run_recipe(recipe, run)
-    assert (run / "model.safetensors").read_bytes() == weights
-    assert not list(run.rglob(".vanilla*"))
-    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
 
 
 def test_outputs_never_replace_what_the_command_reads(copied, tmp_path, capsys):

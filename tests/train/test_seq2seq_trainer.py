@@ -115,15 +115,6 @@ def test_batches_of_a_number_of_pairs_resume_exactly(tmp_path):
     assert_equal(weights(resumed), weights(whole))
 
 
-def test_a_log_shows_the_figures_of_compute_metrics_and_of_every_set(tmp_path, caplog):
-    caplog.set_level("INFO", logger="vanilla_transformer")
-    both(tmp_path, given={"compute_metrics": token_accuracy})[1].evaluate()
-    assert "validation perplexity" in caplog.text
-    assert "eval_accuracy 0." in caplog.text
-    both(tmp_path, given={"eval_dataset": {"near": copy_task(9)}})[1].evaluate()
-    assert "eval_near_perplexity" in caplog.text
-
-
 def test_compute_metrics_sees_the_stock_predictions(tmp_path):
     def keep(prediction):
         kept.append(prediction)
@@ -142,33 +133,12 @@ def test_compute_metrics_sees_the_stock_predictions(tmp_path):
         assert metrics[name] == plain[name], name
 
 
-def test_figures_of_compute_metrics_win_over_those_of_the_trainer(tmp_path, monkeypatch):
-    given = {"compute_metrics": token_accuracy}
-    _, ours = both(tmp_path, given=given)
-    ours.validation_pairs = [("a", "b")]
-    monkeypatch.setattr(ours, "_greedy_scores", lambda: {"bleu": 12.5})
-    assert ours.evaluate()["eval_bleu"] == 7.5
-
-
 def test_predict_returns_the_stock_predictions(tmp_path):
     expected, found = (trainer.predict(copy_task(9, seed=1)) for trainer in both(tmp_path))
     for one, other in zip(expected.predictions, found.predictions, strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(found.label_ids, expected.label_ids)
     assert found.metrics["test_perplexity"] == pytest.approx(math.exp(found.metrics["test_loss"]))
-
-
-def test_evaluation_has_batches_of_a_number_of_pairs_too(tmp_path):
-    sizes = []
-    for trainer in both(tmp_path, per_device_eval_batch_size=8):
-        hook = trainer.model.register_forward_pre_hook(
-            lambda _, args, inputs: sizes.append(len(inputs["input_ids"])), with_kwargs=True
-        )
-        trainer.evaluate(copy_task(13, seed=3), metric_key_prefix="test")
-        hook.remove()
-    assert len(sizes) <= 4
-    assert sizes[:2] == [8, 5]
-    assert sum(sizes) == 26
 
 
 def test_compute_loss_func_replaces_the_loss(tmp_path):
@@ -386,31 +356,8 @@ def test_metrics_have_the_epoch_and_a_log_that_is_off_is_empty(tmp_path):
         assert not [log for log in trainer.state.log_history if "loss" in log]
 
 
-def test_ids_of_the_decoder_reach_the_model_and_other_columns_are_refused(tmp_path):
+def test_columns_that_no_collator_of_ours_can_batch_are_refused(tmp_path):
     data = copy_task(13, seed=5)
-
-    def forced(row):
-        length = len(row["labels"])
-        ids = {"decoder_input_ids": [1, *[5] * (length - 1)]}
-        return ids | {"decoder_attention_mask": [1, *[0] * (length - 1)]}
-
-    losses = []
-    for rows in (data, data.map(forced)):
-        trainer = make_trainer(tmp_path, given={"eval_dataset": rows})
-        losses.append(trainer.evaluate()["eval_loss"])
-    ids = torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor(ids) for ids in data["input_ids"]], batch_first=True
-    )
-    start = torch.where(ids == 0, 0, 5)
-    start[:, 0] = 1
-    mask = torch.zeros_like(ids)
-    mask[:, 0] = 1
-    with torch.no_grad():
-        expected = trainer.model.eval()(
-            *(ids, (ids != 0).long()), start, mask, labels=ids.where(ids != 0, -100)
-        ).loss
-    assert losses[1] == pytest.approx(expected.item(), rel=1e-5) != losses[0]
-
     given = {"train": data.map(lambda row: {"inputs_embeds": [[0.0] * 16] * len(row["input_ids"])})}
     with pytest.raises(ValueError, match="columns inputs_embeds, which PairCollator cannot batch"):
         make_trainer(tmp_path, **given).train()
@@ -435,14 +382,6 @@ def test_a_budget_holds_for_rows_that_a_transform_lengthens(tmp_path):
     trainer = make_trainer(tmp_path, train=copy_task(60).with_transform(twice), batch_tokens=60)
     sizes = [batch["labels"].numel() for batch in trainer.get_train_dataloader()]
     assert 45 < max(sizes) <= 60
-
-
-def test_weights_of_half_precision_are_told_once(tmp_path, caplog):
-    trainer = make_trainer(tmp_path, model=tiny_model().bfloat16(), max_steps=2)
-    for resumes in (False, True):
-        trainer.train(resumes)
-        trainer.args.max_steps = 3
-    assert caplog.text.count("The weights are bfloat16, in which most small updates round") == 1
 
 
 def test_a_label_smoother_of_the_users_stays(tmp_path):

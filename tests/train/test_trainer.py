@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from copies import copy_of_this_process
 from datasets import Dataset
 from published_runs import tiny_tokenizer
-from tiny_trainers import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
+from tiny_trainers import At, assert_equal, copy_task, make_trainer, tiny_model, weights
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -125,24 +125,6 @@ def test_as_many_checkpoints_are_kept_as_asked(tmp_path, limit, expected):
     assert len(list(tmp_path.glob("checkpoint-*"))) == expected
 
 
-def test_padding_of_a_data_set_is_no_text(tmp_path):
-    """As tutorials tokenise: `padding="max_length"`."""
-    pairs = copy_task(30)
-    padded = pairs.map(
-        lambda row: {
-            "input_ids": row["input_ids"] + [0] * (30 - len(row["input_ids"])),
-            "attention_mask": [1] * len(row["input_ids"]) + [0] * (30 - len(row["input_ids"])),
-            "labels": row["labels"] + [0] * (20 - len(row["labels"])),
-        }
-    )
-    model = tiny_model()
-    losses = [
-        make_trainer(tmp_path, model=model, given={"eval_dataset": each}).evaluate()["eval_loss"]
-        for each in (pairs, padded)
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -211,22 +193,6 @@ def test_unreadable_checkpoint_is_an_error_and_not_a_broken_one(tmp_path, monkey
         last_whole_checkpoint(tmp_path)
 
 
-def test_signal_in_an_epoch_saves_once_and_evaluates_nothing(tmp_path):
-    """If evaluation and checkpoints go by epochs."""
-    sealed, evaluated = [], []
-    interrupt = At(7, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    by_epoch = {"eval_strategy": "epoch", "save_strategy": "epoch"}
-    trainer = make_trainer(tmp_path, callbacks=[interrupt], **by_epoch)
-    seal, evaluate = trainer_module.seal, trainer.evaluate
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer_module, "seal", lambda path: sealed.append(path.name) or seal(path))
-        patch.setattr(trainer, "evaluate", lambda *a, **k: evaluated.append(1) or evaluate(*a, **k))
-        with pytest.raises(TrainingInterrupted):
-            trainer.train()
-    assert len(sealed) == len(set(sealed)) == 2
-    assert len(evaluated) == 1  # at the end of the first epoch
-
-
 @pytest.mark.parametrize(("end", "warned"), [(2, False), ([3, 2], False), (1, True)])
 def test_targets_that_end_otherwise_than_the_model_are_noted(tmp_path, caplog, end, warned):
     make_trainer(tmp_path, model=tiny_model(eos_token_id=end))
@@ -257,21 +223,6 @@ def test_eval_loss_is_the_token_mean_of_plain_cross_entropy(tmp_path, budget):
     assert metrics["eval_training_loss"] == pytest.approx(of_training["eval_loss"], rel=1e-6)
     assert metrics["eval_training_loss"] != metrics["eval_loss"]
     assert metrics["eval_perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-5)
-
-
-def test_other_data_sets_are_said_to_have_a_mean_over_batches(tmp_path, caplog):
-    trainer = make_trainer(tmp_path)
-    rows = trainer.eval_dataset.select_columns(["input_ids", "labels"]).to_list()
-    for _ in range(2):
-        assert "eval_perplexity" not in trainer.evaluate(rows)
-    assert caplog.text.count("eval_loss is a mean over batches") == 1
-
-
-def test_a_huge_loss_has_a_finite_perplexity(tmp_path):
-    model = tiny_model()
-    model.model.shared.weight.data *= 1e5
-    metrics = make_trainer(tmp_path, model=model).evaluate()
-    assert 1e3 < metrics["eval_loss"] < math.inf > metrics["eval_perplexity"]
 
 
 def test_each_line_of_the_log_has_the_norm_of_its_own_gradient(tmp_path):
@@ -331,21 +282,6 @@ def test_accumulated_gradient_equals_that_of_one_large_batch(tmp_path, smoothing
     loss_of_parts, parts = gradient([rows[:2], rows[2:7], rows[7:]])
     assert loss_of_parts.item() == pytest.approx(loss.item(), rel=1e-6)
     assert (whole - parts).abs().max() <= 1e-6 * whole.abs().max()
-
-
-def test_labels_of_32_bits_train_alike(tmp_path):
-    collate, trained = PairCollator(), []
-    for dtype in (torch.int32, torch.int64):
-
-        def narrow(rows, dtype=dtype):
-            return {name: tensor.to(dtype) for name, tensor in collate(rows).items()}
-
-        trainer = make_trainer(tmp_path / str(dtype), given={"data_collator": narrow}, max_steps=2)
-        trainer.train()
-        figures = {"tokens": torch.tensor(trainer.progress.target_tokens)}
-        figures["loss"] = torch.tensor(trainer.evaluate()["eval_loss"])
-        trained.append({**weights(trainer), **figures})
-    assert_equal(*trained)
 
 
 def test_target_token_count_excludes_padding(tmp_path):
@@ -440,25 +376,6 @@ def test_threads_follow_the_free_cores_only_in_a_training(tmp_path, monkeypatch)
     assert not calls
 
 
-def test_the_commit_is_that_of_the_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer_module, "git_commit", lambda: "trained")
-    make_trainer(tmp_path, max_steps=4).train()
-    assert Progress.load(tmp_path / "checkpoint-4").git_commit == "trained"
-
-
-def test_a_training_that_saves_nothing_leaves_nothing_when_its_time_is_over(tmp_path):
-    trainer = make_trainer(tmp_path, save_strategy="no", max_minutes=1e-9)
-    trainer.train()
-    assert trainer.state.global_step == 1
-    assert not checkpoints(tmp_path)
-    watches = {"early_stopping_patience": 1, "eval_strategy": "steps", "eval_steps": 1}
-    rising = {"learning_rate": 3.0, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"}
-    trainer = make_trainer(tmp_path, save_strategy="no", **watches, **rising)
-    trainer.train()
-    assert trainer.state.global_step < 12
-    assert not checkpoints(tmp_path)
-
-
 def test_bleu_of_validation_pairs_is_not_reported_for_other_data(tmp_path, monkeypatch):
     given = {"validation_pairs": [("a", "b")], "target_language": "de"}
     given["processing_class"] = tiny_tokenizer()
@@ -486,64 +403,10 @@ def test_validation_pairs_may_be_a_data_set_and_need_language_and_tokenizer(tmp_
             make_trainer(tmp_path, given=given)
 
 
-def test_labels_are_checked_against_the_target_vocabulary(tmp_path):
-    sizes = {"decoder_vocab_size": VOCAB - 10, "share_encoder_decoder_embeddings": False}
-    trainer = make_trainer(tmp_path, model=tiny_model(**sizes))
-    assert trainer.data_collator([{"input_ids": [VOCAB - 1], "labels": [4]}])
-    with pytest.raises(ValueError, match=f"token id {VOCAB - 10} in labels"):
-        trainer.data_collator([{"input_ids": [4], "labels": [VOCAB - 10]}])
-
-
-class Stock(Seq2SeqTrainer):
-    """transformers' trainer on the same pairs."""
-
-    def __init__(self, directory, **options):
-        args = Seq2SeqTrainingArguments(str(directory), report_to="none", use_cpu=True, **options)
-        collator = PairCollator(pad_token_id=0, vocab_size=VOCAB, target_vocab_size=VOCAB)
-        sets = {"train_dataset": copy_task(100), "eval_dataset": copy_task(30, seed=5)}
-        super().__init__(tiny_model(), args, data_collator=collator, **sets)
-
-
 def figures(printed):
     """Return the names of the figures in each dictionary that was printed."""
     found = [ast.literal_eval(line) for line in re.findall(r"^.*?({.*})", printed, re.MULTILINE)]
     return [{"loss", "eval_loss", "train_loss", "epoch"} & names.keys() for names in found]
-
-
-@pytest.mark.parametrize("disable_tqdm", [None, True])
-def test_without_a_log_training_and_evaluation_show_what_a_stock_trainer_shows(
-    tmp_path, capfd, disable_tqdm
-):
-    options = {"max_steps": 2, "logging_steps": 1, "save_strategy": "no", "eval_strategy": "steps"}
-    options |= {"eval_steps": 2, "disable_tqdm": disable_tqdm}
-    shown = []
-    for make in (Stock, make_trainer):
-        trainer = make(tmp_path, **options)
-        trainer.train()
-        trained = capfd.readouterr()
-        trainer.evaluate()
-        evaluated = capfd.readouterr()
-        bars = ("2/2" in trained.err, re.search(r"(\d+)/\1 ", evaluated.err) is not None)
-        shown.append((figures(trained.out), figures(evaluated.out), bars))
-    stock, ours = shown
-    assert ours == stock
-    assert {"loss", "epoch"} in stock[0]
-    assert stock[2] == (not disable_tqdm, not disable_tqdm)
-
-
-def test_a_log_shows_each_line_once_and_nothing_else(tmp_path, capfd, caplog):
-    caplog.set_level("INFO", logger="vanilla_transformer")
-    options = {"max_steps": 2, "logging_steps": 1, "save_strategy": "no", "disable_tqdm": None}
-    trainer = make_trainer(tmp_path, **options)
-    trainer.train()
-    trainer.evaluate()
-    trainer.predict(trainer.eval_dataset)
-    assert caplog.text.count("update 1 of 2: loss") == 1
-    assert caplog.text.count("validation perplexity") == 1
-    assert capfd.readouterr() == ("", "")  # no bar either: it is no terminal
-
-
-CONSTANT = {"learning_rate": 0.1, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"}
 
 
 def test_a_log_shows_what_others_log_and_measure(tmp_path, caplog):
@@ -593,25 +456,6 @@ def test_log_describes_the_training_and_predicts_its_end(
     assert lines == [(str(step), total) for step in (5, 10, 12) if step < end] + [(str(end), total)]
 
 
-@pytest.mark.parametrize(
-    ("limits", "warns"),
-    [
-        ({"max_steps": 2}, True),
-        ({"max_steps": -1, "num_train_epochs": 0.2}, True),
-        ({"max_steps": 2, **CONSTANT}, False),  # no warm-up
-        ({"max_steps": 100, "max_minutes": 6 / 60, "warmup_steps": 10}, True),
-        ({"max_steps": 100, "max_minutes": 13 / 60, "warmup_steps": 10}, False),
-    ],
-)
-def test_training_that_ends_within_the_warmup_gives_a_warning(
-    limits, warns, tmp_path, monkeypatch, caplog
-):
-    settings = {"save_strategy": "no", "warmup_steps": 2, **limits}
-    trainer = at_one_update_a_second(make_trainer(tmp_path, **settings), monkeypatch)
-    trainer.train()
-    assert caplog.text.count(f"and warm-up takes {settings['warmup_steps']}:") == warns
-
-
 def test_time_limit_ends_training_with_a_checkpoint(tmp_path):
     trainer = make_trainer(tmp_path, max_steps=10_000, max_minutes=1e-9)
     trainer.train()
@@ -655,12 +499,6 @@ def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path):
     assert last_whole_checkpoint(tmp_path).name == "checkpoint-5"
 
 
-def test_labels_that_are_all_ignored_have_no_loss(tmp_path):
-    ignored = copy_task(10).map(lambda row: {"labels": [-100] * len(row["labels"])})
-    with pytest.raises(RequestError, match="got no target tokens"):
-        make_trainer(tmp_path).evaluate(ignored)
-
-
 @pytest.mark.parametrize(
     ("first", "then"),
     [
@@ -692,12 +530,6 @@ def test_resuming_with_other_batches_of_examples_is_refused(tmp_path, change, me
     make_trainer(tmp_path, batch_tokens=None, max_steps=4).train()
     with pytest.raises(RequestError, match=message):
         make_trainer(tmp_path, batch_tokens=None, **change).train(True)
-
-
-def test_empty_data_sets_are_refused_by_name(tmp_path):
-    trainer = make_trainer(tmp_path)
-    with pytest.raises(ValueError, match="of one or more pairs"):
-        trainer.evaluate(copy_task(4, seed=1).select([]))
 
 
 def test_bfloat16_reaches_the_loss_of_float32(tmp_path):

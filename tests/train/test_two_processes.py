@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import stock_updates
 import torch
-from accelerate.commands.config.config_args import load_config_from_file
 from copies import copy_of_this_process
 from safetensors.torch import load_file
 from tiny_exports import save
@@ -327,13 +326,6 @@ def test_two_processes_train_a_model_without_ties(finished):
     assert metrics["devices"] == 2
     weights = load_file(finished / "continued" / "model.safetensors")
     assert metrics["parameters"] == sum(weight.numel() for weight in weights.values())
-
-
-def test_accelerate_reads_the_shipped_configuration():
-    path = Path(__file__).parents[2] / "training" / "accelerate" / "ddp.yaml"
-    configuration = load_config_from_file(str(path))
-    assert configuration.distributed_type == "MULTI_GPU"
-    assert configuration.num_machines == 1
 
 
 def updates_of_many(directory):
