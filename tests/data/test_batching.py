@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, SkipBatchSampler
+from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -53,22 +53,6 @@ def test_batches_keep_the_budget_and_hold_every_example_once(case):
         assert sorted(example for batch in batches for example in batch) == [*range(len(pairs))]
     fewest = fewest_batches(source, target, max_tokens)
     assert len(sampler) in (fewest, fewest + shuffle)
-
-
-def test_no_plan_of_sorted_pairs_has_fewer_batches():
-    """Compare with dynamic programming over all cuts of the pairs sorted by longer side."""
-    for seed in range(20):
-        source, target = random_lengths(30, seed=seed)
-        longest = np.sort(np.maximum(source, target))
-        fewest = [0] + [10**9] * 30
-        for end in range(1, 31):
-            for start in range(end):
-                if (end - start) * longest[end - 1] <= 100:
-                    fewest[end] = min(fewest[end], fewest[start] + 1)
-        fixed = TokenBatchSampler(source, target, max_tokens=100, shuffle=False)
-        assert len(fixed) == fewest[30]
-        # Shuffling moves the bounds of batches, which costs one batch more.
-        assert len(TokenBatchSampler(source, target, max_tokens=100)) == fewest[30] + 1
 
 
 def test_seed_and_epoch_decide_the_batches():
@@ -132,20 +116,6 @@ def test_accelerate_deals_batches_to_processes_in_turn(processes):
         assert list(rest) == dealt[1:]
 
 
-def test_set_epoch_works_through_accelerates_wrapper():
-    source, target = random_lengths(200)
-    sampler = TokenBatchSampler(source, target, max_tokens=400)
-    shard = BatchSamplerShard(sampler, 2, 0)
-    loader = DataLoaderShard(list(range(200)), batch_sampler=shard)
-    loader.set_epoch(5)
-    assert sampler.epoch == 5
-
-
-def test_sampler_has_no_batch_size_that_makes_accelerate_drop_batches():
-    sampler = TokenBatchSampler([1], [1], max_tokens=1)
-    assert not hasattr(sampler, "batch_size")
-
-
 def test_example_longer_than_the_budget_is_named():
     with pytest.raises(ValueError, match=r"example 1 has 5 source and 9 target.*max_tokens=8"):
         TokenBatchSampler([5, 5, 5], [5, 9, 5], max_tokens=8)
@@ -166,18 +136,6 @@ def test_example_longer_than_the_budget_is_named():
 def test_invalid_lengths_are_refused(source, target, message):
     with pytest.raises(ValueError, match=message):
         TokenBatchSampler(source, target, max_tokens=10)
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, float("nan"), True, "9"])
-def test_max_tokens_must_be_a_count(value):
-    with pytest.raises(ValueError, match=f"max_tokens={value!r}; it must be a whole number from 1"):
-        TokenBatchSampler([1], [1], max_tokens=value)
-
-
-@pytest.mark.parametrize("seed", [-1, 0.5, True])
-def test_invalid_seeds_are_refused_at_once(seed):
-    with pytest.raises(ValueError, match=f"seed={seed}; it must be a whole number, at least 0"):
-        TokenBatchSampler([1], [1], max_tokens=1, seed=seed)
 
 
 # -------------------------------------------------------------------------------- several corpora
@@ -250,14 +208,6 @@ def test_tiny_corpora_have_their_shares_too(corpora, max_tokens):
     tokens = np.bincount(corpora[drawn], weights=target[drawn]) / target[drawn].sum()
     for corpus, weight in enumerate(weights):
         assert tokens[corpus] == pytest.approx(weight / sum(weights), rel=0.13)
-
-
-def test_corpora_weighted_by_their_tokens_are_drawn_once_each():
-    source, target, corpora = corpora_of(700, 300)
-    weights = np.bincount(corpora, weights=target)
-    sampler = TokenBatchSampler(source, target, max_tokens=300, corpora=corpora, weights=weights)
-    for epoch in range(3):
-        assert sorted(np.concatenate(epoch_of(sampler, epoch))) == list(range(1000))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from tiny_trainers import At, assert_equal, weights
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from vanilla_transformer.data.batches import TokenBatchSampler
-from vanilla_transformer.data.bpe_dropout import BpeDropout, BpeDropoutCollator
+from vanilla_transformer.data.bpe_dropout import BpeDropout
 from vanilla_transformer.data.dataset import PairCollator, load_pairs, pair_lengths, tokenize_pairs
 from vanilla_transformer.data.tokenizer import make_tokenizer, train_tokenizer
 from vanilla_transformer.target_tokenizer import hold_target_tokenizer
@@ -153,12 +152,6 @@ def test_ignored_and_out_of_range_ids_are_left_to_the_collator(tokenizer):
         PairCollator(vocab_size=400)([row])
 
 
-@pytest.mark.parametrize("probability", [-0.1, 1.5, float("nan")])
-def test_invalid_probabilities_are_refused(tokenizer, probability):
-    with pytest.raises(ValueError, match="must be a number from 0 to 1"):
-        BpeDropout(tokenizer, probability)
-
-
 def test_tokenizers_other_than_bpe_are_refused():
     unigram = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.Unigram()))
     with pytest.raises(ValueError, match=r"of the kind Unigram;.*Set bpe_dropout to 0"):
@@ -216,12 +209,6 @@ def test_training_splits_pieces_anew_each_epoch_and_evaluation_never(tokenizer, 
     assert sum(evaluated) == sum(whole)
 
 
-def test_collator_is_unchanged_without_bpe_dropout(tokenizer, tmp_path):
-    trainer = trainer_of(tokenizer, tmp_path, bpe_dropout=0.0)
-    assert trainer.get_train_dataloader().collate_fn is trainer.data_collator
-    assert VanillaTransformerTrainingArguments(output_dir=str(tmp_path)).bpe_dropout == 0.0
-
-
 def test_training_that_cannot_apply_bpe_dropout_is_refused(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="got a tokenizer of the kind NoneType"):
         trainer_of(tokenizer, tmp_path, processing_class=None).train()
@@ -260,11 +247,3 @@ def test_learned_positions_limit_the_length_of_rows(tokenizer, tmp_path):
     )
     trainer = trainer_of(tokenizer, tmp_path, bpe_dropout=1.0, model=model)
     assert max(n for batch in lengths_of(trainer.get_train_dataloader()) for n in batch) <= longest
-
-
-def test_any_collator_receives_the_split_pieces(tokenizer):
-    sampler = TokenBatchSampler([9], [9], max_tokens=9)
-    seen = []
-    features = features_of(tokenizer, TEXTS[:1])
-    BpeDropoutCollator(seen.append, BpeDropout(tokenizer, 1.0), sampler)(features)
-    assert len(seen[0][0]["input_ids"]) == len(TEXTS[0].encode()) + 1

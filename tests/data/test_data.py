@@ -6,7 +6,6 @@ import logging
 import multiprocessing
 import os
 import random
-import signal
 import threading
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq
 
 from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
-from vanilla_transformer.data import clean_pairs, hold_out, pair_report, selection
+from vanilla_transformer.data import clean_pairs, hold_out, pair_report
 from vanilla_transformer.data import dataset as data
 from vanilla_transformer.data.dataset import (
     PairCollator,
@@ -31,7 +30,6 @@ from vanilla_transformer.data.dataset import (
 from vanilla_transformer.data.selection import shared_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.errors import RequestError
-from vanilla_transformer.storage.atomic import PARTIAL
 
 LANGUAGES = {"source_language": "en", "target_language": "de"}
 PAIRS = [(f"the number {n} " * (n % 7 + 1), f"die Zahl {n} " * (n % 5 + 1)) for n in range(2500)]
@@ -88,14 +86,6 @@ def refuse_to_read(monkeypatch):
 # ------------------------------------------------------------------------------------- loading
 
 
-def test_pairs_are_loaded_in_order_and_memory_mapped(load, tmp_path):
-    dataset = load(write_json_lines(tmp_path / "a.jsonl", PAIRS))
-    assert dataset.column_names == ["source", "target"]
-    assert pairs_of(dataset) == PAIRS
-    assert Path(dataset.cache_files[0]["filename"]).is_relative_to(tmp_path / "cache")
-    assert dataset.data.nbytes > 0
-
-
 def test_a_second_load_uses_the_cache(load, tmp_path, monkeypatch):
     path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
     first = load(path)
@@ -124,17 +114,6 @@ def test_other_languages_and_columns_use_another_cache(load, tmp_path):
     assert pairs_of(load(path, source_column=1, target_column=2)) == [("a", "b")]
     assert pairs_of(load(path, source_column=3, target_column="1")) == [("c", "a")]
     assert pairs_of(load(path, source_column=2, target_column=3)) == [("b", "c")]
-
-
-def test_a_generator_with_a_key_is_read_once(load):
-    assert pairs_of(load(iter(PAIRS), cache_key="numbers-1")) == PAIRS
-
-    def never():
-        raise AssertionError("read again")
-        yield
-
-    assert pairs_of(load(never(), cache_key="numbers-1")) == PAIRS
-    assert len(load(iter(PAIRS[:3]), cache_key="numbers-2")) == 3
 
 
 def test_a_generator_without_a_key_is_recognised_by_its_text(load, tmp_path):
@@ -178,19 +157,6 @@ def test_malformed_lines_are_reported_each_time(load, tmp_path, caplog):
         assert f"Skipped 2 malformed lines: {path}:{len(PAIRS) + 1}: not JSON" in caplog.text
 
 
-def test_equal_pairs_in_memory_have_reports_of_their_own(load):
-    assert pairs_of(load([("a", "b"), ("", ""), ("c", "d")])) == [("a", "b"), ("c", "d")]
-    assert pairs_of(load([("a", "b"), ("c", "d")], strict=True)) == [("a", "b"), ("c", "d")]
-
-
-def test_strict_refuses_before_anything_is_cached(load, tmp_path):
-    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
-    path.write_text(path.read_text() + "x\n")
-    with pytest.raises(ValueError, match=rf"a\.jsonl:{len(PAIRS) + 1}: not JSON"):
-        load(path, strict=True)
-    assert cached_folders(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -207,33 +173,6 @@ def test_no_usable_pair_gives_an_error_with_the_reason(load, tmp_path, content, 
 
 
 # --------------------------------------------------------------------------------------- cache
-
-
-def _load_slowly(path, cache):
-    def pairs():
-        for number, pair in enumerate(PAIRS):
-            if number == 2000:
-                Path(path, "writing").touch()
-                time.sleep(60)
-            yield pair
-
-    load_pairs(pairs(), **LANGUAGES, cache_key="slow", cache_dir=cache, show_progress=False)
-
-
-def test_leftovers_of_a_killed_process_are_never_used(load, tmp_path):
-    process = multiprocessing.get_context("fork").Process(
-        target=_load_slowly, args=(tmp_path, tmp_path / "cache")
-    )
-    process.start()
-    while not (tmp_path / "writing").exists():
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    (left,) = cached_folders(tmp_path)
-    assert left.startswith(PARTIAL)
-    assert pairs_of(load(iter(PAIRS), cache_key="slow")) == PAIRS
-    (whole,) = cached_folders(tmp_path)
-    assert whole.startswith("pairs-")
 
 
 @pytest.mark.parametrize("damage", ["cut between blocks", "no report", "no data"])
@@ -257,20 +196,6 @@ def test_a_cache_truncated_at_any_byte_is_rebuilt(load, tmp_path):
     for size in range(0, len(whole), 37):
         file.write_bytes(whole[:size])
         assert pairs_of(load(path)) == PAIRS[:3]
-
-
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", "[" * 100_000, '{"rows": 2499}', "\xff", "9" * 10_000]
-)
-def test_a_damaged_report_is_rebuilt(load, tmp_path, caplog, content):
-    path = write_json_lines(tmp_path / "a.jsonl", PAIRS)
-    report = Path(load(path).cache_files[0]["filename"]).with_name("report.json")
-    report.write_text(content, encoding="latin-1")
-    assert pairs_of(load(path)) == PAIRS
-    assert "damaged and will be rebuilt" in caplog.text
-    caplog.clear()
-    load(path)
-    assert "will be rebuilt" not in caplog.text
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
@@ -532,11 +457,6 @@ def test_ids_outside_the_vocabulary_of_their_side_are_refused(name, token, sizes
     PairCollator()(wrong)
 
 
-def test_ignored_labels_pass_the_check():
-    features = [{"input_ids": [4], "labels": [-100, 5]}]
-    assert PairCollator(vocab_size=6)(features)["labels"].tolist() == [[-100, 5]]
-
-
 # ----------------------------------------------------------------------------------- selection
 
 
@@ -580,14 +500,6 @@ def test_pairs_too_long_to_translate_are_not_held_out(load, tmp_path):
     assert sorted([*validation, *test]) == sorted(fits)
     with pytest.raises(RequestError, match=r"only 2 of 24 pairs .* at most 4000 bytes"):
         held_out(load, [*long, *fits], 3, tmp_path=tmp_path)
-
-
-def test_a_split_is_made_once(load, tmp_path, monkeypatch):
-    first = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
-    monkeypatch.setattr(selection, "_hashes_and_lengths", None)
-    again = hold_out(load(REPEATED), cache_dir=tmp_path / "cache")
-    assert [part._fingerprint for part in first] == [part._fingerprint for part in again]
-    assert len({part._fingerprint for part in first}) == 3
 
 
 GOOD = [(f"a good sentence, the {n}th", f"ein guter Satz, der {n}te") for n in range(40)]
@@ -647,11 +559,3 @@ def test_test_pairs_shared_with_training_are_counted(load, tmp_path):
     for _ in range(2):  # the second time from the cache
         assert shared_pairs(test, training, cache_dir=tmp_path) == 2
     assert shared_pairs(training, training, cache_dir=tmp_path) == 4
-
-
-def test_the_first_pair_is_logged(load, tmp_path, caplog):
-    (tmp_path / "pairs.tsv").write_text("English\tGerman\none\teins\ntwo\tzwei\n")
-    with caplog.at_level("INFO", logger="vanilla_transformer.data.dataset"):
-        load(tmp_path / "pairs.tsv")
-    assert "2 pairs (en-de)" in caplog.text
-    assert "'one' -> 'eins'" in caplog.text

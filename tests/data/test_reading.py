@@ -9,7 +9,6 @@ import lzma
 import math
 import os
 import re
-import tracemalloc
 
 import datasets
 import pyarrow as pa
@@ -105,23 +104,6 @@ def test_local_data_set_folders_give_the_pairs(tmp_path, streaming, monkeypatch)
     write(folder / "test.jsonl", json_lines(PAIRS[:2]))
     assert read(folder, streaming=streaming) == PAIRS
     assert read(str(folder), split="test", streaming=streaming) == PAIRS[:2]
-
-
-def test_hub_name_and_options_are_passed_to_load_dataset(monkeypatch):
-    calls = []
-
-    def load_dataset(*args, **kwargs):
-        calls.append((args, kwargs))
-        return datasets.Dataset.from_dict({"en": ["a"], "de": ["b"]})
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    reader = read_pairs(
-        "someone/pairs", **LANGUAGES, config="en-de", split="test", revision="v1", streaming=True
-    )
-    assert not calls  # nothing is fetched before it is needed
-    assert list(reader) == [("a", "b")]
-    options = {"split": "test", "revision": "v1", "streaming": True}
-    assert calls == [(("someone/pairs", "en-de"), options)]
 
 
 def test_iterables_give_their_first_two_entries():
@@ -238,14 +220,6 @@ def test_blank_lines_at_the_end_of_one_of_two_files_are_no_lines(tmp_path, end):
         read((source, target))
 
 
-@pytest.mark.parametrize(("more_source", "more_target"), [(0, 2), (3, 0)])
-def test_files_of_unequal_length_are_rejected_with_both_counts(tmp_path, more_source, more_target):
-    write(tmp_path / "a.en", b"x\n" * (5 + more_source))
-    write(tmp_path / "a.de", b"y\n" * (5 + more_target))
-    with pytest.raises(ValueError, match=rf"has {5 + more_source} lines.*has {5 + more_target};"):
-        read((tmp_path / "a.en", tmp_path / "a.de"))
-
-
 @pytest.mark.parametrize("letter", ["a", "\u00e9", "\U0001f600"])
 def test_each_side_is_limited_to_64_kib(tmp_path, letter):
     whole = letter * (TEXT_BYTES // len(letter.encode()))
@@ -268,32 +242,6 @@ def test_each_line_is_limited_to_1_mib(tmp_path, end):
             read(path, strict=True)
 
 
-@pytest.mark.parametrize("size", [LINE_BYTES * 2**5, LINE_BYTES * 2**5 + 17])
-def test_very_long_lines_are_not_held_in_memory(tmp_path, size):
-    path = tmp_path / "bomb.jsonl.gz"
-    path.write_bytes(gzip.compress(b"a" * size + b"\n" + json_lines(PAIRS), compresslevel=1))
-    reader = read_pairs(path, **LANGUAGES)
-    tracemalloc.start()
-    try:
-        assert list(reader) == PAIRS
-        assert tracemalloc.get_traced_memory()[1] < 16 * LINE_BYTES
-    finally:
-        tracemalloc.stop()
-    assert reader.examples == [f"{path}:1: the line is longer than 1 MiB"]
-
-
-@pytest.mark.parametrize("first", [b"", b"a\tb\n"])
-def test_malformed_rows_are_not_held_in_memory(tmp_path, first):
-    (tmp_path / "a.tsv").write_bytes(first + b"\xc9t\xe9\tSommer\n" * 40_000)
-    tracemalloc.start()
-    try:
-        with pytest.raises(RequestError, match=r"40000 lines of .* are not UTF-8"):
-            list(read_pairs(tmp_path / "a.tsv", **LANGUAGES))
-        assert tracemalloc.get_traced_memory()[1] < 16 * LINE_BYTES
-    finally:
-        tracemalloc.stop()
-
-
 def test_multi_member_gzip_files_are_read_to_the_end(tmp_path):
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(json_lines(PAIRS)) + gzip.compress(json_lines(PAIRS)))
@@ -308,15 +256,6 @@ def test_paths_that_are_not_regular_files_are_rejected_by_name(tmp_path):
         for source in (path, (path, path)) if path is pipe else ((path, path),):
             with pytest.raises(RequestError, match=rf"{path} is a folder, a pipe or a device"):
                 read_pairs(source, **LANGUAGES)
-
-
-@pytest.mark.parametrize("name", ["gone.jsonl.gz", "gone.txt", "/no such/folder"])
-def test_error_for_a_missing_file_names_it(tmp_path, name):
-    with pytest.raises(FileNotFoundError, match=r"gone|no such"):
-        read_pairs(str(tmp_path / name), **LANGUAGES)
-    existing = write(tmp_path / "a.en", b"x\n")
-    with pytest.raises(FileNotFoundError, match=r"gone|no such"):
-        read_pairs((existing, tmp_path / name), **LANGUAGES)
 
 
 @pytest.mark.parametrize("names", [["a.en", "b.en", "c.en"], ["a.en"]])
@@ -433,15 +372,6 @@ def test_each_file_of_a_folder_is_read_as_if_given_alone(tmp_path):
     datasets.Dataset.from_dict({"fr": ["a"]}).to_parquet(folder / "c.parquet")
     with pytest.raises(ValueError, match=r"c\.parquet: it has 1 column \(\['fr'\]\)"):
         read(folder, split="all")
-
-
-def test_a_folder_without_data_or_without_a_split_gives_a_clear_error(tmp_path):
-    write(tmp_path / "a.en", b"a")
-    with pytest.raises(FileNotFoundError, match=r"No .*data files found in "):
-        read(tmp_path)
-    write(tmp_path / "train.jsonl", json_lines(PAIRS))
-    with pytest.raises(ValueError, match=r"Unknown split 'test'; .* has train\."):
-        read(tmp_path, split="test")
 
 
 @pytest.mark.parametrize("kind", ["large_string", "string_view", "dictionary"])
@@ -644,12 +574,6 @@ def test_padding_between_and_behind_streams_is_passed_over(tmp_path):
     first, second = map(lzma.compress, (json_lines(PAIRS[:1]), json_lines(PAIRS[1:])))
     path = write(tmp_path / "a.jsonl.xz", first + bytes(8) + second + bytes(2**17))
     assert read(path) == PAIRS
-
-
-def test_data_sets_without_text_in_two_columns_are_refused():
-    dataset = datasets.Dataset.from_dict({"en": ["a"], "n": ["7"]})
-    with pytest.raises(RequestError, match=r"has 2 columns \(\['en', 'n'\]\), and not two"):
-        read(dataset)
 
 
 @pytest.mark.parametrize(

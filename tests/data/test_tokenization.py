@@ -314,30 +314,6 @@ def test_sources_and_targets_end_with_a_symbol_and_begin_with_none(loaded):
     assert all(ids[-1] == 2 and ids.count(2) == 1 and 1 not in ids for ids in single)
 
 
-def test_padding_is_on_the_right_with_the_pad_id(loaded):
-    batch = loaded(["a", "a man on a ladder <pad>"], padding=True, return_tensors="pt")
-    short = int(batch["attention_mask"][0].sum())
-    assert batch["attention_mask"][0].tolist() == [1] * short + [0] * (
-        batch["input_ids"].shape[1] - short
-    )
-    assert set(batch["input_ids"][0, short:].tolist()) == {0}
-    assert 0 not in batch["input_ids"][1]
-    assert set(batch) == {"input_ids", "attention_mask"}
-    assert loaded.batch_decode(batch["input_ids"], skip_special_tokens=True) == [
-        "a",
-        "a man on a ladder <pad>",
-    ]
-
-
-def test_truncation_keeps_the_end_symbol(trained, loaded):
-    long = " ".join(CORPUS[:2])
-    for tokenizer in (trained, loaded):
-        whole = tokenizer(long).input_ids
-        cut = tokenizer(long, truncation=True, max_length=9).input_ids
-        assert cut == [*whole[:8], 2] != whole[-9:]
-        assert tokenizer(text_target=long, truncation=True, max_length=9).input_ids == cut
-
-
 @pytest.mark.byte_level
 def test_vocabulary_is_the_same_in_every_process():
     """Each process orders sets and hash maps in its own way."""
@@ -494,16 +470,6 @@ def test_a_tokenizer_without_end_or_padding_is_refused(roles, message, tmp_path)
 def test_an_unknown_kind_is_named_with_what_there_is():
     with pytest.raises(ValueError, match=r"'bpee'; it must be bpe, bytes, symbols, a \.txt file"):
         make_tokenizer("bpee", [], vocab_size=260)
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"model": {"type": "BPE", "vocab": 5}}', "\x00"])
-def test_a_damaged_tokenizer_of_ones_own_is_named(content, tmp_path):
-    path = tmp_path / "tokenizer.json"
-    path.write_text(content)
-    with pytest.raises(
-        ValueError, match=r"tokenizer\.json does not load: .*; copy or save it again"
-    ):
-        make_tokenizer(str(path), [], vocab_size=260)
 
 
 def test_a_file_of_symbols_that_is_not_utf8_is_refused(tmp_path):

@@ -164,16 +164,6 @@ def test_published_config_has_no_leftovers_from_training(copied, tmp_path):
     assert names == (MODEL | TOKENIZER) - {"generation_config.json"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["stock", "with_code"])
-def test_stock_and_with_code_forms_load_in_a_clean_process(run, tmp_path, form):
-    directory = run
-    if form == "stock":
-        directory = export_marian(run, tmp_path / "stock")
-    options = {"run": run, "license": "cc-by-4.0", "with_code": form == "with_code"}
-    assert publish(directory, "user/de-en", **options).form == form
-
-
 def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, quick_publishing):
     export_marian(run, tmp_path / "stock")
     publication = publish(tmp_path / "stock", "user/de-en", run=run, license="cc-by-4.0")
@@ -181,19 +171,6 @@ def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, quic
     assert publication.form == "stock"
     again = publish(tmp_path / "stock", "u/x", run=run, license="mit", with_code=True)
     assert again.form == "stock"  # its code is that of transformers
-
-
-def test_stock_form_works_with_translate_where_translation_is_unknown(run, tmp_path):
-    """The error that the README quotes for transformers 5, and the line that works."""
-    export_marian(run, tmp_path / "stock")
-    readme = README
-    texts = re.findall(r'^KeyError: "(.*) \[\.\.\.\]"$', readme, flags=re.M)
-    with pytest.raises(KeyError) as refusal:
-        pipeline("translation", model=str(tmp_path / "stock"))
-    assert any(refusal.value.args[0].startswith(text) for text in texts)
-    translator = pipeline("translate", model=str(tmp_path / "stock"))
-    assert type(translator.model).__name__ == "MarianMTModel"
-    assert isinstance(translator("ein Hund", num_beams=1)[0]["translation_text"], str)
 
 
 def test_another_model_than_the_runs_is_published_with_its_own_scores_only(

@@ -4,7 +4,6 @@ import html
 import importlib
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from published_runs import METRICS, tiny_model
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.exporters.marian import export_marian
 from vanilla_transformer.data.tokenizer import train_tokenizer
-from vanilla_transformer.publish.remote_code import embed_code
 from vanilla_transformer.publish.space import write_space
 
 pytestmark = pytest.mark.pictures
@@ -118,14 +116,6 @@ def test_model_without_metrics_has_a_page_too(translation, tmp_path, content):
 # --------------------------------------------------------------------------------- the translation
 
 
-def test_error_for_a_long_text_states_its_length_and_the_limit(translation, translator):
-    longest = "!" * (translation.MAX_TOKENS - 1)  # the end symbol counts too
-    assert translation.checked_sentence(translator, longest) == longest
-    count = translation.MAX_TOKENS + 1
-    with pytest.raises(ValueError, match=rf"has {count} tokens.* up to {count - 1}\."):
-        translation.checked_sentence(translator, longest + "!")
-
-
 def test_text_with_too_many_characters_is_rejected_before_tokenizing(
     translation, translator, monkeypatch
 ):
@@ -164,14 +154,6 @@ def test_limit_is_lowered_to_the_models_positions(translation, translator, tmp_p
             translation.checked_sentence(small, "!" * 9)
 
 
-def test_model_with_embedded_code_uses_the_spaces_code(translation, directory, tmp_path):
-    shutil.copytree(directory, tmp_path / "coded")
-    embed_code(tmp_path / "coded")
-    shown = translation.load_translator(str(tmp_path / "coded"))
-    assert type(shown).__module__ == "vanilla_transformer.pipeline"
-    assert translation.translations(shown, SENTENCE)
-
-
 def test_translations_are_sorted_by_score(translation, translator):
     found = translation.translations(translator, SENTENCE)
     assert len(found) == translation.NUM_TRANSLATIONS
@@ -184,17 +166,6 @@ def test_translations_are_sorted_by_score(translation, translator):
 
 
 # ----------------------------------------------------------------------------------- the attention
-
-
-def test_layer_and_head_choices_match_each_attention(translation, translator, attention):
-    for kind in translation.KINDS.values():
-        layers = translation.layer_names(translator, kind)
-        heads = translation.head_names(translator, kind)
-        weights = getattr(attention, kind)
-        assert len(layers) == weights.shape[0]
-        assert heads == ["all", "mean", *map(str, range(1, weights.shape[1] + 1))]
-    assert attention.source_words == ["A", "man", "in", "an", "orange", "hat", ".", "</s>"]
-    assert attention.target_words == ["Ein", "Mann", ".", "</s>"]
 
 
 def test_every_choice_has_its_own_picture(translation, attention):
@@ -251,16 +222,6 @@ def test_page_shows_progress_and_then_the_results(app, translation, translator):
     assert np.array_equal(np.asarray(image), np.asarray(again))
 
 
-def test_page_shows_the_error_and_hides_old_results(app, translation, translator):
-    task = translation.Task("German", "English", True, [])
-    words, long = "!" * 900, "!" * 2_000_000
-    for text, message in (("", "There is no text yet"), (words, "too long"), (long, "too long")):
-        ((said, results, *others),) = app.translating(translator, task)(text, "cross", "2", "mean")
-        assert message in said
-        assert not results.visible
-        assert len(others) == 4
-
-
 def test_page_has_all_controls_and_computes_nothing_on_load(app, translation, translator):
     for task, button in (
         (translation.Task("German", "English", True, ["One.", "Two."]), "Translate"),
@@ -275,21 +236,6 @@ def test_page_has_all_controls_and_computes_nothing_on_load(app, translation, tr
         assert any(f"# {task.source} to {task.target}" in value for value in values)
         assert task.is_translation or not re.search("translat|language", str(values), re.I)
         assert not blocks.fns[0].targets[0][1].startswith("load")
-
-
-def test_choices_redraw_the_shown_picture_and_do_nothing_before(app, translation, translator):
-    task = translation.Task("German", "English", True, [])
-    blocks = app.page(translator, name="user/name", task=task)
-    redraws = [block for block in blocks.fns.values() if ("input" in dict(block.targets).values())]
-    assert len(redraws) == 3
-    assert {block.concurrency_id for block in blocks.fns.values()} == {"model"}
-    of_kind, *others = (block.fn for block in redraws)
-    layers, heads, image = of_kind((SENTENCE, "Ein Mann."), "encoder", "3", "all")
-    assert [len(layers.choices), len(heads.choices)] == [3, 4]
-    assert min(image.size) > 100
-    for fn in others:
-        assert min(fn((SENTENCE, "Ein Mann."), "cross", "2", "mean").size) > 100
-        assert not isinstance(fn(None, "cross", "2", "mean"), type(image))
 
 
 # --------------------------------------------------------------------------- the files of the Space

@@ -1,7 +1,6 @@
 """Files and folders appear whole or not at all."""
 
 import contextlib
-import errno
 import json
 import os
 import stat
@@ -15,7 +14,6 @@ from published_runs import tiny_model
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.atomic import (
     MARKER,
-    cannot_be_replaced,
     check_folder,
     file_written_aside,
     files_written_aside,
@@ -48,12 +46,6 @@ def test_crash_leaves_the_old_file_and_nothing_else(tmp_path):
         assert names(tmp_path) == set(old)
         write_text(path, "old")
     assert path.read_text() == "old"
-
-
-def test_written_files_have_default_permissions(tmp_path):
-    (tmp_path / "plain").write_text("x")
-    write_text(tmp_path / "a", "x")
-    assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -89,27 +81,6 @@ def test_standard_output_is_written_to_and_not_replaced(tmp_path):
         write_text(path, "text")
     assert target.read_text() == "text"
     assert target.stat().st_ino == before
-
-
-def test_files_below_dev_are_replaced_and_devices_are_not():
-    assert not cannot_be_replaced(Path("/dev/shm/texts.de"))
-    for device in (
-        "/dev/stdout",
-        "/dev/fd/1",
-        "/dev/null",
-        "/proc/self/fd/1",
-        f"/proc/{os.getpid()}/fd/1",
-    ):
-        assert cannot_be_replaced(Path(device))
-
-
-def test_a_file_and_its_folder_can_be_written_at_the_same_time(tmp_path):
-    with file_written_aside(tmp_path / "translation") as aside:
-        aside.write_text("long work")
-        with files_written_aside(tmp_path, last="b") as folder:
-            (folder / "b").write_text("b")
-    assert (tmp_path / "translation").read_text() == "long work"
-    assert names(tmp_path) == {"translation", "b"}
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):
@@ -258,10 +229,6 @@ def test_the_file_named_as_last_is_moved_last(tmp_path, monkeypatch):
     assert moved[-1] == "b"
 
 
-def disk_error(number):
-    return OSError(number, os.strerror(number))
-
-
 def test_files_are_synced_before_the_rename_and_folders_after(tmp_path, monkeypatch):
     done, fsync, replace = [], os.fsync, Path.replace
 
@@ -288,12 +255,3 @@ def test_files_are_synced_before_the_rename_and_folders_after(tmp_path, monkeypa
         (aside / "inside" / "b").write_text("x")
     assert set(done[:4]) == {("sync", name) for name in ("b", "inside", MARKER, "new")}
     assert done[4:] == [("name", "new"), ("sync", tmp_path.name)]
-
-
-def test_files_are_written_where_fsync_is_not_supported(tmp_path, monkeypatch):
-    def refuse(descriptor):
-        raise disk_error(errno.EINVAL)
-
-    monkeypatch.setattr(os, "fsync", refuse)
-    write_text(tmp_path / "a", "x")
-    assert (tmp_path / "a").read_text() == "x"

@@ -55,6 +55,11 @@ def lose_a_tensor(run):
     save_file(tensors, run / "model.safetensors", metadata={"format": "pt"})
 
 
+def add_an_adapter(run):
+    tensors = load_file(run / "model.safetensors") | {"model.encoder.lora_A": torch.zeros(2, 24)}
+    save_file(tensors, run / "model.safetensors", metadata={"format": "pt"})
+
+
 def lose_the_tokenizer(run):
     for path in run.glob("tokenizer*"):
         path.unlink()
@@ -94,6 +99,7 @@ DAMAGE = {
     "no weights": (lambda run: (run / "model.safetensors").unlink(), "holds no trained model"),
     "cut weights": (cut("model.safetensors"), "run/model.safetensors is damaged"),
     "a tensor less": (lose_a_tensor, "missing weights, such as model.decoder.layers.0.cross_attn"),
+    "a tensor more": (add_an_adapter, "unexpected weights, such as model.encoder.lora_A"),
     "another shape": (set_config(encoder_ffn_dim=48), "mismatched weights, such as"),
     "cut config": (cut("config.json"), "run/config.json is not JSON"),
     "a value of another type": (set_config(d_model="16"), "'d_model' expected int"),

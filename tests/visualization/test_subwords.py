@@ -76,13 +76,6 @@ def test_special_tokens_are_words_and_their_names_in_a_text_are_not(tokenizer):
     assert {"s", "x"} < set(found)
 
 
-def test_token_words_gives_one_text_per_id(tokenizer):
-    for text in SENTENCES:
-        ids = tokenizer(text)["input_ids"]
-        assert len(token_words(tokenizer, ids)) == len(ids)
-    assert token_words(tokenizer, []) == []
-
-
 def test_pieces_inside_a_word_are_marked():
     tokenizer = train_tokenizer(["ab ab"], vocab_size=261, show_progress=False)
     assert token_words(tokenizer, tokenizer("abab ab, 5")["input_ids"]) == [
@@ -120,15 +113,3 @@ def test_labels_drop_invisible_characters_and_are_shortened():
     assert label("x" * 100) == "x" * 23 + "…"
     assert label("orangefarbenen") == "orangefarbenen"
     assert label_width("ab你") == 4
-
-
-@pytest.mark.byte_level
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("cat", ["c", "\u00b7a", "\u00b7t", "</s>"]), ("a cat", ["a", "cat", "</s>"])],
-)
-def test_the_pieces_of_a_single_word_stay_apart(text, words):
-    tokenizer = train_tokenizer(["a"], vocab_size=260, show_progress=False)
-    found, mix = words_and_mix(tokenizer, tokenizer(text).input_ids, merge=True)
-    assert found == words
-    assert mix.sum(0).tolist() == [1] * mix.shape[1]

@@ -275,22 +275,6 @@ def test_pictures_are_saved_in_the_format_of_the_suffix(attention, name, tmp_pat
         save_figure(figure, tmp_path / "picture.docx")
 
 
-def test_failed_save_keeps_the_old_picture(attention, tmp_path, monkeypatch):
-    path = save_figure(plot_attention(attention), tmp_path / "picture.png", dpi=40)
-    before = path.read_bytes()
-    figure = plot_attention(attention)
-
-    def crash(aside, **kwargs):
-        aside.write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(figure, "savefig", crash)
-    with pytest.raises(KeyboardInterrupt):
-        save_figure(figure, path)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_the_source_stands_left_of_its_translation_in_every_script():
     """Isolated, in a line that runs from left to right, each text keeps its own direction."""
     source, target = "\u05e9\u05dc\u05d5\u05dd", "Hello"
