@@ -279,22 +279,6 @@ def test_a_generation_config_must_let_sentences_end(batch):
     assert beam_search(model, *batch).finished[:, 0].any()
 
 
-def test_end_token_may_be_the_start_token(batch):
-    model = make_model(decoder_start_token_id=END)  # as in fairseq
-    model.generation_config.suppress_tokens = None
-    found = beam_search(model, *batch)
-    assert found.finished[:, 0].any()
-    assert all(START not in tokens_of(found, sentence) for sentence in range(7))
-
-
-def test_bad_words_of_one_id_are_never_produced(model, batch):
-    words = [[n] for n in range(4, 20)]
-    config = GenerationConfig(bad_words_ids=[*words, [END]])
-    found = beam_search(model, *batch, generation_config=config)
-    expected = beam_search(model, *batch, suppress_tokens=[*NEVER, *range(4, 20)])
-    assert torch.equal(found.sequences, expected.sequences)
-
-
 def test_a_prefix_ends_no_sentence_before_its_last_token(model, batch):
     prefix = [[5, 6]] * 7
     for row in ([5, END], [5, END, PAD, PAD], []):
@@ -333,24 +317,6 @@ def test_alignments_are_the_models_cross_attention(batch, layers):
 
 
 # ----------------------------------------------------------------------------- efficiency and modes
-
-
-def test_finished_sentences_leave_the_batch(model, batch, monkeypatch):
-    sizes, step = [], IncrementalDecoder.step
-
-    def counted(self, tokens, ancestors):
-        sizes.append(tokens.size(0))
-        return step(self, tokens, ancestors)
-
-    monkeypatch.setattr(IncrementalDecoder, "step", counted)
-    beam_search(model, *batch)
-    together = list(sizes)
-    assert together == sorted(together, reverse=True)
-    assert together[-1] < together[0] == 7
-    sizes.clear()
-    for sentence in range(7):
-        alone(model, batch, sentence)
-    assert len(sizes) == sum(together), "each sentence is in the batch only for its own steps"
 
 
 @pytest.mark.parametrize("sources", [1, 2, 3])
@@ -458,19 +424,6 @@ def test_learned_prompts_are_left_to_generate(model, batch):
     assert torch.equal(found, adapted.generate(max_new_tokens=6, **options)[:, 1:])
 
 
-def test_learned_prompts_and_gaps_in_labels_go_together(batch):
-    peft = pytest.importorskip("peft")
-    kind = peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)
-    adapted = peft.get_peft_model(make_model(), kind).eval()
-    inputs = {"input_ids": batch[0][:1], "attention_mask": batch[1][:1]}
-    for gaps in ([-100, -100, 9, 12, END], [9, -100, 12, -100, END]):
-        packed = [index for index in gaps if index != -100]
-        expected = adapted(**inputs, labels=torch.tensor([packed])).loss
-        for masks in ({}, {"decoder_attention_mask": torch.ones(1, len(gaps)).long()}):
-            found = adapted(**inputs, labels=torch.tensor([gaps]), **masks).loss
-            torch.testing.assert_close(found, expected)
-
-
 # --------------------------------------------------------------------------------------- errors
 
 
@@ -510,22 +463,6 @@ def test_masks_that_do_not_fit_are_refused(model, batch):
 def test_wrong_arguments_are_named(model, batch, options, message):
     with pytest.raises(ValueError, match=message):
         beam_search(model, *batch, **options)
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("num_beams", 2.5),
-        ("length_penalty", -1.0),
-        ("bad_words_ids", [[32]]),
-        ("eos_token_id", [2, 10**6]),
-    ],
-)
-def test_wrong_settings_of_the_generation_config_are_named(batch, setting, value):
-    model = make_model()
-    setattr(model.generation_config, setting, value)
-    with pytest.raises(RequestError, match=setting):
-        beam_search(model, *batch)
 
 
 @pytest.mark.usefixtures("each_decoder")

@@ -30,7 +30,7 @@ from vanilla_transformer import (
 from vanilla_transformer.beam_search import evaluation_mode, returned_attention_weights
 from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.fast import incremental_decoder, is_unmodified, onednn, unmodified
-from vanilla_transformer.modeling_vanilla_transformer import DecoderLayer, eager_attention_forward
+from vanilla_transformer.modeling_vanilla_transformer import DecoderLayer
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.cpu_settings import cpu_training_settings
@@ -436,14 +436,6 @@ def test_unchanged_model_is_decoded_fast_without_a_warning(
     assert not caplog.messages
 
 
-def test_plain_decoding_equals_the_fast_path(unchanged, tokenizer):
-    found = list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST))
-    with without_fast_path():
-        assert list(translate(unchanged, tokenizer, TEXTS, max_new_tokens=MOST)) == found
-        assert not beam_search.__globals__["FASTER_DECODERS"]
-    assert beam_search.__globals__["FASTER_DECODERS"] == [incremental_decoder]
-
-
 def test_model_is_plain_while_another_thread_decodes_it(unchanged):
     model = unchanged.float()
     with torch.inference_mode(), onednn.packed_linears(model.model):
@@ -480,15 +472,6 @@ def test_a_switch_of_the_attention_in_mid_batch_changes_nothing(unchanged):
     torch.testing.assert_close(found[mask.bool()], expected[mask.bool()])
 
 
-def test_only_eager_and_sdpa_attention_are_plain(unchanged):
-    assert unchanged.config._attn_implementation == "sdpa"
-    assert is_unmodified(unchanged)
-    unchanged.set_attn_implementation("eager")
-    assert is_unmodified(unchanged)
-    unchanged.set_attn_implementation("flex_attention")
-    assert not is_unmodified(unchanged)
-
-
 def test_sentences_keep_their_source_when_others_finish(monkeypatch):
     model = make_model()
     replace_attention(model, monkeypatch)  # reads the source anew at each position
@@ -506,12 +489,3 @@ def test_alignments_from_attention_without_weights_are_refused(unchanged, monkey
     replace_attention(unchanged, monkeypatch)
     with pytest.raises(ValueError, match=r"returns no weights.* make it a subclass"):
         beam_search(unchanged, torch.tensor([[5, 9, 2]]), max_new_tokens=4, return_alignments=True)
-
-
-def test_alignments_come_from_the_models_own_attention(unchanged, monkeypatch):
-    register_an_attention(unchanged, monkeypatch)
-    found = beam_search(
-        unchanged, torch.tensor([[5, 9, 2]]), max_new_tokens=4, return_alignments=True
-    )
-    assert not torch.allclose(found.alignments.sum(-1), torch.ones(()).double())
-    assert eager_attention_forward is modeling_vanilla_transformer.eager_attention_forward

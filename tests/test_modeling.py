@@ -5,7 +5,6 @@ test_paper.py tests what the model computes; these tests check that every way gi
 
 import copy
 import functools
-import inspect
 import logging
 import math
 
@@ -22,20 +21,13 @@ from transformers import (
     GenerationConfig,
     StaticCache,
 )
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
 from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.fast import is_unmodified
 from vanilla_transformer.generation_limits import CACHE
-from vanilla_transformer.modeling_vanilla_transformer import (
-    Encoder,
-    MultiHeadAttention,
-    eager_attention_forward,
-    sinusoids,
-)
+from vanilla_transformer.modeling_vanilla_transformer import MultiHeadAttention, sinusoids
 
 VARIANTS = {
     "paper": {},
@@ -420,46 +412,6 @@ def test_all_that_a_decoder_returns_has_the_order_of_its_ids(gaps, labelled):
         assert_close(one.logits, other.logits)
 
 
-def test_a_mask_of_four_dimensions_says_all_of_gaps():
-    """Packed targets: neither text of a row sees the other, wherever -100 stands."""
-    model, source = tiny_model(), {name: GOOD[name][:1] for name in ("input_ids",)}
-    ids = torch.tensor([[1, 5, 6, -100, 1, 7, 8]])
-    part = torch.tensor([0, 0, 0, 1, 2, 2, 2])
-    mask = (part[:, None] == part) & torch.ones(7, 7, dtype=torch.bool).tril()
-    mask = mask[None, None]
-    gapped = model(**source, decoder_input_ids=ids, decoder_attention_mask=mask).logits
-    filled = ids.masked_fill(ids == -100, 0)
-    plain = model(**source, decoder_input_ids=filled, decoder_attention_mask=mask).logits
-    assert torch.equal(gapped, plain)
-    ids[0, 4] = 9
-    other = model(**source, decoder_input_ids=ids, decoder_attention_mask=mask).logits
-    assert torch.equal(other[0, :4], gapped[0, :4])
-    assert (other[0, 4:] != gapped[0, 4:]).any(dim=-1).all()
-
-
-@implementations
-def test_padding_on_the_right_gives_what_given_inputs_give_to_the_bit(attention):
-    model = tiny_model(attention=attention).train()
-    inputs, labels = training_batch(), GOOD["labels"]
-    inputs = {name: tensor[:2] for name, tensor in inputs.items() if name != "labels"}
-    shifted = model.prepare_decoder_input_ids_from_labels(labels)
-    assert shifted.tolist() == [[1, 4, 7, 9], [1, 8, 2, 0]]
-    gradients_of = []
-    for made in ({}, {"decoder_input_ids": shifted}):
-        model.zero_grad()
-        model(**inputs, labels=labels, **made).loss.backward()
-        gradients_of.append([p.grad.clone() for p in model.parameters()])
-    assert all(map(torch.equal, *gradients_of))
-
-
-def test_a_decoder_mask_may_come_with_labels_padded_on_the_left():
-    model, labels = tiny_model(), GOOD["labels"]
-    inputs = {name: GOOD[name] for name in ("input_ids", "attention_mask")}
-    left = with_gaps(labels, [[0, 1, 2, 3], [2, 3]], 4)
-    found = model(**inputs, labels=left, decoder_attention_mask=(left != -100).long())
-    assert_close(found.loss, model(**inputs, labels=labels).loss)
-
-
 @pytest.mark.parametrize("filler", [-100, 0])
 @pytest.mark.parametrize("multiple", [None, 8])
 @pytest.mark.parametrize("collates_with_model", [True, False])
@@ -505,18 +457,6 @@ def test_gaps_in_labels_need_no_branch_on_data(left_out):
     inputs = {**inputs, "decoder_input_ids": made}
     del inputs[left_out]
     assert_close(forward(**inputs).logits, model(**inputs).logits)
-
-
-def test_a_trace_of_ids_without_gaps_holds_for_others():
-    model, source = tiny_model(attention="eager").requires_grad_(False), GOOD["input_ids"][:1]
-    plain, gapped = torch.tensor([[1, 5, 6, 7], [1, -100, 6, 7]]).split(1)
-
-    def logits(ids):
-        return model(source, decoder_input_ids=ids, use_cache=False).logits
-
-    traced = torch.jit.trace(logits, plain, check_trace=False)
-    for ids in (plain, gapped):
-        assert_close(traced(ids)[ids >= 0], logits(ids)[ids >= 0])
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (2, 1), (2, 3)])
@@ -617,24 +557,6 @@ def test_resized_embeddings_stay_tied_and_keep_their_rows(tmp_path, size):
     assert torch.equal(loaded(**inputs).logits, model.eval()(**inputs).logits)
 
 
-def test_resizing_an_untied_model_keeps_its_logits(tmp_path):
-    model = tiny_model(tie_word_embeddings=False)
-    before = model(**batch()).logits
-    model.resize_token_embeddings(40)
-    assert_close(model(**batch()).logits[..., :31], before)
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, attn_implementation="eager")
-    assert torch.equal(loaded(**batch()).logits, model.eval()(**batch()).logits)
-
-
-def test_resizing_a_model_that_names_its_target_vocabulary_keeps_the_config_valid(tmp_path):
-    model = tiny_model(decoder_vocab_size=31)
-    model.resize_token_embeddings(40)
-    assert model.config.target_vocab_size == 40
-    model.save_pretrained(tmp_path)
-    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path).lm_head.out_features == 40
-
-
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_given_table_is_the_sources_and_if_they_share_one_the_targets(shared):
     model = tiny_model(share_encoder_decoder_embeddings=shared, tie_word_embeddings=False)
@@ -701,14 +623,6 @@ def test_a_weight_of_another_kind_is_multiplied_by_its_own_layer():
     model.lm_head.weight = model.lm_head.weight.data.as_subclass(Packed)
     assert_close(model(**training_batch()).loss, expected)
     assert torch.nn.functional.linear in called
-
-
-def test_ends_may_be_a_tensor():
-    model, inputs = tiny_model(), batch()
-    expected = model.generate(inputs["input_ids"], num_beams=1, eos_token_id=2)
-    for ends in (torch.tensor(2), torch.tensor([2]), [2]):
-        found = model.generate(inputs["input_ids"], num_beams=1, eos_token_id=ends)
-        assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -902,58 +816,6 @@ def test_an_argument_that_nothing_reads_is_refused_by_name(name, attention):
             module(**inputs, **{name: torch.ones(3, 5)})
 
 
-def test_a_cache_that_a_later_transformers_renames_fails_loudly(translator, monkeypatch):
-    model, inputs = translator
-    prepare = model.prepare_inputs_for_generation
-
-    def renamed(*args, **kwargs):
-        prepared = prepare(*args, **kwargs)
-        return {("memory" if name == CACHE else name): value for name, value in prepared.items()}
-
-    monkeypatch.setattr(model, "prepare_inputs_for_generation", renamed)
-    with pytest.raises(RequestError, match=r"Got memory, .*is transformers .* newer than this"):
-        model.generate(**inputs)
-
-
-@pytest.mark.parametrize("num_beams", [1, 4])
-def test_generate_takes_what_only_another_search_uses(translator, tokenizer, num_beams):
-    """transformers hands it to every forward."""
-    model, inputs = translator
-    whole = model.generate(**inputs, num_beams=num_beams)
-    stops = {"stop_strings": ["no such text"], "tokenizer": tokenizer}
-    helpers = {"assistant_tokenizer": tokenizer} if num_beams == 1 else {"assistant_model": model}
-    for handed in (stops, helpers):
-        assert torch.equal(model.generate(**inputs, num_beams=num_beams, **handed), whole)
-
-
-@pytest.mark.parametrize("kind", [Encoder, VanillaTransformerForConditionalGeneration])
-def test_outputs_that_a_forward_declares_are_those_that_it_gives(kind):
-    """transformers reads the annotation to learn whether a model can return its attentions."""
-    annotation = inspect.signature(VanillaTransformerModel.forward).parameters["kwargs"].annotation
-    flags = dict.fromkeys(annotation.__args__[0].__annotations__, True)
-    model = tiny_model() if kind is not Encoder else tiny_model().get_encoder()
-    inputs = batch() if kind is not Encoder else {"input_ids": batch()["input_ids"]}
-    out = model(**inputs, **flags)
-    found = {name.removeprefix("encoder_").removeprefix("decoder_") for name in out}
-    assert {name.removeprefix("output_") for name in flags} <= found
-
-
-def test_options_that_the_attention_function_reads_reach_it(monkeypatch):
-    def heated(module, query, key, value, mask, scaling, heat=1.0, **kwargs):
-        return eager_attention_forward(module, query, key, value, mask, scaling / heat, **kwargs)
-
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "heated", heated)
-    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "heated", eager_mask)
-    model, expected = tiny_model(attention="heated"), tiny_model()
-    assert_close(model(**batch()).logits, expected(**batch()).logits)
-    for module in expected.modules():
-        if isinstance(module, MultiHeadAttention):
-            module.scaling /= 4
-    assert_close(model(**batch(), heat=4.0).logits, expected(**batch()).logits)
-    with pytest.raises(RequestError, match="Got heart, which neither"):
-        model(**batch(), heart=4.0)
-
-
 @pytest.mark.parametrize("return_logits", [True, False])
 @pytest.mark.parametrize("wrong", WRONG_INPUTS)
 def test_no_wrong_input_passes_in_silence(wrong, return_logits):
@@ -1028,22 +890,6 @@ def test_masks_count_any_value_but_0_as_a_token(token):
     ids = torch.tensor([[0, 0, 4, 5, 2]])
     found, expected = (encode(ids, attention_mask=m).last_hidden_state for m in (mask, ones))
     assert torch.equal(found, expected)
-
-
-def test_caller_may_pass_a_cache_of_the_target_alone(translator):
-    model, inputs = translator
-    cache = DynamicCache()
-    target = torch.tensor([[1, 4, 7]]).expand(len(inputs["input_ids"]), -1)
-    expected = model(**inputs, decoder_input_ids=target).logits
-    for index in range(3):
-        step = model(
-            **inputs, decoder_input_ids=target[:, index : index + 1], past_key_values=cache
-        )
-        assert_close(step.logits[:, 0], expected[:, index])
-    expected = model.generate(**inputs, num_beams=4)
-    assert torch.equal(
-        model.generate(**inputs, num_beams=4, past_key_values=DynamicCache()), expected
-    )
 
 
 WAYS_TO_GENERATE = {

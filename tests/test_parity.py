@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from marian_tensors import from_marian_tensors
 from reference import ACTIVATIONS, forward, label_smoothed_loss
 from torch import nn
+from written_out import perturb
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.exporters.marian import to_marian
@@ -34,20 +35,11 @@ def make_config(**overrides):
     return VanillaTransformerConfig(**{**fields, **overrides})
 
 
-def perturb(module):
-    """Move biases and norms away from zeros and ones, which would hide mistakes."""
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if name.endswith("bias") or "norm" in name:
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-    return module
-
-
 def make_model(*, attention="sdpa", seed=0, **overrides):
     torch.manual_seed(seed)
     model = VanillaTransformerForConditionalGeneration(make_config(**overrides))
     model.set_attn_implementation(attention)
-    return perturb(model).eval()
+    return perturb(model)
 
 
 def make_batch(*, padded=True, seed=1):

@@ -3,7 +3,6 @@
 import copy
 import json
 import shutil
-from itertools import count
 
 import numpy as np
 import pytest
@@ -20,16 +19,13 @@ from transformers import (
     pipeline,
 )
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
-from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.pt_utils import KeyDataset
-from transformers.utils.logging import disable_progress_bar
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
     pretrained,
 )
-from vanilla_transformer import word_alignment as word_alignment_module
 from vanilla_transformer.batch_translation import (
     beyond_paper_search,
     decode,
@@ -45,7 +41,6 @@ from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline, 
 from vanilla_transformer.publish.remote_code import embed_code
 from vanilla_transformer.target_tokenizer import source_tokenizer
 from vanilla_transformer.translation.many_texts import (
-    Translation,
     length_sorted_batches,
     translate,
     translate_nbest,
@@ -136,15 +131,6 @@ def test_batches_are_filled_up_to_a_budget_that_counts_all_beams(
         assert rows * beams * longest <= 160 < (rows + 1) * beams * longest
 
 
-def test_a_very_long_line_is_decoded_alone(tokenizer):
-    lengths = [7, 5000, 6, 5]
-    assert list(length_sorted_batches(lengths, 64, 256)) == [[1], [0, 2, 3]]
-    model = make_model(len(tokenizer))
-    texts = ["one", "word " * 800, "two"]
-    results = list(translate(model, tokenizer, texts, num_beams=1, max_new_tokens=3))
-    assert results == one_by_one(model, tokenizer, texts, num_beams=1, max_new_tokens=3)
-
-
 def test_batches_hold_every_index_once_within_the_budget():
     generator = torch.Generator().manual_seed(0)
     for _ in range(50):
@@ -170,18 +156,6 @@ def test_translating_restores_training_mode_and_gradients(tokenizer):
     with pytest.raises(RuntimeError), evaluation_mode(model):
         raise RuntimeError
     assert [module.training for module in model.modules()] == modes
-
-
-def test_progress_is_shown_on_request(model, tokenizer, capsys):
-    for progress in (False, True):
-        disable_progress_bar()  # transformers' own bars, for loading and the like
-        list(translate(model, tokenizer, ["one", ""], num_beams=1, progress=progress))
-        assert ("2/2" in capsys.readouterr().err) == progress
-
-
-def test_no_sentences_give_no_translations(model, tokenizer):
-    assert list(translate(model, tokenizer, [])) == []
-    assert list(translate(model, tokenizer, ["", " \n"])) == ["", ""]
 
 
 @pytest.mark.parametrize(
@@ -258,16 +232,6 @@ def test_callers_length_limit_is_kept(model, tokenizer):
 # --------------------------------------------------------------------------- which search decodes
 
 
-def test_translate_uses_the_papers_search_by_default(model, tokenizer, monkeypatch):
-    monkeypatch.setattr(type(model), "generate", lambda *_, **__: pytest.fail("was called"))
-    for options in (
-        {},
-        {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 5, "do_sample": False},
-        {"max_length": 5, "suppress_tokens": [0, 1, 3]},
-    ):
-        assert len(list(translate(model, tokenizer, TEXTS, **options))) == len(TEXTS)
-
-
 def test_bad_words_of_a_call_go_to_generate(model, tokenizer):
     """Those of a generation config are suppressed, if each is one id."""
     assert beyond_paper_search(model, {"bad_words_ids": [[5]]}) == ["bad_words_ids"]
@@ -335,33 +299,6 @@ def test_generate_obeys_a_calls_own_limits(model):
     for limit, size in (({"max_length": 6}, 5), ({"stopping_criteria": stop}, 3)):
         found = generate_ids(marian, ids, torch.ones_like(ids), num_beams=1, **ENDLESS, **limit)
         assert found.sequences.size(-1) == size
-
-
-def test_n_best_lists_equal_those_of_the_search_in_order(model, tokenizer):
-    found = list(translate_nbest(model, tokenizer, TEXTS, num_beams=3, num_return_sequences=3))
-    firsts = list(translate(model, tokenizer, TEXTS, num_beams=3))
-    assert [translations[0].text for translations in found] == firsts
-    for text, translations in zip(TEXTS, found, strict=True):
-        if not text.strip():
-            assert translations == [Translation("", 0.0)]
-            continue
-        ids = tokenizer(text, return_tensors="pt")["input_ids"]
-        alone = beam_search(model, ids, num_beams=3, num_return_sequences=3)
-        assert [each.score for each in translations] == pytest.approx(alone.scores[0].tolist())
-
-
-@pytest.mark.parametrize(
-    "text", ["a", " two  words\t", "Grün, 你好!\u3000x", "no\xa0break", "<unk> </s> is text", ""]
-)
-def test_each_token_belongs_to_the_word_it_spells(tokenizer, text):
-    ids = tokenizer(text)["input_ids"]
-    numbers = word_numbers(tokenizer, text, ids)
-    assert numbers[-1] is None  # </s>
-    spelled = [
-        tokenizer.decode([i for i, word in zip(ids, numbers, strict=True) if word == number])
-        for number in range(max((n for n in numbers if n is not None), default=-1) + 1)
-    ]
-    assert spelled == text.split()
 
 
 @pytest.mark.parametrize(
@@ -483,19 +420,6 @@ def test_words_are_those_of_the_text_as_given(name, tmp_path):
         assert found == sorted(found), text
         has_text = {n for n, word in enumerate(words) if {*tokens(word)["input_ids"]} - not_text}
         assert {*found} == has_text, text
-
-
-def test_much_white_space_costs_no_more_than_text(monkeypatch, tokenizer):
-    decoded = []
-    decode = word_alignment_module._decoded
-    monkeypatch.setattr(
-        word_alignment_module,
-        "_decoded",
-        lambda tokenizer, ids: decoded.append(len(ids)) or decode(tokenizer, ids),
-    )
-    space = tokenizer.convert_tokens_to_ids("\u0120")
-    word_numbers(tokenizer, "a", [*tokenizer("a")["input_ids"][:1], *[space] * 300])
-    assert max(decoded) < 12
 
 
 def of_letters(folder):
@@ -631,13 +555,6 @@ def test_all_input_types_give_the_same_translations(pipe, model, tokenizer, batc
     assert pipe([]) == []
 
 
-def test_pipeline_reads_a_generator_lazily(pipe):
-    read = []
-    results = pipe((read.append(n) or "x" for n in count()), batch_size=2, max_new_tokens=1)
-    next(iter(results))
-    assert len(read) <= 4
-
-
 def test_generation_arguments_pass_through(pipe, model, tokenizer):
     several = pipe(["one", ""], num_beams=3, num_return_sequences=3, batch_size=2)
     ids = tokenizer("one", return_tensors="pt")["input_ids"]
@@ -705,12 +622,6 @@ def test_pipeline_returns_alignments_and_accepts_a_prefix(pipe, searched):
     assert set(found[0][0]) == {"translation_text", "score", "alignment"}
 
 
-def test_registering_twice_is_silent(caplog):
-    register_pipeline()
-    assert PIPELINE_REGISTRY.check_task("translate")[1]["type"] == "text"
-    assert not caplog.records
-
-
 def test_saved_pipeline_and_model_with_code_load_the_packages_classes(run_directory, tmp_path):
     """The installed classes are used instead of the copied code; other code stays named."""
     pipeline("translate", model=str(run_directory)).save_pretrained(tmp_path / "saved")
@@ -730,6 +641,3 @@ def test_saved_pipeline_and_model_with_code_load_the_packages_classes(run_direct
     reference = "configuration_vanilla_transformer.VanillaTransformerConfig"
     remote = get_class_from_dynamic_module(reference, tmp_path / "coded")
     assert "translate" in remote.from_pretrained(tmp_path / "coded").custom_pipelines
-
-
-SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]

@@ -15,11 +15,7 @@ from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.recipes.recipe import make_recipe
-from vanilla_transformer.search_settings import (
-    SearchSettings,
-    search_settings,
-    settings_of_other_searches,
-)
+from vanilla_transformer.search_settings import SearchSettings, search_settings
 from vanilla_transformer.storage.saved_model import load_saved_model
 from vanilla_transformer.train import compare_runs, score_run
 from vanilla_transformer.train.finishing import _save_search
@@ -108,25 +104,6 @@ def test_settings_are_the_calls_then_the_models_then_the_papers():
     assert search_settings(config, **call) == SearchSettings(2, 2.0)
 
 
-@pytest.mark.parametrize(
-    ("settings", "others"),
-    [
-        ({"do_sample": False, "use_cache": True, "top_k": 5, "no_repeat_ngram_size": 0}, []),
-        ({"repetition_penalty": 1.0, "num_beam_groups": 1, "min_length": 0}, []),
-        ({"forced_bos_token_id": 0, "min_length": 1}, ["forced_bos_token_id", "min_length"]),
-        (
-            {"repetition_penalty": 1.1, "penalty_alpha": 0.5},
-            ["repetition_penalty", "penalty_alpha"],
-        ),
-        ({"repetition_penalty": 0, "guidance_scale": 0}, ["repetition_penalty", "guidance_scale"]),
-        ({"a_setting_of_next_year": True}, ["a_setting_of_next_year"]),
-        ({"decoder_input_ids": torch.tensor([[1, 5]])}, ["decoder_input_ids"]),
-    ],
-)
-def test_settings_of_other_searches_are_those_that_change_something(settings, others):
-    assert settings_of_other_searches(settings) == others
-
-
 # Every setting of transformers' generation config, with a value that is not its default, and what
 # `translate` does if a file holds it: whether it leaves the translations as they are, whether
 # `generate` decodes, or what the refusal says. A number limits or shapes what is asked for.
@@ -172,14 +149,6 @@ HOSTS_SETTINGS = {
     **{"prompt_lookup_num_tokens": (2, "prompt_lookup_num_tokens")},
     **{"assistant_early_exit": (1, "assistant_early_exit")},
 }
-# Together with these, which do change something.
-TOGETHER = [
-    {"num_beam_groups": 2, "num_beams": 4, "diversity_penalty": 0.5},
-    {"low_memory": True, "num_beams": 2, "min_length": 3},
-    {"cache_implementation": "quantized", "min_length": 3},
-    {"repetition_penalty": "high"},
-    {"max_time": 60.0, "min_length": 3},
-]
 
 
 @pytest.fixture(scope="module")
@@ -231,19 +200,6 @@ def test_special_ids_of_a_call_take_effect(call, translated_with, tokenizer):
     assert found == tokenizer.batch_decode(ids, skip_special_tokens=True)
 
 
-def test_a_limit_on_the_time_is_refused_wherever_it_stands(translated_with, tokenizer):
-    model, _ = translated_with({})
-    for given in ({"max_time": 9.0}, {"generation_config": GenerationConfig(max_time=9.0)}):
-        with pytest.raises(RequestError, match="max_time"):
-            list(translate(model, tokenizer, TEXTS, **given))
-
-
-@pytest.mark.parametrize("settings", TOGETHER)
-def test_settings_that_generate_refuses_are_named(settings, translated_with):
-    with pytest.raises(RequestError, match="|".join(settings)):
-        translated_with(settings)
-
-
 def test_a_prefix_and_alignments_work_with_the_settings_of_opus_models(translated_with, tokenizer):
     model, expected = translated_with(KINDS["OPUS"])
     options = {"prefix": expected[1][:1], "return_alignments": True}
@@ -256,17 +212,6 @@ def test_a_prefix_and_alignments_work_with_the_settings_of_opus_models(translate
 def test_options_that_nobody_knows_are_refused_whatever_their_value(tokenizer, name, value):
     with pytest.raises(RequestError, match=name):
         list(translate(make_model(len(tokenizer)).float(), tokenizer, TEXTS, **{name: value}))
-
-
-@pytest.mark.parametrize("beside", [{}, {"repetition_penalty": 1.1}])
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("max_new_tokens", 0), ("max_new_tokens", 2.5), ("max_length", 1), ("num_beams", 0)],
-)
-def test_limits_of_nothing_are_refused_by_each_search(tokenizer, name, value, beside):
-    options = {name: value, **beside}
-    with pytest.raises(RequestError, match=f"{name}={value}; it must be a whole number"):
-        list(translate(make_model(len(tokenizer)).float(), tokenizer, TEXTS, **options))
 
 
 @pytest.mark.parametrize("name", ["guidance_scale", "prefill_chunk_size"])

@@ -240,11 +240,6 @@ def test_heavy_libraries_are_imported_where_they_are_used():
         assert heavy <= IMPORTED_LATE.get(path.relative_to(ROOT).as_posix(), set()), path
 
 
-def test_file_names_are_not_generic():
-    generic = {"utils", "util", "common", "helpers", "helper", "misc"}
-    assert not generic & {path.stem for path in FILES}
-
-
 def test_only_the_command_line_prints():
     assert {room(path) for path, node in nodes(ast.Call) if is_call(node, "print")} <= {"cli"}
 
@@ -259,10 +254,6 @@ def test_public_symbols_have_docstrings():
         for node in public_symbols(tree):
             overloaded = "overload" in map(ast.unparse, node.decorator_list)  # only declares types
             assert overloaded or ast.get_docstring(node), (path, node.name)
-
-
-def test_package_has_a_py_typed_marker():
-    assert (ROOT / "py.typed").exists()
 
 
 def test_mutation_rows_quote_existing_code_and_name_existing_tests():

@@ -3,12 +3,9 @@
 The same ids are different words on the two sides, so using the wrong side is noticed.
 """
 
-import importlib
 import json
 import math
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -38,7 +35,6 @@ from vanilla_transformer.target_tokenizer import source_tokenizer, target_tokeni
 from vanilla_transformer.translation.many_texts import translate
 from vanilla_transformer.visualization.attention import attention_weights
 
-ROOT = Path(__file__).parents[1]
 SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
 SIZES |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
 SIZES |= {"encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 30}
@@ -135,36 +131,6 @@ def test_perplexity_uses_the_target_vocabularys_ids(kind, model, tokenizer):
     assert found["target_tokens"] == len(LABELS[kind])
     assert found["hypotheses"] == list(translate(model, tokenizer, [source]))
     assert decode_ids(tokenizer, [[*LABELS[kind], -100]]) == ["der Hund"]
-
-
-def test_evaluate_and_translate_commands_work(kind, directory, tmp_path, capsys):
-    source, target = texts(kind)
-    pair = {"translation": {"en": source, "de": target}}
-    (tmp_path / "test.jsonl").write_text(json.dumps(pair) + "\n")
-    (tmp_path / "source.txt").write_text(f"{source}\n")
-    test_file, output = str(tmp_path / "test.jsonl"), str(tmp_path / "scores.json")
-    arguments = ["--pair", "en-de", "--test-file", test_file, "--output", output]
-    assert main(["evaluate", str(directory), *arguments]) == 0
-    scores = json.loads(Path(output).read_text())["scores"]
-    assert scores["test"]["target_tokens"] == len(LABELS[kind])
-    picture, text = tmp_path / "map.png", str(tmp_path / "source.txt")
-    assert main(["translate", str(directory), text, "--attention", str(picture)]) == 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_space_shows_the_words_of_both_languages(kind, directory, monkeypatch):
-    pytest.importorskip("PIL", reason="comes with matplotlib")
-    monkeypatch.syspath_prepend(str(ROOT / "model_cards" / "space"))
-    monkeypatch.delitem(sys.modules, "translation", raising=False)
-    translation = importlib.import_module("translation")
-    translator = translation.load_translator(str(directory))
-    source, target = texts(kind)
-    found = translation.translations(translator, translation.checked_sentence(translator, source))
-    assert all(isinstance(text, str) for text, _ in found)
-    attention = translation.attention_of(translator, source, target)
-    assert attention.source_words[-3:] == ["dog", "!", "</s>"]
-    assert attention.target_words == ["der", "Hund", "</s>"]
-    del sys.modules["translation"]
 
 
 @pytest.mark.usefixtures("own_cache")

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from tiny_exports import decoded_by_ctranslate2, make_model, require, save
 from transformers import AutoTokenizer, MarianMTModel
 
@@ -210,27 +209,6 @@ def test_folder_without_a_model_or_tokenizer_is_refused(name, run, tmp_path, cap
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert str(run) in line
     assert file in line
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda tensors: tensors[BIAS].fill_(torch.nan), rf"{BIAS} in .*safetensors holds NaN"),
-        (lambda tensors: tensors.pop(BIAS), r"missing weights, such as .*fc1\.bias"),
-        (
-            lambda tensors: tensors.update({"model.encoder.lora_A.weight": torch.zeros(2, 24)}),
-            r"unexpected weights, such as .*lora_A",
-        ),
-    ],
-)
-def test_damaged_weights_and_adapters_are_refused(export, run, tmp_path, change, message):
-    tensors = load_file(run / WEIGHTS)
-    change(tensors)
-    save_file(tensors, run / "changed", metadata={"format": "pt"})
-    (run / "changed").rename(run / WEIGHTS)
-    with pytest.raises(ValueError, match=message):
-        export(run, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

@@ -159,14 +159,6 @@ def test_conversion_does_not_change_the_model(quantization):
         assert torch.equal(value, before[key]), key
 
 
-def test_what_the_config_asks_to_load_is_not_loaded(tmp_path):
-    saved, *_ = save(tmp_path)
-    config = json.loads((saved / "config.json").read_text())
-    (saved / "config.json").write_text(json.dumps({**config, "attn_implementation": "a/kernel"}))
-    export_ctranslate2(saved, tmp_path / "out")
-    assert (tmp_path / "out" / "model.bin").is_file()
-
-
 def test_converter_of_ctranslate2_knows_the_model(everyday, exported, tmp_path):
     output = exported[-1]
     converted = TransformersConverter(str(everyday.folder)).convert(str(tmp_path / "out"))

@@ -224,13 +224,6 @@ def test_words_that_overwrite_earlier_ones_have_their_ids(tmp_path):
     assert tokenizer.decode([4, 6, 3, 7, 2], skip_special_tokens=True) == "<unk> the a"
 
 
-def test_import_without_dictionaries_is_noted(tmp_path):
-    path = save_checkpoint(tmp_path / "a.pt", fairseq_tensors(make_fsmt()))
-    assert "weights and ids only" in import_fairseq(path).notes[0]
-    with pytest.raises(OSError, match=r"dict\.en\.txt"):
-        import_fairseq(path, dictionaries=tmp_path)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

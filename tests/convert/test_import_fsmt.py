@@ -74,32 +74,6 @@ def test_settings_without_effect_are_left_out(tmp_path, settings):
     assert kept.keys() & settings.keys() <= {"num_beams"}
 
 
-def test_fsmt_tokenizer_is_kept_and_works(tmp_path):
-    pytest.importorskip("sacremoses", reason="comes with the extra import")
-    fsmt = make_fsmt()
-    fsmt.save_pretrained(tmp_path / "fsmt")
-    special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
-    pieces = {"th": 4, "e</w>": 5, "the</w>": 6, "d": 7, "og</w>": 8, "!</w>": 9}
-    files = {
-        "vocab-src.json": json.dumps({**special, **pieces}),
-        "vocab-tgt.json": json.dumps({**special, "der</w>": 4, "Hund</w>": 5}),
-        "merges.txt": "t h 9\nth e</w> 8\no g</w> 7\n",
-        "tokenizer_config.json": json.dumps({"langs": ["en", "ru"]}),
-    }
-    for name, text in files.items():
-        (tmp_path / "fsmt" / name).write_text(text)
-    import_fsmt(tmp_path / "fsmt", tmp_path / "ours")
-    from transformers import AutoTokenizer, FSMTTokenizer
-
-    stock = FSMTTokenizer.from_pretrained(tmp_path / "fsmt")
-    kept = AutoTokenizer.from_pretrained(tmp_path / "ours")
-    assert type(kept) is FSMTTokenizer
-    assert kept("the dog!").input_ids == stock("the dog!").input_ids == [6, 7, 8, 9, 2]
-    assert kept.decode([2, 4, 5, 2], skip_special_tokens=True) == "der Hund"
-    for name in ("vocab-src.json", "vocab-tgt.json", "merges.txt"):
-        assert (tmp_path / "ours" / name).read_text() == files[name]
-
-
 def test_block_import_fsmt(documented_command):
     make_fsmt().save_pretrained("wmt19-en-ru")
     documented_command("import_fsmt")

@@ -15,11 +15,7 @@ from written_out import perturb, sinusoids
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.convert.importers.torch import import_torch
-from vanilla_transformer.convert.importers.vocabulary import (
-    vocabulary_tokenizers,
-    word_tokenizer,
-    word_tokenizers,
-)
+from vanilla_transformer.convert.importers.vocabulary import word_tokenizer, word_tokenizers
 from vanilla_transformer.target_tokenizer import target_ids, target_tokenizer
 
 SOURCE_SIZE, TARGET_SIZE = 33, 37
@@ -285,28 +281,6 @@ def test_sides_share_a_tokenizer_only_if_all_texts_have_equal_ids(target_words, 
         layout = {"bos": [2], "eos": [3], "$A": [words.index("a"), words.index("b"), 0]}
         expected = [number for part in template.split() for number in layout[part]]
         assert tokenizer("a b x").input_ids == expected
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda words: ["<pad>", "<unk>", *words[2:]],
-            r"source\.txt has '<pad>' \(pad\) as 0, but .*target\.txt as 1",
-        )
-    ],
-)
-def test_special_tokens_have_one_id_in_both_vocabularies(tmp_path, change, message):
-    words = ["<unk>", "<pad>", "<bos>", "<eos>", *"abc"]
-    (tmp_path / "target.txt").write_text("\n".join(words))
-    words = change(words)
-    (tmp_path / "source.txt").write_text("\n".join(words))
-    config = VanillaTransformerConfig(
-        vocab_size=len(words), decoder_vocab_size=7, share_encoder_decoder_embeddings=False, **IDS
-    )
-    files = (tmp_path / "source.txt", tmp_path / "target.txt")
-    with pytest.raises(ValueError, match=message):
-        vocabulary_tokenizers(files, config, ("$A", "$A"))
 
 
 @pytest.mark.parametrize("shared", ["bos_token_id", "pad_token_id"])

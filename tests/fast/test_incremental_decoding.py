@@ -1,19 +1,16 @@
-"""Decoding one position at a time: equal to the whole decoder, and cheap at each step."""
+"""Decoding one position at a time: equal to the whole decoder."""
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from wandering_model import make_model, make_sources
 
 from vanilla_transformer.beam_search import Inputs, beam_search
-from vanilla_transformer.fast import incremental_decoding, onednn
+from vanilla_transformer.fast import incremental_decoding
 from vanilla_transformer.fast.incremental_decoding import (
     FORGET_EVERY,
     GrowingRows,
     IncrementalDecoder,
 )
-
-LAYERS, WIDTH = 2, 128
 
 
 @pytest.mark.parametrize("forget_every", [1, 3, 100])
@@ -92,66 +89,3 @@ def test_growing_rows_append_select_and_compact():
             rows.compact(places)
             whole = torch.stack([part[:, kept] for part, kept in zip(whole, places, strict=True)])
             assert torch.equal(rows.view(), whole)
-
-
-class Meter(TorchDispatchMode):
-    """Counts operators, and the bytes of new tensors that they return."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = self.bytes = 0
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        result = operator(*args, **(kwargs or {}))
-        self.calls += 1
-        old = {self.storage(argument) for argument in args}
-        for tensor in result if isinstance(result, (tuple, list)) else [result]:
-            if self.storage(tensor) not in {None, *old}:
-                self.bytes += tensor.numel() * tensor.element_size()
-        return result
-
-    @staticmethod
-    def storage(value):
-        """Return a tensor's address; None for other values and for oneDNN's own layout."""
-        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-            return None
-        return value.untyped_storage().data_ptr()
-
-
-@pytest.fixture(scope="module", params=["fused", "plain"])
-def costs(request):
-    """Measure operators and bytes of a search by translation length, 8 sentences, beam 4."""
-    if request.param == "fused" and not torch.inference_mode()(onednn._can_pack)():
-        pytest.skip("oneDNN packs nothing here")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onednn, "SMALLEST", 0)
-        return {"kind": request.param, **measured_costs(prepack=request.param == "fused")}
-
-
-def measured_costs(**options):
-    model, batch = make_model(d_model=WIDTH).float(), make_sources([6] * 8)
-    found = {}
-    for length in (1, 35, 36, 53, 54):  # the first packs the weights; the others' buffers are equal
-        with Meter() as meter:
-            beam_search(
-                model, *batch, max_new_tokens=length, suppress_tokens=[0, 1, 2, 3], **options
-            )
-        found[length] = meter
-    return found
-
-
-def test_step_makes_equally_few_calls_at_any_length(costs):
-    """transformers' beam search makes some 2,000 for the six layers of the base model."""
-    step = costs[36].calls - costs[35].calls
-    assert costs[54].calls - costs[53].calls == step
-    assert step <= 50 + {"fused": 26, "plain": 39}[costs["kind"]] * LAYERS  # 100, 126 as measured
-
-
-def test_step_copies_no_keys_or_values(costs):
-    """Scores, mask and histories grow with the length, by less than copies of the cache would."""
-    early = costs[36].bytes - costs[35].bytes
-    late = costs[54].bytes - costs[53].bytes
-    growth = (late - early) / 20  # bytes that each further position adds to a step
-    hypotheses = 8 * 4
-    gathered = hypotheses * LAYERS * 2 * WIDTH * 4  # keys and values of one more position
-    assert 0 < growth < gathered / 3
