@@ -17,7 +17,7 @@ VARIANTS = {
     "untied": {"tie_word_embeddings": False},
     "norm_first": {"norm_first": True},
     "learned": {"position_encoding": "learned"},
-    "tensor2tensor": {"position_encoding": "tensor2tensor", "d_k": 5, "d_v": 7},
+    "tensor2tensor": {"position_encoding": "tensor2tensor"},
     "others": {
         **{"final_norm": True, "position_offset": 2, "lm_head_bias": True},
         **{"share_encoder_decoder_embeddings": False, "activation_function": "gelu"},

@@ -3,6 +3,7 @@
 fairseq and FSMT use Marian's names inside the layers and other names outside them.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -114,3 +115,15 @@ def shared_fields(marian: MarianConfig) -> dict[str, Any]:
     fields = {field: getattr(marian, field, None) for field in SHARED_FIELDS}  # unk may be missing
     sizes_differ = marian.decoder_vocab_size != marian.vocab_size
     return fields | {"decoder_vocab_size": marian.decoder_vocab_size if sizes_differ else None}
+
+
+def other_head_widths(config: VanillaTransformerConfig) -> Iterator[str]:
+    """Yield widths of heads that Marian's configuration, which has no field for them, denies."""
+    for stack in STACKS:
+        heads = getattr(config, f"{stack}_attention_heads")
+        d_k, d_v = config.head_dims(heads)
+        if d_k * heads != config.d_model or d_v * heads != config.d_model:
+            yield (
+                f"d_k={d_k} and d_v={d_v} with {heads} {stack} heads; allowed d_k = d_v = d_model "
+                f"/ heads = {config.d_model / heads:g}"
+            )

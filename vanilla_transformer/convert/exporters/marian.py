@@ -22,6 +22,7 @@ from ..marian_names import (
     MARIAN_LAYER_NORM_EPS,
     marian_columns,
     marian_config,
+    other_head_widths,
     tensor_map,
 )
 from ..verification import check_equal, check_exportable, log_probabilities, probe
@@ -57,14 +58,7 @@ def _obstacles(config: VanillaTransformerConfig) -> Iterator[str]:
     for name, allowed in _FIXED.items():
         if getattr(config, name) != allowed:
             yield f"{name}={getattr(config, name)!r}; allowed {allowed!r}"
-    for side in ("encoder", "decoder"):
-        heads = getattr(config, f"{side}_attention_heads")
-        d_k, d_v = config.head_dims(heads)
-        if d_k * heads != config.d_model or d_v * heads != config.d_model:
-            yield (
-                f"d_k={d_k} and d_v={d_v} with {heads} {side} heads; allowed d_k = d_v = d_model "
-                f"/ heads = {config.d_model / heads:g}"
-            )
+    yield from other_head_widths(config)
 
 
 def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTModel:

@@ -24,15 +24,11 @@ import onnxruntime
 import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
 
-from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..marian_names import marian_config
+from ..marian_names import marian_config, other_head_widths
 from ..verification import check_equal, check_exportable, log_probabilities, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
-
-logger = logging.getLogger(__name__)
 
 ENCODER, DECODER = "onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"  # as Optimum
 OPSET = 18
@@ -138,7 +134,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
 
     Raises:
         ValueError: A directory is unsuitable, the model has tensors of other modules such as
-            adapters, or the export differs from it.
+            adapters or heads of other widths than d_model / h, or the export differs from it.
     """
 
     def write(source: Path, folder: Path) -> str:
@@ -168,39 +164,17 @@ def write_onnx(
     Raises:
         ValueError: The model has tensors of other modules, or the export differs from it.
     """
-    check_exportable(model, name="An ONNX graph")
+    # Optimum and Transformers.js take the sizes of keys and values from Marian's configuration.
+    check_exportable(model, name="ONNX", obstacles=other_head_widths(model.config))
     model.set_attn_implementation("eager")
     (folder / ENCODER).parent.mkdir(parents=True)
     write_graphs(model, folder, half=half)
-    _known_config(model.config).save_pretrained(folder)
+    marian = marian_config(model.config)  # what is computed stands in the graphs
+    marian.architectures = ["MarianMTModel"]
+    marian.save_pretrained(folder)
     bounded_generation_config(model).save_pretrained(folder)
     export_tokenizer(source, folder)
     return f"at most {_verify(model, folder):.1e}"
-
-
-def heads_fill_width(config: VanillaTransformerConfig) -> bool:
-    """Return True if d_k = d_v = d_model / heads in the decoder, which other tools assume."""
-    heads = config.decoder_attention_heads
-    return {size * heads for size in config.head_dims(heads)} == {config.d_model}
-
-
-def _known_config(config: VanillaTransformerConfig) -> PreTrainedConfig:
-    """Return the config to save: Marian's, which other tools know, if the head sizes allow it.
-
-    They look up ids and the sizes of keys and values; what is computed stands in the graphs.
-    """
-    if not heads_fill_width(config):
-        heads = config.decoder_attention_heads
-        logger.warning(
-            "Optimum and Transformers.js cannot run the export: they take d_k and d_v for d_model "
-            "/ heads = %g, and here they are %d and %d.",
-            config.d_model / heads,
-            *config.head_dims(heads),
-        )
-        return config
-    marian = marian_config(config)
-    marian.architectures = ["MarianMTModel"]
-    return marian
 
 
 def write_graphs(

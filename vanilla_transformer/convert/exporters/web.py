@@ -16,7 +16,7 @@ from ...storage.reading import read_json
 from ...storage.run_files import METRICS, recipe_values
 from ...storage.saved_model import TOKENIZER_SETTINGS
 from ...target_tokenizer import TARGET_TOKENIZER
-from .onnx import heads_fill_width, write_onnx
+from .onnx import write_onnx
 from .source import load_source, write_export
 
 
@@ -42,11 +42,6 @@ def _write(source: Path, folder: Path) -> str:
         raise RequestError(
             f"{source} does not have one tokenizer.json for both sides, which is what "
             "Transformers.js reads; export another model, or to another format."
-        )
-    if not heads_fill_width(model.config):
-        raise RequestError(
-            f"{source} has heads of other widths than d_model / heads, which Transformers.js takes "
-            "them for; export another model, or to another format."
         )
     with torch.no_grad():
         for weight in model.parameters():
