@@ -20,9 +20,6 @@ def arguments(**settings):
     return VanillaTransformerTrainingArguments("out", report_to="none", use_cpu=True, **settings)
 
 
-RATE = {"learning_rate": 1e-4, "learning_rate_factor": 1.0}
-
-
 @pytest.mark.parametrize(
     ("watched", "rises"),
     [
@@ -42,8 +39,6 @@ def test_the_best_model_is_best_in_the_direction_of_its_measure(watched, rises):
         ({"per_device_train_batch_size": 4}, "per_device_train_batch_size=4; batches are filled"),
         ({"dataloader_drop_last": True}, "dataloader_drop_last=True; .* set that to None, or leav"),
         ({"fsdp": True}, "fsdp=True; here each process holds the whole model"),
-        ({**RATE, "learning_rate_factor": 2.0}, "learning_rate_factor=2.0; it scales Eq. 3 with"),
-        ({"lr_scheduler_kwargs": {"power": 2}}, "lr_scheduler_kwargs={'power': 2}; Eq. 3 has none"),
         ({"early_stopping_patience": 1}, "early_stopping_patience=1 and no eval_loss to watch"),
         (
             {"early_stopping_patience": 1, "early_stopping_on": "ble", "eval_strategy": "epoch"},

@@ -156,10 +156,6 @@ def check_arguments(
     if by_tokens:
         _refuse(args, _BATCHES, "batches are filled up to batch_tokens; set that to None, or leave")
     refuse_sharding(args)
-    if (args.learning_rate, args.lr_scheduler_type, schedule) != (None, None, None):
-        _refuse(args, ["learning_rate_factor"], "it scales Eq. 3 without a learning_rate; leave")
-    if args.lr_scheduler_type is None:
-        _refuse(args, ["lr_scheduler_kwargs"], "Eq. 3 has none; name a schedule, or leave")
     if schedule is not None and optimizer is None:
         raise RequestError(
             "got a schedule without its optimizer; give optimizers=(optimizer, schedule)."

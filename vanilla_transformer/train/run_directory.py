@@ -82,14 +82,9 @@ def _may_be_replaced(run: Path) -> bool:
     """Return whether a directory holds only an attempt that trained nothing, or less."""
     is_attempt = (run / RECIPE).is_file() and (run / IDENTITY).is_file()
     is_attempt &= not (run / WEIGHTS).exists()
-    return is_attempt or all(map(_is_left_of_a_start, run.iterdir()))
-
-
-def _is_left_of_a_start(path: Path) -> bool:
-    """Return whether a first start that was killed before writing its recipe may leave this."""
-    if path.name.startswith(PARTIAL) or path.name in (LOCK.name, IDENTITY.name):
-        return True
-    return path.name == CHECKPOINTS and all(map(_is_left_of_a_start, path.glob("*")))
+    # Left by a first start that was killed before it wrote its recipe.
+    remnants = (path.name == CHECKPOINTS or path.name.startswith(PARTIAL) for path in run.iterdir())
+    return is_attempt or all(remnants)
 
 
 def _trained(run: Path) -> bool:
