@@ -23,11 +23,10 @@ from wandering_model import END, make_model
 
 from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
-    beam_search,
     modeling_vanilla_transformer,
     translate,
 )
-from vanilla_transformer.beam_search import evaluation_mode, returned_attention_weights
+from vanilla_transformer.beam_search import beam_search, evaluation_mode, returned_attention_weights
 from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.fast import incremental_decoder, is_unmodified, onednn, unmodified
 from vanilla_transformer.modeling_vanilla_transformer import DecoderLayer

@@ -18,8 +18,8 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
-    beam_search,
 )
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.loss import smoothed_cross_entropy
 from vanilla_transformer.modeling_vanilla_transformer import (
     Encoder,

@@ -17,8 +17,8 @@ from __future__ import annotations
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -72,13 +72,15 @@ class Columns(NamedTuple):
     warning: str = ""
 
 
-def sampled(items: Iterable[_Item], most: int = SAMPLE) -> list[_Item]:
+def sampled(
+    items: Iterable[_Item], most: int = SAMPLE, kept_as: Callable[[_Item], Any] = lambda item: item
+) -> list[Any]:
     """Return the first of many items and others evenly spread over all: `most` to twice as many."""
-    kept: list[_Item] = []
+    kept: list[Any] = []
     step = 1
     for number, item in enumerate(items):
         if number % step == 0:
-            kept.append(item)
+            kept.append(kept_as(item))
             if len(kept) == 2 * most:
                 kept, step = kept[::2], 2 * step
     return kept

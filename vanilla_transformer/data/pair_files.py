@@ -530,8 +530,11 @@ def _pairs_of(table: _Table, where: str, reading: Reading) -> _Pairs:
         names = [*dict.fromkeys(name for row in head if isinstance(row, dict) for name in row)]
         head = [[row.get(name) for name in names] for row in head if isinstance(row, dict)]
     most = max(20, min(SAMPLE, _CELLS // max(1, len(head[0]) if head else 1)))
-    cells = [[_beginning(cell) for cell in row] for row in sampled(head, most)]
-    cells = [row for row in cells if any(row)]
+    cells = [row for row in sampled(map(_beginnings, head), most) if any(row)]
+    if names and not cells:
+        raise RequestError(
+            f"{where} has the columns {reprlib.repr(names)}, and none of them holds text."
+        )
     keys: Any = (0, 1)
     width, header, is_first = 2, None, True
     if cells:
@@ -557,8 +560,13 @@ def _pairs_of(table: _Table, where: str, reading: Reading) -> _Pairs:
             reading.skip(place, error)
 
 
-def _beginning(value: object) -> str:
-    return value[:_CELL].strip() if isinstance(value, str) else ""
+def _beginnings(row: Any) -> Any:
+    """Return a row with the beginnings of its texts: a sample of long ones would be large."""
+    if isinstance(row, dict):
+        return dict(zip(row, _beginnings([*row.values()]), strict=True))
+    if isinstance(row, list):
+        return [cell[:_CELL].strip() if isinstance(cell, str) else "" for cell in row]
+    return row
 
 
 def _pair(row: Any, keys: Any, width: int) -> tuple[str, str]:
@@ -616,7 +624,7 @@ def _json_rows(file: _File) -> _Table:
         for number, line in enumerate(file.lines(), start=1):
             yield f"{file.path}:{number}", parsed(line)
 
-    return rows, [parsed(line) for line in sampled(file.lines())]
+    return rows, sampled(file.lines(), kept_as=lambda line: _beginnings(parsed(line)))
 
 
 def _array_rows(file: _File) -> _Table:
@@ -633,7 +641,7 @@ def _array_rows(file: _File) -> _Table:
                     "it, or write one object per line."
                 ) from error
 
-    return rows, sampled(row for _, row in rows(None))
+    return rows, sampled((row for _, row in rows(None)), kept_as=_beginnings)
 
 
 def _record(row: object) -> Any:
@@ -676,7 +684,7 @@ def _parquet_rows(file: _File) -> _Table:
         found = chain.from_iterable(batches(names))
         return ((f"{path}: row {n}", row) for n, row in enumerate(found, start=1))
 
-    return rows, sampled(row for _, row in rows(None))
+    return rows, sampled((row for _, row in rows(None)), kept_as=_beginnings)
 
 
 def _dataset_rows(dataset: Dataset | IterableDataset) -> _Table:
@@ -696,8 +704,9 @@ def _dataset_rows(dataset: Dataset | IterableDataset) -> _Table:
         return ((f"row {n}", row) for n, row in enumerate(records(chosen), start=1))
 
     if hasattr(data, "__len__"):
-        return rows, [*records(data.select(range(0, len(data), len(data) // SAMPLE or 1)))]
-    return rows, [*records(data.take(SAMPLE))]
+        sample = data.select(range(0, len(data), len(data) // SAMPLE or 1))
+        return rows, [*map(_beginnings, records(sample))]
+    return rows, [*map(_beginnings, records(data.take(SAMPLE)))]
 
 
 def _first_two(pair: object) -> tuple[str, str]:
