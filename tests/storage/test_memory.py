@@ -2,13 +2,16 @@
 
 import gzip
 import json
+import lzma
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import torch
 from published_runs import tiny_model, tiny_tokenizer
 from pyarrow import parquet
 
@@ -31,6 +34,23 @@ def table(column, nested=False):
         parquet.write_table(pa.table(columns), path, compression="zstd", write_statistics=False)
 
     return write
+
+
+def shared():
+    """Return 64 times the same 20 MB."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * 64), pa.array(["a" * 20_000_000]))
+
+
+def prefixes(path):
+    """Write 40 times the same 30 MB, each but the first as a prefix of the one before."""
+    table = pa.table({"de": ["a" * 30 * MIB] * 40, "en": ["b"] * 40})
+    encodings = {"de": "DELTA_BYTE_ARRAY", "en": "PLAIN"}
+    parquet.write_table(
+        table,
+        path,
+        **{"compression": "zstd", "use_dictionary": False, "write_statistics": False},
+        column_encoding=encodings,
+    )
 
 
 def folder(write, name):
@@ -59,6 +79,28 @@ def wide_zip(path):
             archive.writestr(f"a.{language}", b"a\n")
 
 
+def wide_xz(path):
+    """Write an xz file that asks for a dictionary of 2 GiB."""
+    content = bytearray(lzma.compress(b"a\tb\n", preset=0))
+    end = 12 + 4 * content[12]  # of the first block's header, before its checksum
+    content[16] = 38
+    content[end : end + 4] = zlib.crc32(content[12:end]).to_bytes(4, "little")
+    path.write_bytes(content)
+
+
+def repacked(path):
+    torch.save({"a": torch.zeros(3 * MIB)}, path)
+    with zipfile.ZipFile(path) as whole:
+        parts = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+
+
+def stretched(path):
+    torch.save([{"a": torch.zeros(1).expand(10**6, 10**6)}], path)
+
+
 def model(path, name="config.json", change=str):
     tiny_model().save_pretrained(path)
     tiny_tokenizer().save_pretrained(path)
@@ -67,6 +109,17 @@ def model(path, name="config.json", change=str):
 
 def changed(name, **fields):
     return lambda path: model(path, name, lambda text: json.dumps(json.loads(text) | fields))
+
+
+def padded(path):
+    model(path, "tokenizer.json", lambda text: text + " " * 33 * MIB)
+
+
+def long_header(path):
+    model(path)
+    with (path / "model.safetensors").open("r+b") as file:
+        file.write((90 * MIB).to_bytes(8, "little"))
+        file.truncate(100 * MIB)
 
 
 def aliases(path):
@@ -79,10 +132,14 @@ def text(content):
 
 
 BOMBS = {
+    "shared.parquet": ("pairs", table(shared), "longer than 64 KiB"),
+    "long.parquet": ("pairs", table(lambda: pa.array(["a" * 300 * MIB])), "needs more than 1 GB"),
+    "prefixes.parquet": ("pairs", prefixes, "needs more than 1 GB"),
     "line": ("pairs", folder(packed(b'{"de": "', b"a" * MIB), "a.json.gz"), "longer than 1 MiB"),
     "nested.parquet": ("pairs", table(lambda: pa.array(["a" * MIB] * 50), True), "than 64 KiB"),
     "lists.parquet": ("pairs", table(lambda: pa.array([["a"]])), "not two of them hold text"),
     "line.jsonl.gz": ("pairs", packed(b'{"de": "', b"a" * MIB), "longer than 1 MiB"),
+    "wide.tsv.xz": ("pairs", wide_xz, "Memory usage limit"),
     "wide.zip": ("pairs", wide_zip, "unpack it"),
     "attribute.tmx.gz": ("pairs", packed(b'<tmx a="', b"a" * MIB), "more than 16 MiB of XML"),
     "variants.tmx.gz": ("pairs", packed(b"<tmx><tu>", b"<tuv/>" * 2**16), "too large for a unit"),
@@ -90,6 +147,11 @@ BOMBS = {
     "set.xml.gz": ("pairs", packed(b"<dataset>", b"<a/>" * MIB), "too large for a test set"),
     "lists.json": ("json", text(f"[{'[],' * 5 * MIB}[]]"), "the content in"),
     "aliases.yaml": ("yaml", aliases, "it has an alias"),
+    "packed.pt": ("pickle", repacked, "it unpacks to"),
+    "stretched.pt": ("pickle", stretched, "without all its numbers"),
+    "header": ("model", long_header, "its header has 94,371,840 bytes"),
+    "wide": ("model", changed("config.json", vocab_size=10**7), "config.json describes"),
+    "pieces": ("tokenizer", padded, "larger than 32 MiB"),
     "panic": ("tokenizer", changed("tokenizer.json", pre_tokenizer=PANIC), "must be non-zero"),
     "picture": ("picture", model, "more than a picture can show"),
 }

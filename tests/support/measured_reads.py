@@ -14,6 +14,7 @@ from pathlib import Path
 
 from vanilla_transformer.data.pair_files import read_pairs
 from vanilla_transformer.errors import RequestError
+from vanilla_transformer.storage.pickles import read_pickle
 from vanilla_transformer.storage.reading import read_json, read_yaml
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.visualization import attention_weights
@@ -29,7 +30,7 @@ def picture(path):
 
 
 READERS = {
-    **{"pairs": pairs, "json": read_json, "yaml": read_yaml},
+    **{"pairs": pairs, "json": read_json, "yaml": read_yaml, "pickle": read_pickle},
     **{"model": load_saved_model, "tokenizer": load_saved_tokenizer, "picture": picture},
 }
 

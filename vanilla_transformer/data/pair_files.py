@@ -655,7 +655,7 @@ def _record(row: object) -> Any:
 
 
 def _parquet_rows(file: _File) -> _Table:
-    """Read the texts of a parquet file, one batch of rows after the other."""
+    """Read the texts of a parquet file in bounded memory."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
@@ -674,6 +674,10 @@ def _parquet_rows(file: _File) -> _Table:
                 every = dict.fromkeys(table.schema_arrow.names if names is None else ())
                 for batch in table.iter_batches(_BATCH, columns=texts):
                     yield [_record(every | row) for row in batch.to_pylist()]
+        except MemoryError as error:
+            raise RequestError(
+                f"{path} needs more than 1 GB of memory; write its pairs as JSON Lines."
+            ) from error
         except (pa.ArrowException, OSError) as error:
             raise RequestError(
                 f"{path} cannot be read as parquet ({bounded.reason_of(error)}); fetch it again, "
@@ -681,7 +685,7 @@ def _parquet_rows(file: _File) -> _Table:
             ) from error
 
     def rows(names: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
-        found = chain.from_iterable(batches(names))
+        found = chain.from_iterable(bounded.in_bounded_memory(batches(names)))
         return ((f"{path}: row {n}", row) for n, row in enumerate(found, start=1))
 
     return rows, sampled((row for _, row in rows(None)), kept_as=_beginnings)

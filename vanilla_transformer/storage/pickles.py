@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 import torch
@@ -29,13 +30,17 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
         allowed: Classes that the format needs, each with its full name in the file.
 
     Raises:
-        ValueError: The file names another class or function, or it is damaged.
+        ValueError: The file names another class or function, it is damaged, or it would take more
+            memory than its size.
         OSError: It cannot be opened; `filename` says which.
     """
     try:
+        _check_stored(path)
         with torch.serialization.safe_globals(list(allowed)), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # files that torch warns about are refused below
-            return torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        _check_storages(content)
+        return content
     except Exception as error:  # torch raises any kind for what a file may hold
         if isinstance(error, OSError) and error.filename is not None:  # there is no such file
             raise
@@ -45,3 +50,30 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
             f"{path} is no torch.save file of tensors and plain values, and nothing in it was run "
             f"({reason_of(found)}); save only the state_dict, or copy it again."
         ) from error
+
+
+def _check_stored(path: Path) -> None:
+    """Refuse a compressed archive: torch.save compresses nothing."""
+    if is_zipfile(path):
+        with ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > path.stat().st_size:
+            raise RequestError(f"it unpacks to {unpacked:,} bytes")
+
+
+def _check_storages(content: object) -> None:
+    """Refuse a tensor whose shape has more numbers than the file holds."""
+    values, seen = [content], set()
+    while values:
+        value = values.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            is_whole = value.layout is torch.strided and not value.is_meta
+            if not is_whole or value.nbytes > value.untyped_storage().nbytes():
+                raise RequestError(f"a tensor of shape {[*value.shape]} without all its numbers")
+        elif isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list | tuple | set):
+            values += value

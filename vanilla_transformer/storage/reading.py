@@ -13,6 +13,8 @@ import json
 import lzma
 import os
 import re
+import sys
+import threading
 import unicodedata
 import zlib
 from collections import Counter
@@ -42,11 +44,13 @@ from ..errors import RequestError
 JSON_BYTES = 32 * 2**20
 YAML_BYTES = 2**20
 _CHUNK = 2**16
+_XZ_BYTES = 2**28  # of the dictionary; `xz -9` needs a quarter
 IS_NO_TEXT = (
     "is packed, binary or UTF-16; unpack it, save it as a text in UTF-8, or convert it: iconv -f "
     "UTF-16 -t UTF-8."
 )
 LINE_BYTES = 2**20  # of a text: a longer line is neither a sentence nor a pair
+_READING = threading.Lock()  # the limit on memory is the whole process's
 # First bytes of packed files, and what unpacks them.
 _UNPACKERS: dict[bytes, Any] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
@@ -213,11 +217,11 @@ def open_content(path: Path) -> BinaryIO:
 
 
 class _XzReader(io.RawIOBase):
-    """Decompress xz; lzma.open ends without an error at padding between two streams."""
+    """Decompress xz with a limit on the memory, which lzma.open lacks: a file may request 4 GB."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._unpacker = lzma.LZMADecompressor()
+        self._unpacker = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
 
     def readable(self) -> bool:
         return True
@@ -232,7 +236,7 @@ class _XzReader(io.RawIOBase):
                     packed = self._file.read(_CHUNK)
                     if not packed:
                         return 0
-                self._unpacker = lzma.LZMADecompressor()  # of another stream
+                self._unpacker = lzma.LZMADecompressor(memlimit=_XZ_BYTES)  # of another stream
             elif self._unpacker.needs_input:
                 packed = self._file.read(_CHUNK)
                 if not packed:
@@ -269,6 +273,34 @@ def errors_naming(path: str | os.PathLike) -> Iterator[None]:
             raise
         reason = error.strerror or " ".join(str(error).split())
         raise OSError(error.errno, reason, os.fspath(path)) from error
+
+
+def in_bounded_memory(batches: Iterator[_Content]) -> Iterator[_Content]:
+    """Iterate over batches, each of which may take at most 1 GB of memory (on Linux only).
+
+    Raises:
+        MemoryError: A batch takes more. Files of other programs can say much in few bytes, in more
+            ways than checks could list.
+    """
+    while (batch := _next_in_bounded_memory(batches)) is not None:
+        yield batch
+
+
+def _next_in_bounded_memory(batches: Iterator[_Content]) -> _Content | None:
+    if sys.platform != "linux":
+        return next(batches, None)
+    import resource
+
+    with _READING:
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        size, *_, data, _ = map(int, Path("/proc/self/statm").read_text().split())
+        most = (data or size) * resource.getpagesize() + 2**30  # gVisor does not say `data`
+        lower = most if soft == resource.RLIM_INFINITY else min(soft, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (lower, hard))
+        try:
+            return next(batches, None)
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def own_file(path: Path) -> Path:

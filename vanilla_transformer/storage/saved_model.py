@@ -30,7 +30,7 @@ from transformers import (
 
 from ..errors import RequestError, quoted
 from ..target_tokenizer import target_tokenizer
-from .reading import own_file, read_json, reason_of
+from .reading import JSON_BYTES, own_file, read_json, reason_of
 from .run_files import CHECKPOINTS
 from .shipped import pretrained_models
 
@@ -66,6 +66,8 @@ CHOOSE_CODE = frozenset(
         "custom_pipelines",
     }
 )
+_HEADER_BYTES = 2**23  # of a safetensors file, which has some hundred for each tensor
+_NOT_SAVED = 10**7  # weights that a model may compute, such as positions
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -105,6 +107,14 @@ def load_saved_model(
     }
     with named_errors(f"{directory} does not load"):
         _check_class(directory, kind, config)
+        with torch.device("meta"):
+            described = sum(weight.numel() for weight in kind(config).parameters())
+        saved = sum(tensor.numel() for tensor in tensors.values())
+        if described > 2 * saved + _NOT_SAVED:  # random numbers would fill the memory
+            raise RequestError(
+                f"config.json describes {described:,} weights, but {directory} holds {saved:,}; "
+                "give a whole checkpoint."
+            )
         # Given tensors, transformers opens no file of the directory: no code, pickle or adapter.
         model, report = kind.from_pretrained(
             None,
@@ -149,6 +159,10 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
             f"{directory} holds no tokenizer; save the tokenizer beside the model with "
             "tokenizer.save_pretrained."
         )
+    # Its libraries read files without a limit.
+    for path in directory.glob("*"):
+        if path.name in TOKENIZER_FILES and path.stat().st_size > JSON_BYTES:
+            raise RequestError(f"{path} is larger than {JSON_BYTES // 2**20} MiB; copy it again.")
     package = _PACKAGES.get(str(read_json(settings).get("tokenizer_class")))
     if package is not None:
         importlib.import_module(package)
@@ -253,6 +267,10 @@ def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
         ValueError: The file is damaged, or a tensor holds NaN or infinity.
     """
     try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+        if size > _HEADER_BYTES:  # millions of tensors
+            raise SafetensorError(f"its header has {size:,} bytes")
         with safe_open(path, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118, it is not a dict
                 tensor = tensors.get_tensor(name)
