@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -159,15 +160,33 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
             yield whole
             let_others_read_weights(whole)
             (whole / MARKER).write_text(_MARK, encoding="utf-8")
-            check_folder(output)  # again: the block may have taken hours
-            if output.is_dir():
-                _replace_content(output, whole)
-            else:
-                move_into_place(whole, output)
+            with _alone_in(output.parent):
+                check_folder(output)  # again: the block may have taken hours
+                if output.is_dir():
+                    _replace_content(output, whole)
+                else:
+                    move_into_place(whole, output)
     finally:
         for folder in created:
             with suppress(OSError):  # it holds the output
                 folder.rmdir()
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, if the system and the file system support such locks."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _replace_content(output: Path, whole: Path) -> None:
