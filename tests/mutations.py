@@ -221,9 +221,6 @@ train/trainer.py
 - if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:
 + if False:
 ! test_two_processes_train_as_one_with_an_odd_number_of_batches
-- if len(batches) < num_batches and
-+ if False and
-! test_an_update_takes_batches_of_one_pass
 - self._plain_loss(some)
 + loss
 ! test_eval_loss_is_the_token_mean_of_plain_cross_entropy
@@ -276,6 +273,14 @@ train/checkpoints.py
 - best = MEASURES[watched].best if watched in MEASURES else min
 + best = min
 ! test_every_choice_takes_the_texts_with_the_fewest_errors
+
+train/resumption.py
+- self._first + epoch, 0
++ epoch, 0
+! test_a_stream_resumes_in_each_of_its_passes
+- self.per_update))) == self.per_update:
++ self.per_update))):
+! test_an_update_takes_batches_of_one_pass
 
 evaluation/models.py
 - - {*ends})

@@ -48,6 +48,8 @@ class Progress:
     versions: dict = dataclasses.field(default_factory=dict)  # of the packages then
     git_commit: str | None = None  # of the clone then
     unlogged: list | None = None  # sum of the losses since the last log, and the update of that
+    stream_epoch: int = 0  # passes over a stream that are done
+    stream_batches: int = 0  # batches taken in the current pass, by this process
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
     _started: float | None = None
     _logged: tuple[float, int] = (0.0, 0)

@@ -82,6 +82,9 @@ class RunControl(TrainerCallback):
         signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
         saves = args.save_strategy != SaveStrategy.NO
         control.should_save |= bool(signum or save_due or (out_of_time and saves))
+        if (stream := self.trainer.stream) is not None:  # the host counts from this start
+            batches = state.max_steps * args.gradient_accumulation_steps
+            state.epoch = stream.epoch + stream.batches / batches
         if args.logging_strategy != IntervalStrategy.NO:  # log the last few updates too
             control.should_log |= out_of_time or state.global_step >= state.max_steps
         if out_of_time and not control.should_training_stop:

@@ -1,6 +1,7 @@
 """Training (Section 5) with transformers' Seq2SeqTrainer; there is no loop of our own."""
 
 import copy
+import functools
 import inspect
 import itertools
 import logging
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import (
     DataCollatorForSeq2Seq,
     PreTrainedModel,
@@ -162,7 +163,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._evaluates_own_set = False
         self._told: set[str] = set()  # warnings, each given once
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
+        self.stream: resumption.Stream | None = None  # the batches of a data set without a length
+        # What a training resumes from, and whether the user lets the data begin anew.
         self._resumed_from: Path | None = None
+        self._begins_anew = False
         self._ranks_changed = False  # since the checkpoint, which then has no state for each rank
         self._warn_of_ends()
         self.progress = Progress()
@@ -262,14 +266,18 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             )
         # Else torch's seed of the moment orders the pairs, and a resumed training sees others.
         self.accelerator.dataloader_config.data_seed = self.args.order_seed
+        resumes = self._resumed_from is not None and not self._begins_anew
+        if resumes and isinstance(self.train_dataset, IterableDataset):
+            resumption.check_repeatable(self.train_dataset)
         loader = super().get_train_dataloader()
-        resumes = self._resumed_from is not None and not self.args.ignore_data_skip
-        if resumes and not has_length(loader):  # the host would skip them in the first pass alone
-            raise RequestError(
-                "got a training data set without a length, so the pairs that the training has seen "
-                "cannot be skipped; give ignore_data_skip=True to begin the data anew."
-            )
-        return loader
+        if has_length(loader):
+            return loader
+        self.stream = resumption.Stream(loader, per_update=self.args.gradient_accumulation_steps)
+        if resumes:
+            epoch, batches = self.progress.stream_epoch, self.progress.stream_batches
+            restore = functools.partial(self._load_rng_state, str(self._resumed_from))
+            self.stream.resume(epoch, batches, restore)
+        return self.stream  # type: ignore[return-value]  # the part of a DataLoader that is used
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the loss, then adapt the threads to the free cores before the backward pass."""
@@ -365,14 +373,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     ) -> TrainOutput:
         """Train, from the start or from a checkpoint; True means the last whole one.
 
-        An update takes batches of one pass over a data set without a length, such as a stream, and
-        what is left of the pass is not used. Such a training resumes only with `ignore_data_skip`.
+        A data set without a length, such as a stream, goes on in the pass over it in which the
+        training stopped. An update takes batches of one pass only: what is left of it is not used.
 
         Raises:
             TrainingInterrupted: On SIGTERM or Ctrl-C, after a checkpoint was written.
             ValueError: If arguments contradict each other, or one would have no effect; if the
-                checkpoint is of other pairs, batches, updates or precision, or broken, or the
-                data set has no length; or if `output_dir` has checkpoints that a new training
+                checkpoint is of other pairs, batches, updates or precision, or broken, or its
+                stream cannot be repeated; or if `output_dir` has checkpoints that a new training
                 would replace, or none to resume.
         """
         self._print_once()
@@ -380,8 +388,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if trial is None:  # else its folder has no name yet
             asked = resumption.checkpoint_to_resume(Path(self.args.output_dir), asked)
         checkpoint = None if asked is None or isinstance(asked, bool) else Path(asked)
-        self._resumed_from, self._ranks_changed = checkpoint, False
+        self._resumed_from, self.stream, self._ranks_changed = checkpoint, None, False
         self.run_control.signum = 0
+        self._begins_anew = self.args.ignore_data_skip
+        if not has_length(self.train_dataset):  # the host would skip all batches in the first pass
+            self.args.ignore_data_skip = True
         with (
             free_threads() as self.threads,
             ExitStack() as self._settings,  # entered by `begin`
@@ -394,6 +405,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             finally:  # `on_train_end` is called only after a training without an error
                 self.progress.stop()
                 self.threads = self._resumed_from = None
+                self.args.ignore_data_skip = self._begins_anew
         if (signum := self.run_control.signum) and self.state.global_step < self.state.max_steps:
             raise TrainingInterrupted(signum, last_whole_checkpoint(self._get_output_dir(trial)))
         return output
@@ -486,6 +498,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         Not earlier: transformers makes the model of `model_init` in `train`, and seeds all alike.
         """
         resumption.check_rate(self.lr_scheduler, self.state.global_step)
+        self.args.ignore_data_skip = self._begins_anew  # before a checkpoint saves it
         precision = self.progress.matmul_precision
         settings = cpu_training_settings(self.model, matmul_precision=precision)
         self._settings.enter_context(settings)
@@ -524,9 +537,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self.control.should_training_stop = True
             return [], None
         batches = [*map(self._without_padding, itertools.islice(epoch_iterator, num_batches))]
-        # Else the gradients of what is left of a stream would be added to those of the next pass.
-        if len(batches) < num_batches and not has_length(self.train_dataset):
-            return [], None
         if self._repeats_last and self.accelerator.gradient_state.end_of_dataloader:
             batches[-1] = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], IGNORED)}
         batches, num_items = super().get_batch_samples(iter(batches), num_batches, device)
@@ -688,6 +698,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         checkpoint = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
         losses = self.over_ranks(self._tr_loss.item()).mean().item()
         self.progress.unlogged = [losses, self._globalstep_last_logged]
+        if self.stream is not None:
+            self.progress.stream_epoch = self.stream.epoch
+            self.progress.stream_batches = self.stream.batches
         with _full_disk_named(checkpoint):
             if self.args.should_save:  # first, so that a push of the checkpoint holds it
                 checkpoint.mkdir(parents=trial is not None, exist_ok=True)
