@@ -384,6 +384,33 @@ def test_a_budget_holds_for_rows_that_a_transform_lengthens(tmp_path):
     assert 45 < max(sizes) <= 60
 
 
+def test_weights_of_half_precision_are_told_once(tmp_path, caplog):
+    trainer = make_trainer(tmp_path, model=tiny_model().bfloat16(), max_steps=2)
+    for resumes in (False, True):
+        trainer.train(resumes)
+        trainer.args.max_steps = 3
+    assert caplog.text.count("The weights are bfloat16, in which most small updates round") == 1
+
+
+def test_arguments_that_a_budget_makes_void_are_named_once(tmp_path, caplog):
+    void = {"per_device_eval_batch_size": 3, "dataloader_in_order": False}
+    void |= {"accelerator_config": {"even_batches": False}}
+    given = {**void, "dataloader_num_workers": 1, "max_steps": 2}
+    trainer = make_trainer(tmp_path / "one", **given, eval_strategy="steps", eval_steps=1)
+    trainer.train()
+    named = [text for text in caplog.messages if "without effect" in text]
+    assert named == [
+        "per_device_eval_batch_size=3, dataloader_in_order=False, even_batches=False: without "
+        "effect, because batches are filled up to batch_tokens=150."
+    ]
+    caplog.clear()
+    evaluated = {"per_device_eval_batch_size": 3}  # by the loop of transformers
+    given = {"compute_metrics": token_accuracy}
+    make_trainer(tmp_path / "two", given=given, **evaluated, max_steps=1).train()
+    make_trainer(tmp_path / "three", **void, batch_tokens=None, max_steps=1).train()
+    assert "without effect" not in caplog.text
+
+
 def test_a_label_smoother_of_the_users_stays(tmp_path):
     trainer = make_trainer(tmp_path, max_steps=1)
     smoother = trainer.label_smoother = LabelSmoother(epsilon=0.3)

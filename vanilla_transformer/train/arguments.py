@@ -5,17 +5,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import Seq2SeqTrainingArguments
+from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import SchedulerType
 from transformers.training_args import OptimizerNames
 
 from ..errors import RequestError
 from ..storage.metrics import MEASURES
 
-# Arguments that would have no effect beside a token budget.
+# Arguments that have no effect beside a token budget. The first would change the training and are
+# refused; the others change nothing that matters, and a warning names them.
 _BATCHES = (
     *("per_device_train_batch_size", "train_sampling_strategy", "dataloader_drop_last"),
     "auto_find_batch_size",
 )
+_VOID = ("per_device_eval_batch_size", "dataloader_in_order", "length_column_name")
+_VOID_OF_ACCELERATE = ("even_batches", "split_batches", "dispatch_batches", "use_seedable_sampler")
 # With these a process holds a part of the model; we evaluate and save the whole one.
 _SHARDED = ("fsdp", "deepspeed", "parallelism_config")
 
@@ -175,14 +179,33 @@ def refuse_sharding(args: VanillaTransformerTrainingArguments) -> None:
     _refuse(args, _SHARDED, "here each process holds the whole model; use Seq2SeqTrainer, or leave")
 
 
+def void_arguments(
+    args: VanillaTransformerTrainingArguments, *, evaluates_by_host: bool
+) -> list[str]:
+    """Return "name=value" of arguments that have no effect beside `batch_tokens`, and do no harm.
+
+    Args:
+        args: The training arguments.
+        evaluates_by_host: Whether evaluations run the loop of transformers too, whose batches have
+            `per_device_eval_batch_size` examples.
+    """
+    names = _VOID[1:] if evaluates_by_host else _VOID
+    found = _changed(args, VanillaTransformerTrainingArguments, names)
+    return found + _changed(args.accelerator_config, AcceleratorConfig(), _VOID_OF_ACCELERATE)
+
+
 def _refuse(args: VanillaTransformerTrainingArguments, names: Iterable[str], advice: str) -> None:
     """Refuse the arguments that differ from their defaults."""
-    # Not all versions of transformers have all arguments.
-    values = {name: getattr(args, name, None) for name in names}
-    found = [
+    if found := _changed(args, VanillaTransformerTrainingArguments, names):
+        raise RequestError(f"got {', '.join(found)}; {advice} it out.")
+
+
+def _changed(given: object, defaults: object, names: Iterable[str]) -> list[str]:
+    """Return "name=value" for each attribute that is not as in the defaults."""
+    # Not all versions of transformers have all attributes.
+    values = {name: getattr(given, name, None) for name in names}
+    return [
         f"{name}={getattr(value, 'value', value)!r}"  # of an enum, what the user typed
         for name, value in values.items()
-        if value != getattr(VanillaTransformerTrainingArguments, name, None)
+        if value != getattr(defaults, name, None)
     ]
-    if found:
-        raise RequestError(f"got {', '.join(found)}; {advice} it out.")

@@ -51,7 +51,12 @@ from ..storage.atomic import write_text
 from ..storage.reading import reason_of
 from ..translation.many_texts import translate
 from . import resumption
-from .arguments import VanillaTransformerTrainingArguments, check_arguments, refuse_sharding
+from .arguments import (
+    VanillaTransformerTrainingArguments,
+    check_arguments,
+    refuse_sharding,
+    void_arguments,
+)
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
 from .log_lines import LogLines
@@ -218,6 +223,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             corpora=pair_corpora(self.train_dataset),
             weights=self.args.train_weights,
         )
+        self._tell_of_void_arguments()
         collate: Callable = self.data_collator
         if self.args.bpe_dropout:
             longest, seed = longest_sequence(self.model), self.args.seed
@@ -278,6 +284,14 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             restore = functools.partial(self._load_rng_state, str(self._resumed_from))
             self.stream.resume(epoch, batches, restore)
         return self.stream  # type: ignore[return-value]  # the part of a DataLoader that is used
+
+    def _tell_of_void_arguments(self) -> None:
+        by_host = self.compute_metrics is not None or self.has_other_loss
+        if void := void_arguments(self.args, evaluates_by_host=by_host):
+            self._tell_once(
+                f"{', '.join(void)}: without effect, because batches are filled up to "
+                f"batch_tokens={self.args.batch_tokens}."
+            )
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the loss, then adapt the threads to the free cores before the backward pass."""
@@ -608,6 +622,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         measured = {}
         has_full_eval = self.args.bf16_full_eval or self.args.fp16_full_eval
         if has_tokens(dataset) and not has_full_eval and not self._has_other_evaluation:
+            if self._batches_by_tokens:
+                self._tell_of_void_arguments()
             loss = self._plain_loss(dataset, shows_progress=True)
             measured = {} if self.has_other_loss else {"loss": loss}
             measured["perplexity"] = math.exp(min(loss, 700.0))
