@@ -1,6 +1,7 @@
 """A few pairs become more: two joined, and the opposite direction."""
 
 import itertools
+import re
 from collections import Counter
 
 import datasets
@@ -83,15 +84,23 @@ def test_a_run_trains_on_all_and_counts_them(tmp_path):
     path = tiny_recipe(tmp_path / "r", join_pairs="true", both_directions="true")
     data = run_recipe(load_recipe(str(path)), tmp_path / "run")["data"]
     assert [data[f"train_{name}"] for name in ("pairs", "pairs_kept", "made")] == [120, 120, 2040]
+    assert [*data["shares"]] == ["joined pairs", "opposite direction"]
+    assert data["shares"]["joined pairs"]["target_tokens"] == pytest.approx(1 / 2, rel=0.1)
+    assert data["shares"]["opposite direction"]["pairs"] == pytest.approx(1 / 3)
 
 
-def test_made_pairs_that_are_too_long_are_no_loss(tmp_path):
+def test_made_pairs_that_are_too_long_are_no_loss_and_their_share_is_told(tmp_path, caplog):
     lengths = dict.fromkeys(("max_source_length", "max_target_length"), 20)
     path = tiny_recipe(tmp_path / "r", join_pairs="true", **lengths)
     metrics = run_recipe(load_recipe(str(path)), tmp_path / "run")
     data = metrics["data"]
     assert (data["train_pairs_kept"], data["train_too_long"]) == (120, 0)
     assert 7 * 120 < data["train_made"] < 11 * 120
+    share = data["shares"]["joined pairs"]
+    assert share["pairs"] == pytest.approx(1 - 8 * 120 / (120 + data["train_made"]))
+    assert share["pairs"] < share["target_tokens"] < 0.45
+    told = f"The share of joined pairs is {share['target_tokens']:.1%} of .* instead of 50.0%"
+    assert re.search(told, caplog.text)
 
 
 def test_two_tokenizers_have_one_direction(tmp_path):

@@ -198,16 +198,19 @@ def test_weights_are_the_shares_of_the_target_tokens(sizes, weights):
 )
 @settings(deadline=None, max_examples=50)
 def test_tiny_corpora_have_their_shares_too(corpora, max_tokens):
-    """Rounding the draws of an epoch moves no share by more than some tenth."""
+    """Rounding the draws of an epoch moves no share by a tenth; `share` tells what it moves."""
     sizes, weights = zip(*corpora, strict=True)
     source, target, corpora = corpora_of(*sizes)
     sampler = TokenBatchSampler(
         source, target, max_tokens=max_tokens, corpora=corpora, weights=weights
     )
     drawn = np.concatenate([np.concatenate(epoch_of(sampler, epoch)) for epoch in range(40)])
+    pairs = np.bincount(corpora[drawn]) / len(drawn)
     tokens = np.bincount(corpora[drawn], weights=target[drawn]) / target[drawn].sum()
     for corpus, weight in enumerate(weights):
-        assert tokens[corpus] == pytest.approx(weight / sum(weights), rel=0.13)
+        told = sampler.share(corpora == corpus)
+        assert told == pytest.approx((tokens[corpus], pairs[corpus]), rel=0.03)
+        assert told[0] == pytest.approx(weight / sum(weights), rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,18 @@ class TokenBatchSampler(Sampler[list[int]]):
         """The sampler itself: a wrapper of accelerate looks for `set_epoch` under this name."""
         return self
 
+    def share(self, chosen: np.ndarray) -> tuple[float, float]:
+        """Return the share of some examples in the target tokens and in the pairs of an epoch.
+
+        Args:
+            chosen: Whether each example is one of them, (N,).
+        """
+        pairs = np.ones(len(self.target_lengths))
+        for examples, count in self._corpora:
+            pairs[examples] = count / len(examples)
+        tokens = pairs * self.target_lengths
+        return tokens[chosen].sum() / tokens.sum(), pairs[chosen].sum() / pairs.sum()
+
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose batches the next iteration yields."""
         self.epoch = epoch

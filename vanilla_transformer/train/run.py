@@ -6,7 +6,7 @@ Each stage writes its result to disk atomically, and the next start does not rep
     RUN/tokenizer.json, tokenizer_config.json
     RUN/checkpoints/checkpoint-N/    see checkpoints.py
     RUN/checkpoints/identity.json    what decides the run: a later start must have the same
-    RUN/checkpoints/training.lock    exists while a process trains
+    RUN/checkpoints/training.lock, training.holder    exist while a process trains
     RUN/config.json, generation_config.json, model.safetensors    the mean of the last checkpoints
     RUN/curves.png, history.tsv, samples.md, attention.png
     RUN/hypotheses.NAME.txt          all translations of a test set, one line each
@@ -91,7 +91,8 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             initial = run_directory.initial_model(plan.model, identity)
             pairs.facts.update(run_directory.data_facts(identity))
             tokenizer = run_tokenizer(plan.tokenizer, run, pairs.train, last=last, initial=initial)
-            encoded = tokenized_run_pairs(plan.data, pairs, tokenizer)
+            budget = args.batch_tokens or 1
+            encoded = tokenized_run_pairs(plan.data, pairs, tokenizer, batch_tokens=budget)
         if last is None or not _is_final(last, args):
             trainer = _trainer(plan, args, tokenizer, pairs, encoded, last, initial)
             logger.info("Computing in %s.", args.precision)

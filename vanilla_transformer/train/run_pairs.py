@@ -8,11 +8,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import encode
-from ..data.augmentation import augmented_pairs
-from ..data.dataset import load_pairs, mark_corpus, reading_report, tokenize_pairs
+from ..data.augmentation import JOINED, OPPOSITE, augmented_pairs
+from ..data.batches import TokenBatchSampler
+from ..data.dataset import (
+    MADE,
+    load_pairs,
+    mark_corpus,
+    pair_corpora,
+    pair_lengths,
+    reading_report,
+    tokenize_pairs,
+)
 from ..data.examination import few_sources, odd_texts
 from ..data.selection import compared, describe_report, pair_report
 from ..errors import RequestError
@@ -103,7 +113,7 @@ def with_translations(data: DataPlan, pairs: RunPairs, added: Path) -> RunPairs:
 
 
 def tokenized_run_pairs(
-    data: DataPlan, pairs: RunPairs, tokenizer: PreTrainedTokenizerBase
+    data: DataPlan, pairs: RunPairs, tokenizer: PreTrainedTokenizerBase, *, batch_tokens: int
 ) -> tuple["Dataset", "Dataset | None"]:
     """Return the training pairs, and the validation pairs if any, as ids; count the pairs.
 
@@ -135,7 +145,45 @@ def tokenized_run_pairs(
         pairs.facts["train_made"] = made
     pairs.facts["validation_pairs"] = len(pairs.validation)
     logger.info("%d training pairs (%d left out).", len(train), len(pairs.train) - len(train))
+    if shares := _shares(data, train, batch_tokens):
+        pairs.facts["shares"] = shares
     return train, validation
+
+
+def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, dict[str, float]]:
+    """Return the planned shares in the training as they are reached; log them."""
+    weights, corpora = listed(data.train_weights), pair_corpora(train)
+    units = ("target tokens", "pairs")
+    planned: list[tuple[str, np.ndarray, str, float]] = []  # name, pairs, unit, share
+    if corpora is not None:
+        for number, weight in enumerate(weights):
+            chosen = corpora == number
+            planned.append((f"corpus {number + 1}", chosen, units[0], weight / sum(weights)))
+    if MADE in train.column_names:
+        made = train.with_format("numpy")[MADE][:]
+        if data.join_pairs:
+            planned.append(("joined pairs", made & JOINED > 0, units[0], 1 / 2))
+        if data.both_directions:
+            planned.append(("opposite direction", made & OPPOSITE > 0, units[1], 1 / 3))
+    if not planned:
+        return {}
+    sampler = TokenBatchSampler(
+        *pair_lengths(train), max_tokens=batch_tokens, corpora=corpora, weights=weights or None
+    )
+    shares = {}
+    for name, chosen, unit, share in planned:
+        reached = dict(zip(units, map(float, sampler.share(chosen)), strict=True))
+        told = " and ".join(f"{value:.1%} of the {unit}" for unit, value in reached.items())
+        logger.info("The share of %s is %s.", name, told)
+        if abs(reached[unit] - share) > share / 10:
+            logger.warning(
+                "The share of %s is %.1f%% of the %s instead of %.1f%%. Pairs longer than "
+                "max_source_length=%s or max_target_length=%s are left out.",
+                *(name, 100 * reached[unit], unit, 100 * share),
+                *(data.max_source_length, data.max_target_length),
+            )
+        shares[name] = {"target_tokens": reached[units[0]], "pairs": reached[units[1]]}
+    return shares
 
 
 def try_scored_pairs(
