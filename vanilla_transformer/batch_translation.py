@@ -47,6 +47,14 @@ def encode(
 
     Errors number the texts from `first`; None: there is only one text, without a number.
     """
+    for index, text in enumerate(texts):
+        try:
+            text.encode("utf-8")
+        except (AttributeError, UnicodeEncodeError):
+            raise RequestError(
+                f"{_name(first, index)} is {quoted(text)}, which is no string or holds half of a "
+                "character (a lone surrogate); give a string, read with the right encoding."
+            ) from None
     # verbose=False: the warning about long inputs does not hold for sinusoids.
     ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
     nothing, limit = tokenizer("", verbose=False)["input_ids"], longest_source(model)
@@ -54,12 +62,15 @@ def encode(
     encoded = [[] if row == nothing or not text.strip() else row for text, row in pairs]
     for index, row in enumerate(encoded):
         if len(row) > limit:
-            name = "The text" if first is None else f"Input {first + index}"
             raise RequestError(
-                f"{name} has {len(row)} tokens, but {limit} are the most that this "
+                f"{_name(first, index)} has {len(row)} tokens, but {limit} are the most that this "
                 "model translates at once; split it into shorter sentences."
             )
     return encoded
+
+
+def _name(first: int | None, index: int) -> str:
+    return "The text" if first is None else f"Input {first + index}"
 
 
 def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: str) -> list[int]:

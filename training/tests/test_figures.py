@@ -199,8 +199,9 @@ def test_sentences_on_speed_agree_with_the_result_files():
 
 def test_demo_output_in_the_readme_is_what_its_run_measured():
     metrics = read("model_cards/demo_en_de/metrics.json")
-    assert f"update {metrics['updates']}: loss" in README
-    assert f"{metrics['training_minutes']:.1f} min\n" in README
+    updates, minutes = metrics["updates"], f"{metrics['training_minutes']:.1f}"
+    assert f"update {updates} of {updates}: loss" in README
+    assert f"{minutes} of ~{minutes} min\n" in README
     for name in ("test_values", "test_combinations"):
         scores = metrics["scores"][name]
         told = re.search(rf"^{name} +(.*)$", README, re.MULTILINE)[1].split()

@@ -25,6 +25,7 @@ from zlib import error as ZlibError
 from ..errors import RequestError
 from ..storage import reading as bounded
 from .checked_pairs import (
+    TEXT_BYTES,
     EmptyError,
     EncodingError,
     MalformedError,
@@ -53,6 +54,7 @@ _Table: TypeAlias = "tuple[Callable[[Sequence[str] | None], Iterator[tuple[str, 
 logger = getLogger(__name__)
 
 _BATCH = 1_000  # rows
+_SMALL_BATCH = 500  # rows of parquet, whose texts may be large
 _CELLS = 60_000  # of a sample; wide tables are judged by fewer rows
 _CELL = 200  # characters of a cell in a sample
 _HEAD = 4_096  # bytes that tell what a file holds
@@ -531,10 +533,6 @@ def _pairs_of(table: _Table, where: str, reading: Reading) -> _Pairs:
         head = [[row.get(name) for name in names] for row in head if isinstance(row, dict)]
     most = max(20, min(SAMPLE, _CELLS // max(1, len(head[0]) if head else 1)))
     cells = [row for row in sampled(map(_beginnings, head), most) if any(row)]
-    if names and not cells:
-        raise RequestError(
-            f"{where} has the columns {reprlib.repr(names)}, and none of them holds text."
-        )
     keys: Any = (0, 1)
     width, header, is_first = 2, None, True
     if cells:
@@ -657,6 +655,7 @@ def _record(row: object) -> Any:
 def _parquet_rows(file: _File) -> _Table:
     """Read the texts of a parquet file in bounded memory."""
     import pyarrow as pa
+    import pyarrow.compute  # before the memory is bounded
     from pyarrow.parquet import ParquetFile
 
     path = file.path
@@ -672,16 +671,23 @@ def _parquet_rows(file: _File) -> _Table:
                     and (names is None or {leaf.path, leaf.path.split(".")[-1]} & {*names})
                 ]
                 every = dict.fromkeys(table.schema_arrow.names if names is None else ())
-                for batch in table.iter_batches(_BATCH, columns=texts):
-                    yield [_record(every | row) for row in batch.to_pylist()]
-        except MemoryError as error:
+                if not texts:
+                    columns = reprlib.repr(table.schema_arrow.names)
+                    raise RequestError(
+                        f"{path} has the columns {columns}; none of them holds text."
+                    )
+                for batch in table.iter_batches(_SMALL_BATCH, columns=texts, use_threads=False):
+                    cut = [_cut(column) for column in batch.columns]
+                    rows = pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist()
+                    yield [_record(every | row) for row in rows]
+        except (pa.ArrowException, MemoryError, OSError) as error:
+            # Arrow says "unknown error" where it cannot start a thread for lack of memory.
+            if isinstance(error, MemoryError) or type(error) is pa.ArrowException:
+                reason = "needs more than 1 GB of memory"
+            else:
+                reason = f"cannot be read as parquet ({bounded.reason_of(error)})"
             raise RequestError(
-                f"{path} needs more than 1 GB of memory; write its pairs as JSON Lines."
-            ) from error
-        except (pa.ArrowException, OSError) as error:
-            raise RequestError(
-                f"{path} cannot be read as parquet ({bounded.reason_of(error)}); fetch it again, "
-                "or write its pairs as JSON Lines."
+                f"{path} {reason}; fetch it again, or write its pairs as JSON Lines."
             ) from error
 
     def rows(names: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
@@ -689,6 +695,23 @@ def _parquet_rows(file: _File) -> _Table:
         return ((f"{path}: row {n}", row) for n, row in enumerate(found, start=1))
 
     return rows, sampled((row for _, row in rows(None)), kept_as=_beginnings)
+
+
+def _cut(column: Any) -> Any:
+    """Cut texts just beyond the limit of a side, so that `checked_pair` still refuses them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_struct(column.type):
+        names = [field.name for field in column.type]
+        return pa.StructArray.from_arrays([*map(_cut, column.flatten())], names)
+    if pa.types.is_dictionary(column.type):
+        return _cut(column.dictionary).take(column.indices)
+    if str(column.type) == "string_view":  # whose bytes Arrow does not count
+        column = column.cast(pa.large_string())
+    if (pc.max(pc.binary_length(column)).as_py() or 0) > TEXT_BYTES:
+        return pc.utf8_slice_codeunits(column, 0, TEXT_BYTES + 1)
+    return column
 
 
 def _dataset_rows(dataset: Dataset | IterableDataset) -> _Table:
