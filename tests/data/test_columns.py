@@ -321,6 +321,10 @@ def test_doubtful_pairs_are_counted_by_kind():
 @pytest.mark.parametrize(("a", "b"), PAIRS)
 def test_honest_pairs_are_not_doubtful(a, b):
     assert not doubtful(SENTENCES[a], SENTENCES[b], (a, b)).any()
+    short = [(f"Beat it, {n}!", "Hau ab!" if n % 40 else "Ja.") for n in range(300)]
+    assert not doubtful(
+        *zip(*[*short[:8], *short[40:48], *BOTH * 20], strict=True), ("en", "de")
+    ).any()
     paraphrases = [*zip(EN, EN[1:] + EN[:1], strict=True)]
     assert not doubtful(*zip(*paraphrases, strict=True), ("en", "en")).any()
 

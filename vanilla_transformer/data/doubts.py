@@ -19,7 +19,8 @@ KINDS = {
     "foreign": "with a side in another language",
 }
 _REPEATED = 5  # times beside different texts, at least, and
-_REPEATED_SHARE = 0.01  # share of all pairs, that make a text a placeholder
+_REPEATED_SHARE = 0.03  # share of all pairs, that make a text a placeholder
+_NO_WORDS = 0.15  # share of its language in a text that may be a placeholder
 _CERTAIN = 3.0  # logarithm of the odds for one side
 _OTHER = 0.99  # probability of a language that is neither source nor target
 _LONG = 20  # characters of a text whose language is certain
@@ -67,7 +68,7 @@ def _placeholders(texts: Sequence[str], beside: Sequence[str], shares: np.ndarra
             others[text].add(other)
     return np.array(
         [
-            text in often and len(others[text]) >= least and share < 0.5
+            text in often and len(others[text]) >= least and share < _NO_WORDS
             for text, share in zip(texts, shares, strict=True)
         ],
         dtype=bool,
