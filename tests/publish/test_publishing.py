@@ -208,7 +208,7 @@ def test_a_model_without_a_training_record_has_a_card_of_what_is_known(
         (copied / "metrics.json").write_text(json.dumps({"scores": {"test": SCORES}}))
     shutil.rmtree(copied / "checkpoints")
     publish(copied, "u/n", license="mit", output=tmp_path / "out")
-    assert "holds no record of a training" in caplog.text
+    assert "has no training record" in caplog.text
     card = ModelCard((tmp_path / "out" / "README.md").read_text())
     problems = card_problems(card, tmp_path / "out")
     assert problems == ([] if scored else ["a model-index that does not round-trip"])
@@ -298,7 +298,7 @@ def pickle_the_weights(folder):
         (None, ["--license", "mit", "--data-license", "non-commercial"], "got license 'mit', but"),
         (None, ["--repo", "name"], "got 'name' as name on the Hub"),
         (None, ["--repo", "user/na me"], "got 'user/na me' as name on the Hub"),
-        (None, ["--run", "."], ". holds no record of a training (metrics.json); check --run"),
+        (None, ["--run", "."], ". has no training record (metrics.json); check --run"),
         (with_metrics(epochs="x", seed="y"), [], "seed, epochs in"),
         (without("tokenizer.json"), [], "holds no tokenizer;"),
         (without("config.json"), [], "holds no trained model"),

@@ -542,6 +542,8 @@ def _pairs_of(table: _Table, where: str, reading: Reading) -> _Pairs:
         keys, width = found.places, found.width
         if names:
             keys = names[keys[0]], names[keys[1]]
+        columns = (where, *(place + 1 for place in found.places), found.decided_by)
+        logger.info("%s: source and target are columns %d and %d, by %s.", *columns)
         if found.has_header:
             logger.info("%s: the first row is read as a header: %s.", where, cells[0])
             header = cells[0][keys[0]], cells[0][keys[1]]

@@ -174,9 +174,9 @@ def _metrics(source: Path, run: Path) -> Metrics:
     own, metrics = _read_metrics(source), _read_metrics(run)
     if "recipe" not in metrics:
         if run != source:
-            raise RequestError(f"{run} holds no record of a training ({METRICS}); check --run.")
+            raise RequestError(f"{run} has no training record ({METRICS}); check --run.")
         logger.warning(
-            "%s holds no record of a training (%s), so the card says nothing about it; if the "
+            "%s has no training record (%s), so the card says nothing about it; if the "
             "model comes from a run, give its directory with --run.",
             *(source, METRICS),
         )
