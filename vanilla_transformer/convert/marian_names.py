@@ -3,8 +3,8 @@
 fairseq and FSMT use Marian's names inside the layers and other names outside them.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from transformers import MarianConfig
@@ -55,25 +55,18 @@ MARIAN_LAYERS = LayerNames(
     feed_forward=("fc1", "fc2"),
     last_norm="model.{}.layer_norm",
 )
-# Modules that read the residual stream; the others write it or normalize it.
-_READING = ("q_proj", "k_proj", "v_proj", "fc1")
+# Modules whose matrices have the residual stream in their columns; others have it in their rows.
+_READING = (
+    *("q_proj", "k_proj", "v_proj", "fc1"),
+    *("shared", "embed_tokens", "embed_positions", "lm_head"),
+)
 
 
-class MarianTensor(NamedTuple):
-    """The place of one of our tensors in Marian."""
-
-    key: str  # in the state dict of MarianMTModel
-    axis: int | None  # the residual stream's axis, if the tensor has one
-
-
-def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
-    """Map every tensor of the model to its place in Marian; what Marian ties, once.
+def tensor_names(config: VanillaTransformerConfig) -> dict[str, str]:
+    """Return Marian's name for each tensor of our model; tied tensors come once.
 
     Args:
         config: The configuration of a model that Marian can represent.
-
-    Returns:
-        For each key of our state dict, the key and axis in `MarianMTModel`'s.
     """
     source, target = (f"model.{stack}.embed_tokens.weight" for stack in STACKS)
     tables = [source, target]
@@ -81,16 +74,26 @@ def tensor_map(config: VanillaTransformerConfig) -> dict[str, MarianTensor]:
         tables = [source, target, "lm_head.weight"]
     elif config.share_encoder_decoder_embeddings:
         tables = ["model.shared.weight"]
-    tensors = {key: MarianTensor(key, 1) for key in tables}
+    names = {key: key for key in tables}
     if config.lm_head_bias:
-        tensors["lm_head.bias"] = MarianTensor(LOGITS_BIAS, None)
-    for key, name in MARIAN_LAYERS.tensors(config).items():
-        module, part = key.split(".")[-2:]
-        axis: int | None = 0
-        if module in _READING:
-            axis = 1 if part == "weight" else None
-        tensors[key] = MarianTensor(name, axis)
-    return tensors
+        names["lm_head.bias"] = LOGITS_BIAS
+    return names | MARIAN_LAYERS.tensors(config)
+
+
+def reordered(
+    tensors: Mapping[str, torch.Tensor], columns: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Return Marian's tensors with the residual stream in another order.
+
+    Tensors of other sizes than the stream's are not changed.
+    """
+    found = dict(tensors)
+    for name, tensor in tensors.items():
+        # A bias has no columns, so that of a module that reads the stream stays as it is.
+        axis = 1 if name.split(".")[-2:][0] in _READING else 0
+        if tensor.dim() > axis and tensor.size(axis) == len(columns) and name != LOGITS_BIAS:
+            found[name] = tensor.index_select(axis, columns.to(tensor.device))
+    return found
 
 
 def marian_columns(d_model: int) -> torch.Tensor:
@@ -108,13 +111,6 @@ def marian_config(config: VanillaTransformerConfig) -> MarianConfig:
     return MarianConfig(
         **fields, **MARIAN_FIELDS, decoder_vocab_size=config.target_vocab_size, dtype=config.dtype
     )
-
-
-def shared_fields(marian: MarianConfig) -> dict[str, Any]:
-    """Return the fields of our configuration that Marian's states."""
-    fields = {field: getattr(marian, field, None) for field in SHARED_FIELDS}  # unk may be missing
-    sizes_differ = marian.decoder_vocab_size != marian.vocab_size
-    return fields | {"decoder_vocab_size": marian.decoder_vocab_size if sizes_differ else None}
 
 
 def other_head_widths(config: VanillaTransformerConfig) -> Iterator[str]:

@@ -23,7 +23,8 @@ from ..marian_names import (
     marian_columns,
     marian_config,
     other_head_widths,
-    tensor_map,
+    reordered,
+    tensor_names,
 )
 from ..verification import check_equal, check_exportable, log_probabilities, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
@@ -41,13 +42,9 @@ _FIXED = {
 def to_marian_tensors(
     state_dict: Mapping[str, torch.Tensor], config: VanillaTransformerConfig
 ) -> dict[str, torch.Tensor]:
-    """Return copies of the tensors under Marian's names, with columns in Marian's order."""
-    columns = marian_columns(config.d_model)
-    tensors = {}
-    for key, (name, axis) in tensor_map(config).items():
-        ours = state_dict[key]
-        at = columns.to(ours.device)
-        tensors[name] = ours.clone() if axis is None else ours.index_select(axis, at)
+    """Return the tensors under Marian's names, with columns in Marian's order."""
+    ours = {name: state_dict[key] for key, name in tensor_names(config).items()}
+    tensors = reordered(ours, marian_columns(config.d_model))
     if LOGITS_BIAS in tensors:
         tensors[LOGITS_BIAS] = tensors[LOGITS_BIAS][None]
     return tensors

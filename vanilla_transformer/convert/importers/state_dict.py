@@ -32,6 +32,7 @@ _ACTIVATIONS = {
     "silu": "swish",
     **dict.fromkeys(("gelu_accurate", "gelu_fast", "gelu_pytorch_tanh"), "gelu_new"),
 }
+Names = str | tuple[str, ...]  # a tensor's name, or all names that it may have
 
 
 class Piece(NamedTuple):
@@ -85,20 +86,25 @@ class Source:
         self.fields: dict[str, Any] = {}
         self.pieces: dict[str, Piece] = {}
 
-    def find_tables(self, *, source: str, target: str, softmax: str, scaled: bool = True) -> None:
+    def find_tables(
+        self, *, source: Names, target: Names, softmax: Names, scaled: bool = True
+    ) -> None:
         """Infer sizes and ties from embeddings and softmax: equal tables become one.
 
         Args:
-            source: Name of the encoder's embedding, (V, d).
-            target: Name of the decoder's embedding, (V, d).
-            softmax: Name of the pre-softmax table, (V, d).
+            source: Name of the encoder's embedding, (V, d), or the names of which at least one
+                holds it.
+            target: The same of the decoder's embedding, (V, d).
+            softmax: The same of the pre-softmax table, (V, d).
             scaled: Whether the source multiplies embeddings by sqrt(d_model). If not, they are
                 divided by it here, and then cannot be tied to the pre-softmax table.
 
         Raises:
             ValueError: A table is missing.
         """
-        encoding, decoding, writing = self._matrices(source, target, softmax)
+        names = [(it,) if isinstance(it, str) else it for it in (source, target, softmax)]
+        present = [next(filter(self.tensors.__contains__, those), those[0]) for those in names]
+        encoding, decoding, writing = self._matrices(*present)
         tied, shared = scaled and torch.equal(decoding, writing), torch.equal(encoding, decoding)
         self.fields |= {
             "d_model": encoding.size(1),
@@ -111,10 +117,10 @@ class Source:
         if shared:
             encoder = decoder = "model.shared.weight"
         head = decoder if tied else "lm_head.weight"
-        for ours, name in ((encoder, source), (decoder, target), (head, softmax)):
-            names = self.pieces[ours].keys if ours in self.pieces else ()
+        for ours, those in zip((encoder, decoder, head), names, strict=True):
+            others = self.pieces[ours].keys if ours in self.pieces else ()
             change = None if scaled or ours == "lm_head.weight" else _divided
-            self.pieces[ours] = Piece((*names, name), change)
+            self.pieces[ours] = Piece((*others, *those), change)
 
     def find_layers(self, names: LayerNames) -> None:
         """Read the number of layers and their widths from their tensors.
@@ -185,7 +191,6 @@ class Source:
         config: VanillaTransformerConfig,
         *,
         positions: Iterable[str] = (),
-        columns: Tensor | None = None,
         ignored: Iterable[str] = (),
     ) -> VanillaTransformerForConditionalGeneration:
         """Build a model with all of its tensors from the source.
@@ -193,7 +198,6 @@ class Source:
         Args:
             config: The model's configuration.
             positions: Names of tables that must hold the sinusoids that the model computes.
-            columns: The order of these tables' columns, (d,). None means ours.
             ignored: Other names in the source that the model does not need.
 
         Raises:
@@ -206,7 +210,6 @@ class Source:
                 config.d_model,
                 style=config.position_encoding,
                 first=config.position_offset,
-                columns=columns,
             ):
                 raise RequestError(
                     f"{self.origin}: {name} holds positions that are not the sinusoids of this "
@@ -312,9 +315,7 @@ def sinusoid_style(tables: Collection[Tensor], width: int) -> str | None:
     return None
 
 
-def _is_sinusoids(
-    table: Tensor, width: int, *, style: str, first: int = 0, columns: Tensor | None = None
-) -> bool:
+def _is_sinusoids(table: Tensor, width: int, *, style: str, first: int = 0) -> bool:
     """Return True if a position table holds the sinusoids that we compute.
 
     The tolerance admits tables computed in single precision, inexact at large positions.
@@ -324,7 +325,6 @@ def _is_sinusoids(
         width: d_model.
         style: Kind of sinusoids, as in `position_encoding`.
         first: Row of the first position.
-        columns: Order of the source's columns, (d,). None means ours.
     """
     table = table.squeeze()
     if table.dim() != 2 or table.size(1) != width or not table.is_floating_point():
@@ -333,8 +333,6 @@ def _is_sinusoids(
     if not len(found):
         return False
     expected = sinusoids(torch.arange(first, first + len(found)), width, style=style)
-    if columns is not None:
-        expected = expected[:, columns]
     return bool((found - expected).abs().max() < max(1e-3, torch.finfo(table.dtype).eps))
 
 
