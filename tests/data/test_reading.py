@@ -194,7 +194,7 @@ def test_malformed_rows_and_pairs_are_skipped_too():
     dataset = datasets.Dataset.from_dict({"en": ["a", None, ""], "de": ["b", "c", "d"]})
     reader = read_pairs(dataset, **LANGUAGES)
     assert list(reader) == [("a", "b")]
-    assert [complaint.split(":")[0] for complaint in reader.examples] == ["row 2", "row 3"]
+    assert [complaint.split(": ")[1] for complaint in reader.examples] == ["row 2", "row 3"]
     reader = read_pairs([("a", "b"), "ab", ("a",), 3, ("", "b"), ("\ud800", "b")], **LANGUAGES)
     assert list(reader) == [("a", "b")]
     assert reader.num_malformed == 5

@@ -142,7 +142,8 @@ def _pairs_or_none(
         rows.append(None)
 
     count = 0  # rows before these
-    for pair in reader.read(skip, reader.note):
+    reader.skip = skip  # type: ignore[method-assign]
+    for pair in reader.read(reader):
         number = count + len(rows) + 1
         try:
             check(pair, number=number)

@@ -1,15 +1,21 @@
-"""What a line must be to be a pair, and what is wrong with one that is none."""
+"""Validate pairs one by one; skip, count and report the lines that are none, or refuse them."""
 
 from __future__ import annotations
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from ..errors import RequestError
-from ..storage.reading import LINE_BYTES
+from ..storage.reading import LINE_BYTES, printable
 from .columns import Given, Languages
+
+Pairs: TypeAlias = "Iterator[tuple[str, str]]"
+
+logger = logging.getLogger(__name__)
 
 TEXT_BYTES = 2**16  # most for one side of a pair: some ten thousand words
 
@@ -46,30 +52,84 @@ class OtherLanguagesError(MalformedError):
     """The line is in other languages, as some are in a file of many."""
 
 
-# Called with the place of a line that is not a pair, and with what is wrong with it.
-Skip = Callable[[str, Exception], None]
-# Called with a warning of how the others were read.
-Note = Callable[[str], None]
+@dataclass(kw_only=True)
+class PairReader:
+    """Iterable over the (source, target) pairs of one input, with counts of malformed lines.
 
+    Attributes:
+        name: Name of the input, for messages.
+        languages: Languages of source and target, or other names of the two sides.
+        given: Columns that the user named.
+        strict: Refuse malformed lines.
+        read: Function that yields the pairs, and reports malformed lines to this reader.
+        faults: How many lines the last iteration skipped, by the type of their error.
+        examples: What was wrong with the first of them, each with its file and line.
+        notes: Warnings of how the others were read.
+    """
 
-@dataclass(frozen=True)
-class Reading:
-    """What the user asks of a reading, and who is told of what it meets."""
-
+    name: str
     languages: Languages
     given: Given
-    skip: Skip
-    note: Note
+    strict: bool
+    read: Callable[[PairReader], Pairs]
+    faults: Counter[type[Exception]] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def num_malformed(self) -> int:
+        """Lines skipped by the last iteration."""
+        return self.faults.total()
+
+    @property
+    def num_empty(self) -> int:
+        """How many of them have an empty side."""
+        return self.faults[EmptyError]
+
+    def __iter__(self) -> Pairs:
+        self.faults, self.examples, self.notes = Counter(), [], []
+        count = 0
+        for pair in self.read(self):
+            count += 1
+            yield pair
+        if (undecoded := self.faults[EncodingError]) > max(2, count / 10):
+            raise RequestError(
+                f"{undecoded} lines of {self.name} are not UTF-8, the first: {self.examples[0]}. "
+                "Save it as UTF-8, or convert it from the encoding that it is in, such as "
+                "ISO-8859-1, windows-1251 or GB18030: iconv -f ENCODING -t UTF-8."
+            )
+        malformed = self.num_malformed - self.num_empty - self.faults[OtherLanguagesError]
+        if malformed >= 10 and malformed > count > 0:  # without any pair the caller says more
+            raise RequestError(
+                f"{malformed} lines of {self.name} are malformed, and only {count} are pairs; the "
+                f"first: {self.examples[0]}. Its format may be another than its name says."
+            )
 
     def pairs(
         self, rows: Iterable[Any], pair_of: Callable[[Any], tuple[str, str]], place: str
-    ) -> Iterator[tuple[str, str]]:
-        """Yield the valid pairs; skip other rows, as `place` and their number from 1."""
+    ) -> Pairs:
+        """Yield the pairs of rows; skip a row without one, as `place` and its number from 1."""
         for number, row in enumerate(rows, start=1):
             try:
                 yield pair_of(row)
             except MalformedError as error:
                 self.skip(f"{place}{number}", error)
+
+    def note(self, warning: str) -> None:
+        """Keep and log a warning of how pairs were read."""
+        logger.warning(warning)
+        self.notes.append(warning)
+
+    def skip(self, place: str, error: MalformedError) -> None:
+        """Count a line that is not a pair, or refuse it if the reader is strict."""
+        complaint = printable(f"{place}: {error}")
+        if self.strict:
+            raise RequestError(
+                f"{complaint}. Repair or remove it, or leave out --strict (strict=False)."
+            )
+        self.faults[type(error)] += 1
+        if len(self.examples) < 5:
+            self.examples.append(complaint)
 
 
 def decoded(line: bytes) -> str:

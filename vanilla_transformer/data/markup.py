@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import RequestError
 from ..storage.reading import reason_of
-from .checked_pairs import MalformedError, OtherLanguagesError, Reading, checked_pair
+from .checked_pairs import MalformedError, OtherLanguagesError, PairReader, Pairs, checked_pair
 from .languages import is_meant, language_of, places_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def refuse(path: Path, kind: str) -> RequestError:
     return RequestError(f"{path} {_REMEDIES[kind]}.")
 
 
-def wmt_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[str, str]]:
+def wmt_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
     """Yield the pairs of a test set of WMT 2021 or later, with the first reference."""
     from lxml import etree
     from sacrebleu.dataset.wmt_xml import WMTXMLDataset
@@ -83,7 +83,7 @@ def wmt_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[st
     content = file.read(_XML_BYTES + 1)
     if len(content) > _XML_BYTES:
         raise RequestError(f"{path} is {_TOO_LARGE} test set of WMT; write its pairs as text.")
-    found = {*_LANGUAGE.findall(content.decode("utf-8", "replace"))}
+    tags = dict(_LANGUAGE.findall(content.decode("utf-8", "replace")))
     try:
         fields = WMTXMLDataset._unwrap_wmt21_or_later(io.BytesIO(content))
     except (etree.XMLSyntaxError, AssertionError, KeyError, ValueError, TypeError) as error:
@@ -92,24 +92,22 @@ def wmt_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[st
     if reference is None:
         raise RequestError(f"{path} has sources without references; pairs need both.")
 
-    names = ["src", "ref"]
-    if found and all(map(language_of, reading.languages)):
+    sides = ["src", "ref"]
+    if tags and all(map(language_of, reader.languages)):
         sides = [
-            {side for side, tag in found if is_meant(language, tag)}
-            for language in reading.languages
+            side for each in reader.languages for side, tag in tags.items() if is_meant(each, tag)
         ]
-        if sides not in ([{"src"}, {"ref"}], [{"ref"}, {"src"}]):
-            raise RequestError(
-                f"{path} has the languages {', '.join(sorted(tag for _, tag in found))}, not "
-                f"{' and '.join(reading.languages)}; give another --pair."
-            )
-        names = [*sides[0], *sides[1]]
+    if sorted(sides) != ["ref", "src"]:
+        raise RequestError(
+            f"{path} has the languages {', '.join(sorted(tags.values()))}, not "
+            f"{' and '.join(reader.languages)}; give another --pair."
+        )
     texts = {"src": fields["src"], "ref": fields[reference]}
-    rows = zip(texts[names[0]], texts[names[1]], strict=True)
-    yield from reading.pairs(rows, lambda row: checked_pair(*row), f"{path}: segment ")
+    rows = zip(*(texts[side] for side in sides), strict=True)
+    yield from reader.pairs(rows, lambda row: checked_pair(*row), f"{path}: segment ")
 
 
-def tmx_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[str, str]]:
+def tmx_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
     """Yield the pairs of a translation memory, unit by unit."""
     from lxml import etree
 
@@ -120,8 +118,8 @@ def tmx_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[st
         etree.strip_elements(unit, *_CODES, with_tail=False)
         variants = unit.findall("{*}tuv")
         names = tuple(each.get(_XML_LANGUAGE) or each.get("lang") or "" for each in variants)
-        found = [places(language, names) for language in reading.languages]
-        for language, side in zip(reading.languages, found, strict=True):
+        found = [places(language, names) for language in reader.languages]
+        for language, side in zip(reader.languages, found, strict=True):
             if len(side) != 1:
                 kind = MalformedError if side else OtherLanguagesError
                 raise kind(f"{len(side)} texts in {language!r} of {', '.join(names)}")
@@ -135,7 +133,7 @@ def tmx_pairs(path: Path, file: BinaryIO, reading: Reading) -> Iterator[tuple[st
         return checked_pair(*map(text, sides))
 
     try:
-        yield from reading.pairs(_units(path, file), pair_of, f"{path}: unit ")
+        yield from reader.pairs(_units(path, file), pair_of, f"{path}: unit ")
     except etree.XMLSyntaxError as error:
         raise RequestError(f"{path} is not XML: {reason_of(error)}.") from error
 

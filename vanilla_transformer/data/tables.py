@@ -7,18 +7,17 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..storage.reading import LINE_BYTES
 from .checked_pairs import MalformedError, decoded
 from .columns import SAMPLE, sampled
 
 SEPARATORS = ("\t", ",", ";", " ||| ", "|")
-_NAMED = re.compile(rb"sep=([,;\t|])")  # the first line that Excel writes
+_NAMED = re.compile(r"sep=([,;\t|])")  # the first line that Excel writes
 _LINE = 4_096  # bytes of a line
 _MOST = 0.5  # of the lines: a separator of fewer belongs to their texts
 _FEW = 0.05  # of the lines: these may be damaged
-_ESCAPE = "\\"
 
 
 class Dialect(NamedTuple):
@@ -26,43 +25,25 @@ class Dialect(NamedTuple):
 
     Attributes:
         separator: Between cells.
-        is_quoted: Whether cells may stand in quotes, in which a quote is doubled.
-        is_escaped: Whether a quote in quotes has a backslash before it instead.
-        is_spaced: Whether a space may stand between a separator and a quote.
+        quoting: Other arguments of `csv.reader` if cells may stand in quotes; None if they do not.
     """
 
     separator: str
-    is_quoted: bool = False
-    is_escaped: bool = False
-    is_spaced: bool = False
+    quoting: dict[str, Any] | None = None
 
     def reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """Return a reader of rows in quotes."""
-        return csv.reader(
-            lines,
-            delimiter=self.separator,
-            skipinitialspace=self.is_spaced,
-            escapechar=_ESCAPE if self.is_escaped else None,
-            strict=True,
-        )
+        """Return a reader of the rows of lines, which have their ends."""
+        if self.quoting is None:
+            return (line[:-1].split(self.separator) for line in lines)
+        return csv.reader(lines, delimiter=self.separator, strict=True, **self.quoting)
 
 
-class Row(NamedTuple):
-    """A row of a table: the number of its first line, and its cells or what is wrong with it."""
-
-    number: int
-    cells: list[str] | MalformedError
-
-
-def sniff(
-    lines: Iterable[bytes], name: str = "", separators: Sequence[str] = SEPARATORS
-) -> tuple[Dialect, int, list[list[str]]]:
+def sniff(lines: Iterable[bytes], name: str) -> tuple[Dialect, int, list[list[str]]]:
     """Find out how a table is written.
 
     Args:
         lines: Its lines.
         name: Name of the file; .csv breaks ties.
-        separators: Those allowed, the likeliest first.
 
     Returns:
         The dialect; how many lines stand above the rows; and rows from all parts, the first one
@@ -76,22 +57,19 @@ def sniff(
                 with_quotes.append(line[:_LINE])
             yield line[:_LINE]
 
-    some = sampled(seen())
+    some = [line.decode("utf-8", "replace") for line in sampled(seen())]
     above = next((number for number, line in enumerate(some) if line.strip()), 0)
     if some and (named := _NAMED.fullmatch(some[above].strip())):
-        dialect, above = Dialect(named[1].decode(), is_quoted=True), above + 1
+        dialect, above = Dialect(named[1], {}), above + 1
     else:
-        if is_csv(Path(name)):
-            separators = sorted(separators, key=lambda sign: sign == "\t")
-        texts, quoted = (
-            [line.decode("utf-8", "replace") for line in each if line.strip()]
-            for each in (some, with_quotes)
-        )
-        found = [_best_quoting(texts, quoted, separator) for separator in separators]
+        separators = sorted(SEPARATORS, key=lambda sign: sign == "\t" and is_csv(Path(name)))
+        filled = [line for line in some if line.strip()]
+        quoted = [line.decode("utf-8", "replace") for line in with_quotes]
+        found = [_best_quoting(filled, quoted, separator) for separator in separators]
         best = max(found, key=lambda each: each[0])  # the first of equal ones
         dialect, above = (best if best[0] >= _MOST else found[0])[1], 0
-    rows = [_parsed(line.decode("utf-8", "replace"), dialect) for line in some[above:]]
-    return dialect, above, [row for row in rows if row and any(map(str.strip, row))]
+    rows = [_parsed(line, dialect) for line in some[above:]]
+    return dialect, above, [row for row in rows if any(map(str.strip, row))]
 
 
 def is_csv(path: Path) -> bool:
@@ -108,17 +86,19 @@ def _best_quoting(
     Lines in which they are no whole cell show that they belong to the texts.
     """
     spaced = any(f'{separator} "' in line for line in with_quotes)
-    for escaped in (False, True) if len(separator) == 1 else ():
-        dialect = Dialect(separator, True, escaped, spaced)
+    is_all = len(with_quotes) >= (1 - _FEW) * len(lines) - 1
+    for escape in (None, "\\") if len(separator) == 1 else ():
+        dialect = Dialect(separator, {"skipinitialspace": spaced, "escapechar": escape})
         rows, wrong = _read_quoted(with_quotes, dialect)
         needed = any(separator in cell or "\n" in cell for row in rows for cell in row)
         needed |= any('""' in line.strip('"') for line in with_quotes)
-        is_all = len(with_quotes) >= (1 - _FEW) * len(lines) - 1
         if wrong <= max(separator != "\t", _FEW * len(with_quotes)) and (
             needed or separator != "\t" or is_all
         ):
-            return _agreement([_parsed(line, dialect) or [] for line in lines], separator), dialect
-    return _agreement([line.split(separator) for line in lines], separator), Dialect(separator)
+            break
+    else:
+        dialect = Dialect(separator)
+    return _agreement([_parsed(line, dialect) for line in lines], separator), dialect
 
 
 def _read_quoted(lines: Sequence[str], dialect: Dialect) -> tuple[list[list[str]], int]:
@@ -133,14 +113,12 @@ def _read_quoted(lines: Sequence[str], dialect: Dialect) -> tuple[list[list[str]
             wrong += 1
 
 
-def _parsed(line: str, dialect: Dialect) -> list[str] | None:
-    """Return the cells of a line; None if it is malformed, or a part of a row."""
-    if not dialect.is_quoted:
-        return line.split(dialect.separator)
+def _parsed(line: str, dialect: Dialect) -> list[str]:
+    """Return the cells of a line; none if it is malformed, or a part of a row."""
     try:
-        return next(dialect.reader([line + "\n"]), None)
+        return next(dialect.reader([f"{line}\n"]), [])
     except csv.Error:
-        return None
+        return []
 
 
 def _agreement(rows: Sequence[Sequence[str]], separator: str) -> float:
@@ -154,8 +132,10 @@ def _agreement(rows: Sequence[Sequence[str]], separator: str) -> float:
     return alike * (1 - sum(cell.startswith(" ") for cell in inner) / max(len(inner), 1))
 
 
-def split_rows(lines: Iterator[bytes], dialect: Dialect, first: int = 1) -> Iterator[Row]:
-    """Yield the rows of a table.
+def split_rows(
+    lines: Iterator[bytes], dialect: Dialect, first: int = 1
+) -> Iterator[tuple[int, list[str] | MalformedError]]:
+    """Yield for each row the number of its first line, and its cells or what is wrong with it.
 
     A malformed row costs its first line only: a stray quote opens a cell that never ends, and the
     lines after it are rows of their own.
@@ -165,24 +145,18 @@ def split_rows(lines: Iterator[bytes], dialect: Dialect, first: int = 1) -> Iter
         dialect: From `sniff`.
         first: Number of the first line.
     """
-    if not dialect.is_quoted:
-        for number, line in enumerate(lines, start=first):
-            try:
-                yield Row(number, decoded(line).split(dialect.separator))
-            except MalformedError as error:
-                yield Row(number, error)
-        return
     ahead: deque[bytes] = deque()  # lines that a malformed row gave back
-    row: list[bytes] = []  # lines that csv.reader took for it
+    row: list[bytes] = []  # lines that were read for it
 
     def texts() -> Iterator[str]:
         size = 0
         while (line := ahead.popleft() if ahead else next(lines, None)) is not None:
             size = size + len(line) if row else len(line)
             row.append(line)
+            text = decoded(line)
             if size > LINE_BYTES:
                 raise MalformedError(f"the row is longer than {LINE_BYTES // 2**20} MiB")
-            yield decoded(line) + "\n"
+            yield f"{text}\n"
 
     rows = dialect.reader(texts())
     while True:
@@ -190,11 +164,10 @@ def split_rows(lines: Iterator[bytes], dialect: Dialect, first: int = 1) -> Iter
         try:
             if (cells := next(rows, None)) is None:
                 return
-            yield Row(first, cells)
+            yield first, cells
             first += len(row)
         except (MalformedError, csv.Error) as error:
-            fault = error if isinstance(error, MalformedError) else MalformedError(str(error))
-            yield Row(first, fault)
+            yield first, error if isinstance(error, MalformedError) else MalformedError(str(error))
             ahead.extendleft(reversed(row[1:]))
             # A new one: its text may have ended within a row.
             first, rows = first + 1, dialect.reader(texts())
