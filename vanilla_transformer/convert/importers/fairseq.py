@@ -5,8 +5,8 @@ code, with positions from 2; its decoder starts from `</s>`. Early versions had 
 tensors, which are mapped as fairseq maps them today.
 """
 
+import dataclasses
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ..layer_names import STACKS
 from ..marian_names import MARIAN_LAYERS
 from .options import check_options, options_in, shared_option
 from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
-from .state_dict import Imported, Piece, Source, finish, setting
+from .state_dict import Imported, Source, finish, setting, split_projections
 from .vocabulary import read_tokens, word_tokenizers
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # in order of id
@@ -38,6 +38,9 @@ _ALLOWED = [
         for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
     ),
 ]
+_LAYERS = dataclasses.replace(
+    MARIAN_LAYERS, layers={stack: f"{stack}.layers" for stack in STACKS}, last_norm="{}.layer_norm"
+)
 _POSITIONS = tuple(f"{stack}.embed_positions.weights" for stack in STACKS)  # until 2018
 _IGNORED = tuple(
     f"{stack}.{name}" for stack in STACKS for name in ("version", "embed_positions._float_tensor")
@@ -78,7 +81,8 @@ def import_fairseq(
     tensors = _upgraded(unwrapped(state_dict(checkpoint["model"], f"{file}: model")))
     source = Source(file, tensors, notes)
     _find_tables(source, options)
-    source.fields |= _sizes(options)
+    source.find_layers(_LAYERS)
+    source.fields |= _settings(options)
     if learned:
         # The rows before belong to <s>, which is never looked up, and <pad>.
         names = {stack: f"{stack}.embed_positions.weight" for stack in STACKS}
@@ -95,8 +99,7 @@ def import_fairseq(
         unk_token_id=3,
         decoder_start_token_id=2,
     )
-    for key, name in MARIAN_LAYERS.tensors(config).items():
-        source.pieces[key] = Piece((name.removeprefix("model."),))
+    source.place_layers(_LAYERS, config)
     model = source.build_model(config, positions=_POSITIONS, ignored=_IGNORED)
     folder = file.parent if dictionaries is None else Path(dictionaries)
     paths = [folder / f"dict.{options.get(f'{side}_lang')}.txt" for side in ("source", "target")]
@@ -118,27 +121,23 @@ def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
                 options |= {f"{name}_{key}": inner for key, inner in value.items()}
             elif value is not None:
                 options[kind if name == "_name" else name] = value
+    # Until 2018 this rate had the other name.
+    options["activation_dropout"] = options.get("activation_dropout") or options.get("relu_dropout")
     return options
 
 
-def _sizes(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sizes that the options give; `build_model` checks the tensors against them."""
+def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the options say and no tensor shows."""
     longest = setting(options, "max_positions", 1024)  # of both sides, until 2018
     longest = min(
         setting(options, f"max_{side}_positions", longest) for side in ("source", "target")
     )
-    sizes: dict[str, Any] = {
+    rates = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    return {
         "max_position_embeddings": longest,
-        "dropout": setting(options, "dropout", 0.1),
-        "attention_dropout": setting(options, "attention_dropout", 0.0),
-        "activation_dropout": setting(options, "activation_dropout", 0.0)
-        or setting(options, "relu_dropout", 0.0),
+        **{name: setting(options, name, rate) for name, rate in rates.items()},
+        **{f"{it}_attention_heads": setting(options, f"{it}_attention_heads", 8) for it in STACKS},
     }
-    for stack in ("encoder", "decoder"):
-        sizes[f"{stack}_layers"] = setting(options, f"{stack}_layers", 6)
-        sizes[f"{stack}_attention_heads"] = setting(options, f"{stack}_attention_heads", 8)
-        sizes[f"{stack}_ffn_dim"] = setting(options, f"{stack}_ffn_embed_dim", 2048)
-    return sizes
 
 
 def _find_tables(source: Source, options: Mapping[str, Any]) -> None:
@@ -161,17 +160,10 @@ def _find_tables(source: Source, options: Mapping[str, Any]) -> None:
 def _upgraded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors of early versions, which numbered the norms and fused Q, K and V."""
     upgraded = {}
-    for name, tensor in tensors.items():
-        norm = re.fullmatch(r"((encoder|decoder)\.layers\.\d+)\.layer_norms\.(\d)\.(\w+)", name)
-        fused = re.fullmatch(r"(.*attn)\.in_proj_(weight|bias)", name)
-        norms = MARIAN_LAYERS.norms[norm[2]] if norm else ()
-        if norm and int(norm[3]) < len(norms):
-            upgraded[f"{norm[1]}.{norms[int(norm[3])]}.{norm[4]}"] = tensor
-        elif fused and tensor.dim() and tensor.size(0) % 3 == 0:
-            for part, rows in zip("qkv", tensor.chunk(3), strict=True):
-                upgraded[f"{fused[1]}.{part}_proj.{fused[2]}"] = rows
-        else:
-            upgraded[name] = tensor
+    for name, tensor in split_projections(tensors).items():
+        for number, norm in enumerate(MARIAN_LAYERS.norms.get(name.partition(".")[0], ())):
+            name = name.replace(f".layer_norms.{number}.", f".{norm}.")
+        upgraded[name] = tensor
     return upgraded
 
 

@@ -78,9 +78,10 @@ def import_joeynmt(
         softmax="decoder.output_layer.weight",
         scaled=_scaled(settings["model"], stacks, origin),
     )
+    source.find_layers(_LAYERS)
     activations = {stack: str(stacks[stack].get("activation", "relu")) for stack in STACKS}
     config = source.make_config(
-        **_sizes(stacks),
+        **_rates_and_heads(stacks),
         **_special_ids(settings),
         norm_first=_norm_first(stacks, tensors, origin),
         activation_function=shared_option("activation", activations, origin=origin),
@@ -142,15 +143,13 @@ def _scaled(
     return shared_option("embeddings.scale", scales, origin=origin)
 
 
-def _sizes(stacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    sizes = {"d_model": setting(stacks["encoder"], "hidden_size", 512)}
-    for name in ("dropout", "attention_dropout", "activation_dropout"):
-        sizes[name] = setting(stacks["encoder"], "dropout", _DROPOUT)
-    for stack, (layers, heads) in {"encoder": (8, 4), "decoder": (4, 8)}.items():
-        sizes[f"{stack}_layers"] = setting(stacks[stack], "num_layers", layers)
-        sizes[f"{stack}_attention_heads"] = setting(stacks[stack], "num_heads", heads)
-        sizes[f"{stack}_ffn_dim"] = setting(stacks[stack], "ff_size", 2048)
-    return sizes
+def _rates_and_heads(stacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the options say and no tensor shows."""
+    rate = setting(stacks["encoder"], "dropout", _DROPOUT)
+    fields = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), rate)
+    for stack, heads in {"encoder": 4, "decoder": 8}.items():
+        fields[f"{stack}_attention_heads"] = setting(stacks[stack], "num_heads", heads)
+    return fields
 
 
 def _special_ids(settings: Mapping[str, Any]) -> dict[str, int]:

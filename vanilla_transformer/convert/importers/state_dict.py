@@ -306,6 +306,19 @@ def _divided(table: Tensor) -> Tensor:
     return table / math.sqrt(table.size(1))
 
 
+def split_projections(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Split each matrix or bias that holds those of query, key and value, as torch saves them."""
+    found = {}
+    for name, tensor in tensors.items():
+        prefix, fused, part = name.rpartition("in_proj_")
+        if fused and tensor.dim() and tensor.size(0) % 3 == 0:
+            for letter, rows in zip("qkv", tensor.chunk(3), strict=True):
+                found[f"{prefix}{letter}_proj.{part}"] = rows
+        else:
+            found[name] = tensor
+    return found
+
+
 def sinusoid_style(tables: Collection[Tensor], width: int) -> str | None:
     """Detect which kind of sinusoids all position tables hold, (positions, width), if any."""
     odd = tables and width % 2  # theirs come in pairs

@@ -7,7 +7,7 @@ other names must be given.
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -16,7 +16,7 @@ from ...errors import RequestError
 from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import listed, read_state_dict
-from .state_dict import Imported, Piece, Source, finish, sinusoid_style
+from .state_dict import Imported, Piece, Source, finish, sinusoid_style, split_projections
 from .vocabulary import vocabulary_tokenizers
 
 # Patterns that find the tables whose names are not given.
@@ -24,7 +24,6 @@ _SOURCE = re.compile(r"(src|source|encoder|enc).*(emb|tok).*weight$", re.IGNOREC
 _TARGET = re.compile(r"(tgt|trg|target|decoder|dec).*(emb|tok).*weight$", re.IGNORECASE)
 _SOFTMAX = re.compile(r"(generator|lm_head|fc_out|output|out|proj|classifier).*weight$", re.I)
 _POSITIONS = re.compile(r"(pos|pe$|\.pe\b)", re.IGNORECASE)
-_FUSED = re.compile(r"(.*\.in_proj)\.(\d)\.(weight|bias)")  # Q, K and V are in one
 _OF_TARGET = re.compile(r"(tgt|trg|target|dec)", re.IGNORECASE)
 
 
@@ -79,8 +78,9 @@ def import_torch(
     tensors, settings = read_state_dict(file)
     given = {"nhead": heads, "norm_first": norm_first, "activation": activation}
     given["layer_norm_eps"] = layer_norm_eps
-    source = Source(file, tensors, check_options(settings, "torch", origin=file, given=given))
-    prefix = _prefix(tensors, file)
+    notes = check_options(settings, "torch", origin=file, given=given)
+    prefix, tensors = _prefix(tensors, file), split_projections(tensors)
+    source = Source(file, tensors, notes)
     names = _layer_names(prefix)
     inside = tuple(f"{layers}." for layers in names.layers.values())
     outside = {name: tensor for name, tensor in tensors.items() if not name.startswith(inside)}
@@ -118,9 +118,6 @@ def import_torch(
         decoder_start_token_id=bos_token_id,
     )
     source.place_layers(names, config)
-    for key, piece in source.pieces.items():
-        if fused := _FUSED.fullmatch(piece.keys[0]):
-            source.pieces[key] = Piece((f"{fused[1]}_{fused[3]}",), _third(int(fused[2])))
     source.fill_missing_biases()
     if config.lm_head_bias:
         source.pieces["lm_head.bias"] = Piece((bias,))
@@ -133,12 +130,12 @@ def import_torch(
 
 
 def _layer_names(prefix: str) -> LayerNames:
-    """Return torch's names; `in_proj.0` is the first third of `in_proj`."""
+    """Return torch's names, after `split_projections`."""
     return LayerNames(
         layers={stack: f"{prefix}{stack}.layers" for stack in STACKS},
         attentions={"encoder": ("self_attn",), "decoder": ("self_attn", "multihead_attn")},
         norms={"encoder": ("norm1", "norm2"), "decoder": ("norm1", "norm2", "norm3")},
-        projections=("in_proj.0", "in_proj.1", "in_proj.2", "out_proj"),
+        projections=("q_proj", "k_proj", "v_proj", "out_proj"),
         feed_forward=("linear1", "linear2"),
         last_norm=f"{prefix}{{}}.norm",
     )
@@ -182,8 +179,3 @@ def _by_stack(names: list[str], file: Path) -> dict[str, str]:
         f"{file} has several learned position tables ({listed(names)}); allowed are one for "
         "both stacks, or two of which one is named after the target or the decoder."
     )
-
-
-def _third(number: int) -> Callable[[Tensor], Tensor]:
-    """Return a function that takes Q, K or V from a matrix with the rows of all three."""
-    return lambda rows: rows.chunk(3)[number]
