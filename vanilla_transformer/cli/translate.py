@@ -1,7 +1,6 @@
 """`vanilla-transformer translate`: translate lines, and draw the attention."""
 
 import argparse
-import collections
 import contextlib
 import csv
 import io
@@ -20,8 +19,6 @@ from ..storage.run_files import recipe_values
 from .shared_options import add_overwrite, count
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from ..translation.many_texts import Translation
 
 _TRANSLATE_EXAMPLE = """example:
@@ -100,6 +97,7 @@ def _translate(options: argparse.Namespace) -> int:
     from ..storage.hub_model import model_folder
     from ..storage.identity import warn_of_changed_model
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+    from ..translation.many_texts import translate_nbest, translate_windows
 
     directory = model_folder(options.directory, options.revision)
     languages = _languages(options, directory)
@@ -116,31 +114,38 @@ def _translate(options: argparse.Namespace) -> int:
         name = options.file or "standard input"
         if options.file and pipe is None and options.csv is None and options.tsv is None:
             check_is_text(Path(options.file))
-        target = stack.enter_context(_output(options.output))
-        alignments = None
-        if options.alignments:
-            alignments = stack.enter_context(_output(options.alignments))
-        waiting: collections.deque[_Row] = collections.deque()  # for their translations
-        sources = _texts(_rows(pipe or source, name, options, languages), waiting)
-        progress = sys.stderr.isatty() and not target.isatty()
-        found = _translated(options, model, tokenizer, sources, pipe=pipe, progress=progress)
+        target, alignments = (
+            stack.enter_context(_output(path)) for path in (options.output, options.alignments)
+        )
+        # Rows are kept from their reading until their translations arrive. A row without texts is
+        # answered in its turn, to a writer who waits.
+        rows, waiting = itertools.tee(_rows(pipe or source, name, options, languages))
+        texts = (text for row in rows for text in row.texts or [""])
+        search = _search(options, model)
+        if pipe is not None:
+            found = translate_windows(model, tokenizer, arriving(texts, pipe), **search)
+        else:
+            progress = sys.stderr.isatty() and not target.isatty()
+            found = translate_nbest(model, tokenizer, texts, progress=progress, **search)
         longest = recipe_values(directory).get("max_source_length") or 0
         awaited = options.attention  # the picture that is not drawn yet
         if awaited:
             from ..visualization import attention_weights, plot_attention, save_figure
-        for number, (row, answers) in enumerate(_answers(found, waiting)):
-            for text, best in zip(row.texts, answers, strict=True):
-                if 4 * len(text) > longest > 0 and _tokens(tokenizer, text) > longest:
+        for number, row in enumerate(waiting):
+            answers = [next(found) for _ in row.texts or [""]]
+            for text, best in zip(row.texts, answers, strict=False):
+                may_be_long = 4 * len(text) > longest > 0
+                if may_be_long and len(tokenizer(text, verbose=False).input_ids) > longest:
                     print(_TOO_LONG.format(name, number + 1, longest), file=sys.stderr)
                     longest = 0  # warn once
                 if awaited and text.strip():
                     attention = attention_weights(model, tokenizer, text, best[0].text)
                     save_figure(plot_attention(attention), options.attention)
                     awaited = None
-            translations = _joined(answers, languages)
+            translations = _joined(answers, languages) if row.texts else []
             target.writelines(_output_lines(number, row, translations, options.nbest))
             target.flush()
-            if alignments is not None:
+            if options.alignments:
                 alignments.writelines(_alignment_lines(translations))
                 alignments.flush()
     if awaited:
@@ -148,39 +153,18 @@ def _translate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _translated(
-    options: argparse.Namespace,
-    model: Any,
-    tokenizer: "PreTrainedTokenizerBase",
-    sources: Iterator[str],
-    *,
-    pipe: "Pipe | None",
-    progress: bool,
-) -> "Iterable[list[Translation]]":
-    """Return the translations of each text, by the search that the options describe.
-
-    Args:
-        options: Of the command line.
-        model: The model.
-        tokenizer: Its tokenizer.
-        sources: The texts.
-        pipe: Where they come from, if their writer may wait for answers.
-        progress: Whether to show a bar.
-    """
+def _search(options: argparse.Namespace, model: Any) -> dict[str, Any]:
+    """Return the arguments of the search that the options describe."""
     from ..batch_translation import generation_option
-    from ..translation.many_texts import translate_nbest, translate_windows
 
     nbest = options.nbest or 1
-    search: dict[str, Any] = {
+    return {
         "tokens_at_once": options.tokens_at_once,
         "num_beams": max(options.num_beams or generation_option(model, {}, "num_beams"), nbest),
         "num_return_sequences": nbest,
         "prefix": options.prefix,
         "return_alignments": bool(options.alignments) or None,
     }
-    if pipe is not None:
-        return translate_windows(model, tokenizer, arriving(sources, pipe), **search)
-    return translate_nbest(model, tokenizer, sources, progress=progress, **search)
 
 
 def _output_lines(
@@ -217,11 +201,11 @@ def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] 
 
 
 def _joined(
-    answers: "Sequence[Sequence[Translation]]", languages: tuple[str, str] | None
-) -> "Sequence[Translation]":
+    answers: "list[list[Translation]]", languages: tuple[str, str] | None
+) -> "list[Translation]":
     """Return the translations of a row; those of its sentences are joined."""
-    if languages is None or not answers:
-        return answers[0] if answers else []
+    if languages is None:
+        return answers[0]
     from ..data.sentence_splitting import join_sentences
     from ..translation.many_texts import Translation
 
@@ -312,28 +296,6 @@ def _sentences(text: str, languages: tuple[str, str] | None) -> list[str]:
     from ..data.sentence_splitting import split_sentences
 
     return split_sentences(text, languages[0])
-
-
-def _texts(rows: Iterable[_Row], waiting: collections.deque[_Row]) -> Iterator[str]:
-    """Yield the texts of all rows, and queue each row until its translations arrive."""
-    for row in rows:
-        waiting.append(row)
-        yield from row.texts or [""]  # answered in its turn, to a writer who waits
-
-
-def _answers(
-    found: "Iterable[list[Translation]]", waiting: collections.deque[_Row]
-) -> "Iterator[tuple[_Row, list[list[Translation]]]]":
-    """Pair each queued row with the translations of its texts."""
-    found = iter(found)
-    for first in found:
-        row = waiting.popleft()
-        rest = itertools.islice(found, max(len(row.texts) - 1, 0))
-        yield row, [first, *rest] if row.texts else []
-
-
-def _tokens(tokenizer: "PreTrainedTokenizerBase", text: str) -> int:
-    return len(tokenizer(text, verbose=False)["input_ids"])
 
 
 class Pipe(io.BufferedIOBase):
