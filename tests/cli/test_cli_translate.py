@@ -219,7 +219,7 @@ def test_quoted_cells_of_a_table_are_translated_and_the_table_stays_one(
         (
             "id,source\n1,ein\n2,ja, alt\n3,ein",
             "--csv 2",
-            "line 3, has 3 cells, but the first row has 2; quote a cell that holds a separator",
+            "line 3: 3 cells for 2 columns; quote separators",
         ),
         (
             'id,source\n1,"ein\n',

@@ -131,5 +131,5 @@ def test_export_that_reads_the_padding_of_sources_is_refused(tmp_path, monkeypat
 
 def test_nan_differences_fail_the_export_check():
     assert check_equal(torch.tensor([5e-5, -1e-4]), name="X") == pytest.approx(1e-4)
-    with pytest.raises(ValueError, match="export as X differs from the model by"):
+    with pytest.raises(ValueError, match="The export as X differs from the model by"):
         check_equal(torch.tensor([0.0, torch.nan]), name="X")

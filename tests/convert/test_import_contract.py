@@ -264,13 +264,13 @@ def test_malicious_pickles_do_not_run(system, source, place, tmp_path_factory):
 
 SETTINGS = {
     "marian": [
-        ({"model_type": "bart"}, "model_type 'bart'"),
+        ({"model_type": "bart"}, "is a 'bart', not a 'marian'"),
         ({"d_model": "24"}, "expected int"),
         ({"normalize_before": True}, "normalize_before=True"),
     ],
     "fsmt": [({"pad_token_id": None}, "'pad_token_id' expected int")],
     "fairseq": [
-        ({"arch": "transformer_lm_big"}, "has arch='transformer_lm_big', which this import"),
+        ({"arch": "transformer_lm_big"}, "has arch='transformer_lm_big', not computed"),
         ({"task": "translation_lev"}, "task='translation_lev'"),
         ({"layer_wise_attention": True}, "layer_wise_attention=True"),
         ({"encoder_langtok": "tgt"}, "encoder_langtok='tgt'"),
@@ -373,7 +373,7 @@ def test_other_forms_of_a_model_are_the_same_model(source, form):
     assert any("Unknown options" in note for note in imported.notes) == (form == "Lightning")
 
 
-NO_SINUSOIDS, WEIGHTS = "positions that are not", {"a.weight": torch.ones(2, 2)}
+NO_SINUSOIDS, WEIGHTS = "does not hold this system's sinusoids", {"a.weight": torch.ones(2, 2)}
 TENSORS = [
     ("marian", {"model.decoder.layers.0.fc2.weight": torch.tensor(1.0)}, "fc2.weight ()"),
     ("marian", {"lm_head.weight": torch.ones(marian.VOCAB_SIZE, 24)}, "but they differ"),
@@ -385,7 +385,7 @@ TENSORS = [
     ("torch", {"ema": WEIGHTS, "model": WEIGHTS}, "several models (ema, model)"),
     ("torch", {"model": WEIGHTS, "hyper_parameters": {"norm_first": True}}, "norm_first=True"),
     ("annotated", {"model": WEIGHTS, "hyper_parameters": {"h": 3}}, "has h=3"),
-    ("fairseq", {"decoder.note": "text"}, "more than tensors by name (decoder.note"),
+    ("fairseq", {"decoder.note": "text"}, "more than tensors (decoder.note"),
     # What the rest has in its name is missing.
     ("fairseq", "", "holds nothing instead of tensors"),
     ("torch", "encoder.layers.0.self_attn.in_proj_weight", "none; expected one torch.nn"),

@@ -182,7 +182,7 @@ def test_default_layer_norm_is_pre_norm_and_needs_last_norms(tmp_path):
     folder = save_directory(tmp_path / "pre", make_state(layer_norm="pre"), config)
     assert import_joeynmt(folder).model.config.norm_first
     folder = save_directory(tmp_path / "joey", make_state(), config)
-    with pytest.raises(ValueError, match="the encoder is pre-norm without a norm after its layers"):
+    with pytest.raises(ValueError, match="the pre-norm encoder has no final norm"):
         import_joeynmt(folder)
 
 

@@ -320,7 +320,7 @@ def test_each_side_has_one_tokenizer(tokenizer):
 @pytest.mark.parametrize(
     ("files", "weights", "message"),
     [
-        (["a.tsv", "b.tsv"], [1], "got 1 for 2 corpora; give one for each --train-file"),
+        (["a.tsv", "b.tsv"], [1], "got 1 for 2 corpora; each of two or more has one"),
         (["a.tsv", "b.tsv"], [1, 2, 3], "got 3 for 2 corpora"),
         ("a.tsv", [4], "got 1 for 1 corpora"),
         (None, [1, 2], "got 2 for 0 corpora"),

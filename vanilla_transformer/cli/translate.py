@@ -261,8 +261,7 @@ def _rows(
         cells += [""] * (width - len(cells))
         if len(cells) > width:
             raise RequestError(
-                f"{name}, line {number}, has {len(cells)} cells, but the first row has {width}; "
-                "quote a cell that holds a separator."
+                f"{name}, line {number}: {len(cells)} cells for {width} columns; quote separators."
             )
         yield _Row(cells, _sentences(cells[place], languages), separator)
 
@@ -343,9 +342,7 @@ def _lines(stream: "BinaryIO | Pipe", name: str) -> Iterator[str]:
             try:
                 yield raw.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise RequestError(
-                    f"{name}, line {number}, is not UTF-8 ({error.reason}); repair it."
-                ) from error
+                raise RequestError(f"{name}, line {number}, is not UTF-8; repair it.") from error
 
 
 @contextlib.contextmanager

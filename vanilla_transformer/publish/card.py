@@ -84,14 +84,12 @@ def check_licenses(license: str | None, data_license: str | None) -> None:
     """Raise ValueError if the model has no licence, or one that its training pairs do not allow."""
     if not license:
         raise RequestError(
-            "the model needs a licence; give it with --license, as the Hub names it: apache-2.0, "
-            "cc-by-4.0, cc-by-nc-4.0, other ..."
+            "the model needs a --license as the Hub names it: apache-2.0, cc-by-4.0, other ..."
         )
     allowed = is_non_commercial(license) or license == "other"
     if data_license and is_non_commercial(data_license) and not allowed:
         raise RequestError(
-            f"got license {license!r}, but the training pairs are for non-commercial use "
-            f"({data_license}); give a licence that says so, such as cc-by-nc-4.0, or other."
+            f"got license {license!r}, but the pairs are for non-commercial use ({data_license})."
         )
 
 

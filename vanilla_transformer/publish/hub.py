@@ -66,8 +66,7 @@ def push_folder(
         is_private = api.repo_info(**place).private
     if private and not is_private:
         raise RequestError(
-            f"{repo_id} exists and is public; make it private in its settings first, or leave "
-            "--private out."
+            f"{repo_id} exists and is public; make it private first, or leave --private out."
         )
     with hub_errors(repo_id):
         if revision is not None:

@@ -195,9 +195,8 @@ def _metrics(source: Path, run: Path) -> Metrics:
     models = [load_saved_model(folder) for folder in (source, run)]
     if not _close(*(_logits(*both, _ANY_TEXT) for both in zip(models, tokenizers, strict=True))):
         raise RequestError(
-            f"{source} computes something else than the model of the run {run}, whose scores a "
-            f"card would show; score it: vanilla-transformer evaluate {source} --pair S-T "
-            f"--test-file FILE --output {source / METRICS}"
+            f"{source} computes something else than {run}, whose scores a card would show; give it "
+            f"its own: vanilla-transformer evaluate {source} ... --output {source / METRICS}"
         )
     return metrics
 
@@ -211,10 +210,8 @@ def _check_unchanged(directory: Path) -> None:
     """Refuse a run whose model or search settings changed after its metrics."""
     if changed := changed_since_scored(directory):
         raise RequestError(
-            f"{directory / changed[0]} changed after {directory / METRICS} was written, which the "
-            "card would repeat; restore it, or move the model to a folder of its own, score it "
-            "there (vanilla-transformer evaluate FOLDER --pair S-T --test-file FILE --output "
-            f"FOLDER/{METRICS}), and publish that folder with --run {directory}."
+            f"{directory / changed[0]} changed after it was scored; restore it, or score the model "
+            f"in a folder of its own (evaluate --output FOLDER/{METRICS}) and publish that with --run."
         )
 
 
@@ -224,8 +221,7 @@ def _form(directory: Path, *, with_code: bool) -> str:
         return WITH_CODE if with_code else NATIVE
     if TARGET_TOKENIZER in read_json(directory / TOKENIZER_SETTINGS):
         raise RequestError(
-            f"{directory} has a tokenizer for each side, and transformers alone decodes with the "
-            "source's; publish the model that was exported."
+            f"{directory} has two tokenizers, of which transformers reads one; export it again."
         )
     return STOCK
 
@@ -267,8 +263,7 @@ def _try_out(
     answer, logits = load_in_clean_process(folder, texts, form=form, name=source)
     if not _close(logits, _logits(model, tokenizer, texts[0])):
         raise RequestError(
-            f"the files to publish do not compute what {source} computes; restore its original "
-            "config.json."
+            f"the files to publish do not compute what {source} computes; restore its config.json."
         )
     for sample, text in zip(samples, answer["translations"], strict=False):
         sample["translation"] = text

@@ -64,10 +64,7 @@ def publish_space(
             with hub_errors(repo_id):
                 is_published = HfApi(token=token).repo_exists(repo_id)
             if not is_published:
-                raise RequestError(
-                    f"there is no model {repo_id} on the Hub that the Space could show; publish it "
-                    "first, without --space."
-                )
+                raise RequestError(f"there is no model {repo_id} on the Hub; publish it first.")
             commit = push_folder(
                 folder,
                 repo_id,

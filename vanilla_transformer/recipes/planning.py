@@ -167,8 +167,7 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
     """
     if not typed.keys() & {"train_file", "dataset"}:
         raise RequestError(
-            "Name a recipe, such as multi30k_en_de, or give --train-file: the number of pairs then "
-            "chooses one."
+            "Name a recipe, such as multi30k_en_de, or give --train-file to get one by size."
         )
     of_pairs = names_of(Text, Data) | {"pair", "init_from", "tokenizer"}
     recipe = inherit(make_recipe({name: typed[name] for name in typed if name in of_pairs}), run)

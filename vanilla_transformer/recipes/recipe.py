@@ -83,8 +83,7 @@ class Recipe(EvaluationPlan, Training, Tokenizer, DataPlan, ModelPlan):
         weights = len(listed(self.train_weights))
         if weights and (weights != corpora or corpora < 2):
             raise RequestError(
-                f"train_weights: got {weights} for {corpora} corpora; give one for each "
-                "--train-file, then one for --monolingual-target, of two corpora or more, or none."
+                f"train_weights: got {weights} for {corpora} corpora; each of two or more has one."
             )
         sides = self.tokenizer.split(",")
         if len(sides) > 2 or not all(sides):
@@ -93,8 +92,7 @@ class Recipe(EvaluationPlan, Training, Tokenizer, DataPlan, ModelPlan):
             )
         if taken := {*(self.trainer or {})} & ({*ARGUMENTS.values()} | _OF_RUN):
             raise RequestError(
-                f"trainer: got {', '.join(sorted(taken))}, which the run or another option sets; "
-                "leave it out."
+                f"trainer: got {', '.join(sorted(taken))}, which the run or another option sets."
             )
         self.check_positions(self.config(vocab_size=self.vocab_size))
 
@@ -252,8 +250,7 @@ def _converted(content: Mapping[str, object]) -> dict[str, Any]:
             values |= _split_pair(value)
         elif key not in OPTIONS:
             raise RequestError(
-                f"unknown key {quoted(key)}{_nearest(str(key), [*OPTIONS, 'pair'])}; "
-                "`vanilla-transformer train --help` lists all."
+                f"unknown key {quoted(key)}{_nearest(str(key), [*OPTIONS, 'pair'])}; see --help."
             )
         else:
             values[key] = _convert(key, value)
@@ -285,8 +282,7 @@ def _split_pair(value: object) -> dict[str, str]:
     # No slash: the pair is a part of a run directory's name.
     if not isinstance(value, str) or not re.fullmatch(r"[^\s/-]+-[^\s/-]+", value):
         raise RequestError(
-            f"pair: got {quoted(value)}; write SOURCE-TARGET, such as en-de; a code of several "
-            "parts takes underscores, such as pt_BR-en."
+            f"pair: got {quoted(value)}; write SOURCE-TARGET, such as en-de or pt_BR-en."
         )
     return dict(zip(LANGUAGES, value.split("-"), strict=True))
 

@@ -101,9 +101,7 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
         reason = changed_training or f"they are those of {trained.dataset} on the Hub"
         logger.warning(_NOT_COMPARED, run, reason)
     if not any(map(len, sets.values())):
-        raise RequestError(
-            f"The recipe of {run} has no test or validation pairs; give --test-file."
-        )
+        raise RequestError(f"{run} has no test or validation pairs; give --test-file.")
     return _test(recipe, sets, given)
 
 

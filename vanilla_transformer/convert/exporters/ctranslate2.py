@@ -189,8 +189,7 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
     for token, number in tokenizer.get_vocab().items():
         if number >= size:
             raise RequestError(
-                f"The tokenizer has id {number} ({token!r}), but the model's vocabulary ends at "
-                f"{size - 1}; save the model with the tokenizer that it was trained with."
+                f"The tokenizer has id {number} ({token!r}), the model only {size} rows."
             )
         tokens[number] = token
     return tokens

@@ -70,8 +70,7 @@ def load_source(
     config = read_config(source)
     if config.model_type != "vanilla_transformer":
         raise RequestError(
-            f"{source} holds a model of type {config.model_type!r}; allowed is "
-            "'vanilla_transformer'."
+            f"{source} holds a model of type {config.model_type!r}, not 'vanilla_transformer'."
         )
     vocabularies = [source / name for name in VOCABULARY_FILES]
     vocabulary = next(filter(Path.is_file, vocabularies), vocabularies[0])

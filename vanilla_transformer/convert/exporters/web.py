@@ -40,8 +40,7 @@ def _write(source: Path, folder: Path) -> str:
     settings = read_json(source / TOKENIZER_SETTINGS)
     if TARGET_TOKENIZER in settings or not (source / "tokenizer.json").is_file():
         raise RequestError(
-            f"{source} does not have one tokenizer.json for both sides, which is what "
-            "Transformers.js reads; export another model, or to another format."
+            f"{source} has no single tokenizer.json for both sides, which Transformers.js needs."
         )
     with torch.no_grad():
         for weight in model.parameters():

@@ -183,9 +183,7 @@ def read_dictionary(path: Path) -> list[str]:
         overwrites = line.endswith(" #fairseq:overwrite")
         token, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not token or not count.isdecimal():
-            raise RequestError(
-                f"{path}, line {number}, is not a token and its count: {line[:60]!r}."
-            )
+            raise RequestError(f"{path}, line {number}, is not a token and count: {line[:60]!r}.")
         if overwrites and token in numbers:
             tokens[numbers[token]] = f"<{token}>"
         numbers[token] = len(tokens)

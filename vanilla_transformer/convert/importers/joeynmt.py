@@ -129,8 +129,7 @@ def _norm_first(
         places[name] = settings.get("layer_norm") or default
         if places[name] == "pre" and not final:
             raise RequestError(
-                f"{origin}: the {name} is pre-norm without a norm after its layers, which this "
-                "package does not support; set `layer_norm: pre` in config.yaml and train it again."
+                f"{origin}: the pre-norm {name} has no final norm; train it with `layer_norm: pre`."
             )
     return shared_option("layer_norm", places, origin=origin) == "pre"
 

@@ -123,8 +123,6 @@ def _vocabularies(found: object, file: Path) -> tuple[list[str], list[str]]:
 def _special_ids(target: list[str], file: Path) -> dict[str, int]:
     missing = [token for token in _SPECIAL.values() if token not in target]
     if missing:
-        raise RequestError(
-            f"{file}: vocab, tgt holds no {missing[0]!r}; give the whole vocabulary."
-        )
+        raise RequestError(f"{file}: vocab, tgt holds no {missing[0]!r}.")
     ids = {f"{role}_token_id": target.index(token) for role, token in _SPECIAL.items()}
     return {**ids, "decoder_start_token_id": ids["bos_token_id"]}

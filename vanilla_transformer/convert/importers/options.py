@@ -55,8 +55,7 @@ def check_options(
         if value is not None and name in values and not _is_one_of(value, values[name]):
             others = [repr(other) for other in values[name] if other not in _OFF] or ["off"]
             raise RequestError(
-                f"{origin} has {name}={quoted(value)}, which this import does not compute; "
-                f"allowed: {listed(others)}."
+                f"{origin} has {name}={quoted(value)}, not computed; allowed: {listed(others)}."
             )
     unknown = sorted(
         str(name)

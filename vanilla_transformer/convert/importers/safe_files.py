@@ -42,9 +42,7 @@ def state_dict(found: object, origin: object) -> dict[str, Tensor]:
     found = {str(key): value for key, value in found.items() if key != _AVERAGED}
     odd = [name for name, value in found.items() if not isinstance(value, Tensor)]
     if odd:
-        raise RequestError(
-            f"{origin} holds more than tensors by name ({listed(odd)}); give a state_dict."
-        )
+        raise RequestError(f"{origin} holds more than tensors ({listed(odd)}); give a state_dict.")
     return found
 
 
@@ -63,9 +61,7 @@ def read_state_dict(path: Path) -> tuple[dict[str, Tensor], object]:
     entries = found if isinstance(found, Mapping) else {}
     models = {str(name): entry for name, entry in entries.items() if _is_state_dict(entry)}
     if len(models) > 1 and "state_dict" not in models:
-        raise RequestError(
-            f"{path} holds several models ({listed([*models])}); save one of them in a file."
-        )
+        raise RequestError(f"{path} holds several models ({listed([*models])}); save one alone.")
     if not models:
         return state_dict(found, path), None
     name = "state_dict" if "state_dict" in models else next(iter(models))
@@ -97,9 +93,7 @@ def read_checkpoint(
     found = read_pickle(path, allowed)
     content = found if isinstance(found, Mapping) else {}
     if missing := [f"`{name}`" for name in parts if name not in content]:
-        raise RequestError(
-            f"{path} is not a checkpoint of {system}; it holds no {listed(missing)}."
-        )
+        raise RequestError(f"{path} is not a checkpoint of {system}; no {listed(missing)}.")
     return content
 
 
@@ -141,10 +135,7 @@ def read_config(directory: Path, kind: type[_Config]) -> tuple[_Config, dict[str
     settings = read_json(directory / saved_model.CONFIG)
     config = saved_model.read_config(directory)
     if not isinstance(config, kind):
-        raise RequestError(
-            f"{directory} is of model_type {config.model_type!r}; allowed here is "
-            f"{kind.model_type!r}."
-        )
+        raise RequestError(f"{directory} is a {config.model_type!r}, not a {kind.model_type!r}.")
     return config, settings
 
 

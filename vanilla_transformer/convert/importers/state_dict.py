@@ -211,10 +211,7 @@ class Source:
                 style=config.position_encoding,
                 first=config.position_offset,
             ):
-                raise RequestError(
-                    f"{self.origin}: {name} holds positions that are not the sinusoids of this "
-                    "system."
-                )
+                raise RequestError(f"{self.origin}: {name} does not hold this system's sinusoids.")
         with torch.device("meta"):  # no memory, no random numbers
             model = VanillaTransformerForConditionalGeneration(config)
         shapes = {key: parameter.shape for key, parameter in model.named_parameters()}
@@ -271,9 +268,7 @@ class Source:
         problems["surplus"] = [name for name in self.tensors if name not in known]
         if any(problems.values()):
             named = [f"{kind}: {listed(names)}" for kind, names in problems.items() if names]
-            raise RequestError(
-                f"{self.origin} does not hold the tensors of this model; {'; '.join(named)}."
-            )
+            raise RequestError(f"{self.origin} does not fit this model; {'; '.join(named)}.")
         return found
 
     def _matrices(self, *names: str) -> list[Tensor]:
@@ -286,8 +281,7 @@ class Source:
         missing = [name for name in names if name not in tensors or tensors[name].dim() != 2]
         if missing:
             raise RequestError(
-                f"{self.origin} does not hold the matrices of this model; missing: "
-                f"{listed(missing)}."
+                f"{self.origin} does not fit this model; missing: {listed(missing)}."
             )
         return [tensors[name] for name in names]
 

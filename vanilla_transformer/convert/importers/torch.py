@@ -161,8 +161,7 @@ def _find(tensors: Mapping[str, Tensor], pattern: re.Pattern[str], option: str, 
     if len(found) != 1:
         said = "may be any of several tables" if found else "was not found"
         raise RequestError(
-            f"{file}: the {option} {said}; give its name with --{option}. Matrices are "
-            f"{listed(found or matrices) or 'none'}."
+            f"{file}: the {option} {said}; give --{option}. Matrices: {listed(found or matrices)}."
         )
     return found[0]
 
@@ -176,6 +175,5 @@ def _by_stack(names: list[str], file: Path) -> dict[str, str]:
         (of_source,) = set(names) - set(of_target)
         return {"encoder": of_source, "decoder": of_target[0]}
     raise RequestError(
-        f"{file} has several learned position tables ({listed(names)}); allowed are one for "
-        "both stacks, or two of which one is named after the target or the decoder."
+        f"{file} has learned position tables {listed(names)}; allowed are one, or one a stack."
     )

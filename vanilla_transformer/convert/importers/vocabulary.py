@@ -121,8 +121,7 @@ def word_tokenizers(
         if token in sources and sources[number] != token:
             raise RequestError(
                 f"{origins[0]} has {token!r} ({role}) as {sources.index(token)}, but {origins[1]} "
-                f"as {number}; allowed is one id for both: order the source's vocabulary, and its "
-                "embeddings, likewise."
+                f"as {number}; give both the same id."
             )
     source, target = (
         word_tokenizer(
