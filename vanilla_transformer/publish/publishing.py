@@ -211,7 +211,7 @@ def _check_unchanged(directory: Path) -> None:
     if changed := changed_since_scored(directory):
         raise RequestError(
             f"{directory / changed[0]} changed after it was scored; restore it, or score the model "
-            f"in a folder of its own (evaluate --output FOLDER/{METRICS}) and publish that with --run."
+            f"in a folder of its own (evaluate --output FOLDER/{METRICS}), published with --run."
         )
 
 

@@ -19,7 +19,10 @@ from ..storage.metrics import TRANSLATION_MEASURES
 _SAME = object()  # the paper's value is the default
 _SHARE = Range(0, 1, whole=False)
 _RATE = Range(0, 1000, whole=False, above=True)
-_MINUTES = Range(0, 10**7, whole=False)  # nineteen years
+_POSITIVE = Range(0, 10**7, whole=False, above=True)  # nineteen years, for minutes
+_VOCABULARY = Range(260, 300_000)  # 256 bytes and 4 special tokens; 32 MiB of tokenizer.json
+_ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")  # of positions
+_SEED = Range(0, 2**32 - 1)  # NumPy accepts no others
 
 
 def _option(
@@ -72,14 +75,8 @@ _training = functools.partial(_option, argument="", paper=_SAME)
 class Model:
     """Model (Section 3)."""
 
-    init_from: str | None = _option(
-        None,
-        "start from a trained model: a run directory, a folder, or user/name on the Hub",
-        common=True,
-    )
-    preset: str = _option(
-        "base", "base, big, or a row of Table 3 such as A_h1; replaces the whole model"
-    )
+    init_from: str | None = _option(None, "model to start from: DIR or user/name", common=True)
+    preset: str = _option("base", "base, big, or a row of Table 3 such as A_h1: the whole model")
     d_model: int | None = _of_config("width of the model", "d_model")
     encoder_layers: int | None = _of_config("layers of the encoder", "encoder_layers")
     decoder_layers: int | None = _of_config("layers of the decoder", "decoder_layers")
@@ -90,14 +87,9 @@ class Model:
         "inner width of the feed-forward networks", "encoder_ffn_dim", "decoder_ffn_dim"
     )
     position_encoding: str | None = _option(
-        None,
-        "sinusoidal, learned or tensor2tensor",
-        ("sinusoidal", "learned", "tensor2tensor"),
-        config=("position_encoding",),
+        None, ", ".join(_ENCODINGS), _ENCODINGS, config=("position_encoding",)
     )
-    norm_first: bool | None = _of_config(
-        "norm before the sub-layer instead of after it", "norm_first"
-    )
+    norm_first: bool | None = _of_config("norm before each sub-layer, not after", "norm_first")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,9 +97,7 @@ class Regularization:
     """Regularization (Section 5.4)."""
 
     dropout: float | None = _of_config("P_drop of Section 5.4", "dropout")
-    attention_dropout: float | None = _of_config(
-        "dropout on the attention weights", "attention_dropout"
-    )
+    attention_dropout: float | None = _of_config("dropout in attention", "attention_dropout")
     activation_dropout: float | None = _of_config("dropout after the ReLU", "activation_dropout")
     label_smoothing: float | None = _of_config("eps_ls of Section 5.4", "label_smoothing")
 
@@ -119,22 +109,12 @@ class Text:
     source_language: str | None = _option(None, "language to translate from, such as en")
     target_language: str | None = _option(None, "language to translate into, such as de")
     strict: bool = _option(False, "refuse malformed lines instead of skipping them")
-    clean: bool = _option(
-        False, "leave out training pairs that are duplicates, copies or of odd length ratio"
-    )
-    max_source_length: int = _option(
-        256, "leave out training pairs with a longer source, in tokens", COUNT
-    )
-    max_target_length: int = _option(
-        256, "leave out training pairs with a longer target, in tokens", COUNT
-    )
-    several_references: bool = _option(
-        False, "equal sources of validation and test pairs are one with several references"
-    )
+    clean: bool = _option(False, "leave out duplicates, copies and odd ratios of length")
+    max_source_length: int = _option(256, "most tokens of a training pair's source", COUNT)
+    max_target_length: int = _option(256, "most tokens of a training pair's target", COUNT)
+    several_references: bool = _option(False, "equal test sources are one, of several references")
     join_pairs: bool = _option(
-        False,
-        "half of the target tokens are of pairs that are joined with another one",
-        paper=_SAME,
+        False, "half of the target tokens are of pairs that are joined with another", paper=_SAME
     )
     both_directions: bool = _option(
         False, "a third of the pairs is turned around, with a tag before the sources", paper=_SAME
@@ -146,43 +126,31 @@ class Data:
     """Pairs (Section 5.1)."""
 
     dataset: str | None = _option(
-        None,
-        "data set on the Hub, or a folder: column `translation`, or one per language",
-        common=True,
+        None, "on the Hub, or a folder: column `translation`, or one per language", common=True
     )
     dataset_config: str | None = _option(None, "configuration of the data set, such as de-en")
-    dataset_revision: str | None = _option(
-        None, "commit or branch of the data set (default: its newest commit)"
-    )
+    dataset_revision: str | None = _option(None, "commit or branch (default: the newest commit)")
     streaming: bool = _option(False, "read the data set without downloading it first")
     data_source: str | None = _option(None, "where the pairs come from, in words, for the card")
     data_license: str | None = _option(None, "licence of the pairs, in words, for the card")
     train_file: str | tuple[str, ...] | None = _option(
-        None,
-        "training pairs: .tsv, .csv or .jsonl[.gz], .parquet, or two texts SOURCE,TARGET",
-        common=True,
+        None, "training pairs: .tsv, .csv, .jsonl, .parquet, or texts SOURCE,TARGET", common=True
     )
     train_weights: float | tuple[float, ...] | None = _training(
         None,
         "shares of --train-file, then --monolingual-target, in tokens: 4 1 is 80 %",
-        Range(0, 10**6, whole=False, above=True),
+        _POSITIVE,
         paper="each pair once",
     )
-    validation_file: str | None = _option(
-        None, "validation pairs, in the same formats", common=True
-    )
+    validation_file: str | None = _option(None, "validation pairs, as --train-file", common=True)
     test_file: str | tuple[str, ...] | None = _option(
         None, "test pairs, in the same formats; several are scored one by one", common=True
     )
-    monolingual_target: str | None = _option(
-        None, "text in the target language, translated back to make more training pairs"
-    )
+    monolingual_target: str | None = _option(None, "text to translate back into new pairs")
     source_column: str | None = _option(None, "column of the sources: a name, or a number from 1")
     target_column: str | None = _option(None, "column of the targets")
     held_out_pairs: int | None = _option(
-        None,
-        "pairs held out for validation, and as many for test (default: 5 %, up to 1000)",
-        COUNT_OR_ZERO,
+        None, "validation and test pairs to hold out (default: 5 %, up to 1000 each)", COUNT_OR_ZERO
     )
 
 
@@ -191,25 +159,16 @@ class Tokenizer:
     """Tokenizer (Section 5.1)."""
 
     tokenizer: str = _option(
-        "bpe",
-        "bpe, bytes, symbols, or a tokenizer of yours; SOURCE,TARGET for two",
-        common=True,
-        paper=_SAME,
+        "bpe", "bpe, bytes, symbols, yours, or SOURCE,TARGET of these", common=True, paper=_SAME
     )
     vocab_size: int = _option(
-        37_000,
-        "entries of the vocabulary, at most",
-        Range(260, 300_000),  # 256 bytes and 4 special tokens; 32 MiB of tokenizer.json
-        common=True,
-        paper=_SAME,
+        37_000, "entries of the vocabulary, at most", _VOCABULARY, common=True, paper=_SAME
     )
     split_digits: bool = _option(False, "each digit is a token of its own", paper=_SAME)
     normalize_text: bool | None = _option(
         None, "fold white space and compose accents (default: if both are languages)"
     )
-    keep_typography: bool = _option(
-        False, "do not read typographic quotes and full-width letters as ASCII"
-    )
+    keep_typography: bool = _option(False, "do not read curly quotes and wide letters as ASCII")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -220,52 +179,26 @@ class Training:
         None, "probability of undoing a merge of the BPE in training; 0 is off", _SHARE, paper=0.0
     )
     batch_tokens: int = _training(
-        3_125,
-        "maximum number of source tokens, and of target tokens, in a batch, with padding",
-        COUNT,
-        common=True,
+        3_125, "most source tokens, and target tokens, in a batch, with padding", COUNT, common=True
     )
     gradient_accumulation: int = _training(
-        8,
-        "batches per update, divided among the devices: 8 * 3125 = 25000 tokens",
-        COUNT,
-        argument="gradient_accumulation_steps",
+        8, "batches per update, on all devices", COUNT, argument="gradient_accumulation_steps"
     )
     warmup_steps: int = _training(4_000, "updates until the learning rate peaks (Eq. 3)", COUNT)
     learning_rate: float | None = _training(
-        None,
-        "peak learning rate; with --init-from no higher than its model's last one",
-        _RATE,
-        common=True,
-        paper="Eq. 3",
+        None, "peak; with --init-from at most the last one", _RATE, common=True, paper="Eq. 3"
     )
     learning_rate_factor: float = _training(1.0, "factor on the learning rate of Eq. 3", _RATE)
     max_steps: int = _training(100_000, "updates to make", COUNT, common=True, big=300_000)
-    max_minutes: float | None = _training(
-        None,
-        "stop after this many minutes of training, if that is earlier",
-        dataclasses.replace(_MINUTES, above=True),
-        common=True,
-        paper=None,
+    max_minutes: float | None = _option(
+        None, "stop after this many minutes of training", _POSITIVE, common=True, argument=""
     )
-    precision: str = _option(
-        "auto",
-        "fp32, bf16, or auto: bf16 if the hardware is faster in it",
-        ("auto", "fp32", "bf16"),
-    )
+    precision: str = _option("auto", "fp32, bf16 or the faster one", ("auto", "fp32", "bf16"))
     seed: int = _training(
-        0,
-        "seed of initialisation, order of the pairs and dropout",
-        Range(0, 2**32 - 1),  # NumPy accepts no others
-        common=True,
-        paper=None,
+        0, "seed of initialisation, order of the pairs and dropout", _SEED, common=True, paper=None
     )
     checkpoints_to_average: int = _training(
-        5,
-        "number of last checkpoints to average into the final model",
-        COUNT,
-        argument="checkpoints_to_keep",
-        big=20,
+        5, "last checkpoints to average", COUNT, argument="checkpoints_to_keep", big=20
     )
     trainer: Mapping[str, Any] | None = _option(
         None, "further training arguments, by their names in transformers: save_steps=500"
@@ -278,12 +211,9 @@ class Evaluation:
 
     evaluate_pairs: int = _option(500, "validation pairs for BLEU while training", COUNT)
     metric: str = _option(
-        ",".join(TRANSLATION_MEASURES),
-        "measures of log, scores and card, such as exact_match,wer; the first decides",
+        ",".join(TRANSLATION_MEASURES), "measures, such as exact_match,wer; the first decides"
     )
-    choose_on_validation: bool = _option(
-        False, "choose number of averaged checkpoints and length penalty on validation pairs"
-    )
+    choose_on_validation: bool = _option(False, "choose average and length penalty by validation")
     num_beams: int = _option(
         SearchSettings.num_beams, "beams of the final model's search", NUM_BEAMS, paper=_SAME
     )
@@ -294,13 +224,9 @@ class Evaluation:
         paper=SearchSettings.length_penalty,
     )
     stop_search_early: bool = _option(
-        False,
-        "end a search once num_beams hypotheses have ended (early_stopping of generate)",
-        paper=_SAME,
+        False, "end a search once num_beams hypotheses have ended", paper=_SAME
     )
-    num_samples: int = _option(
-        20, "translations of each test set in samples.md, three at least", COUNT_OR_ZERO
-    )
+    num_samples: int = _option(20, "samples of each test set, three at least", COUNT_OR_ZERO)
 
 
 # In the order of `train --help` and recipe.yaml.
