@@ -30,12 +30,8 @@ records = st.recursive(
         ({"pairs": ONE}, {"pairs": OTHER}, ["pairs changed"]),
         ({"pairs": ONE}, {}, ["pairs: aaaaaaaa -> not set"]),
         ({"model": {"d": 4, "e": 1}}, {"model": {"d": 8, "e": 1}}, ["model: d: 4 -> 8"]),
-        (
-            {"test": [{"name": "a", "sha256": ONE}, {"name": "b", "sha256": ONE}]},
-            {"test": [{"name": "a", "sha256": OTHER}, {"name": "b", "sha256": ONE}]},
-            ["test: a changed"],
-        ),
-        ({"test": [{"name": "a", "sha256": ONE}]}, {}, ["test: a is gone"]),
+        ({"test": {"a": ONE, "b": ONE}}, {"test": {"a": OTHER, "b": ONE}}, ["test: a changed"]),
+        ({"test": {"a": ONE}}, {}, ["test: a is gone"]),
     ],
 )
 def test_each_difference_is_named_with_both_values(before, now, lines):

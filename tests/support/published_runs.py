@@ -11,7 +11,7 @@ from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish import publishing
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
-from vanilla_transformer.train.report import write_samples
+from vanilla_transformer.train.finishing import write_samples
 from vanilla_transformer.translation import translate
 
 SENTENCES = {"ein Hund": "a dog", "ein altes Haus": "an old house", "und ein Hund": "and a dog"}
@@ -40,7 +40,7 @@ METRICS = {
     "data": {
         **{"train_pairs": 29000, "train_pairs_kept": 28997, "validation_pairs": 1014},
         **{"train_malformed": 2, "train_too_long": 3},
-        "files": {"train": [{"name": "train.jsonl", "sha256": "8e" * 32}]},
+        "files": {"train": {"train.jsonl": "8e" * 32}},
     },
     "hardware": {"cpu": "A processor", "cores": 2, "threads": 2},
     "versions": {"python": "3.11.7", "torch": "2.13.0"},

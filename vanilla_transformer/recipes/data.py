@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,15 +125,15 @@ def data_identity(data: DataPlan) -> dict[str, Any]:
     """Return what identifies the pairs of a plan.
 
     Returns:
-        `files`: for each split, and for a `dataset` that is a folder, a list of `name` and
-        `sha256` of the files that exist; `revision`: that of a data set on the Hub.
+        `files`: for each split, and for a `dataset` that is a folder, the SHA-256 of the files
+        that exist by name; `revision`: that of a data set on the Hub.
     """
     names = {split: listed(getattr(data, option)) for split, option in FILES.items()}
     places = {split: named_files(name) for split, name in names.items() if name}
     if data.dataset is not None:
         places["dataset"] = [Path(data.dataset)]
     files = {
-        name: [file for path in paths for file in _digests(path)]
+        name: _digests(paths)
         for name, paths in places.items()
         if all(path.is_file() or path.is_dir() for path in paths)
     }
@@ -159,12 +159,19 @@ def hub_revision(data: DataPlan) -> str | None:
     return found or data.dataset_revision
 
 
-def _digests(path: Path) -> list[dict[str, str]]:
-    """Return name and SHA-256 of a file, or of each file of a folder."""
+def _digests(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the SHA-256 of files, and of each file of a folder, by name."""
     from ..data.pair_files import files_below
 
-    folder, files = (path, files_below(path)) if path.is_dir() else (path.parent, [Path(path.name)])
-    return [{"name": file.as_posix(), "sha256": sha256(folder / file)} for file in files]
+    found: dict[str, str] = {}
+    for path in paths:
+        in_folder = path.is_dir()
+        for file in files_below(path) if in_folder else [Path(path.name)]:
+            name = file.as_posix()
+            if name in found:  # files of two folders may share a name
+                name = f"{name} ({len(found) + 1})"
+            found[name] = sha256((path if in_folder else path.parent) / file)
+    return found
 
 
 def _load_split(data: DataPlan, split: str) -> "Dataset | None":
