@@ -170,7 +170,7 @@ def test_defects_keep_their_traceback(monkeypatch, trained):
     def defect(*args, **kwargs):
         int("not a number")  # a ValueError whose last frame lies outside the package
 
-    monkeypatch.setattr("vanilla_transformer.train.run_scores.score_run", defect)
+    monkeypatch.setattr("vanilla_transformer.train.scoring.score_run", defect)
     with pytest.raises(ValueError, match="invalid literal"):
         main(["evaluate", str(trained / "run")])
 

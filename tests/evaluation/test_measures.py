@@ -14,9 +14,9 @@ from vanilla_transformer.recipes.data import TextPairs
 from vanilla_transformer.search_settings import SearchSettings
 from vanilla_transformer.storage.metrics import MEASURES
 from vanilla_transformer.train.arguments import VanillaTransformerTrainingArguments
+from vanilla_transformer.train.averaging import choose_on_validation_pairs
 from vanilla_transformer.train.checkpoints import stopped_early
 from vanilla_transformer.train.curves import plot_training_curves
-from vanilla_transformer.train.select_checkpoints import choose_on_validation_pairs
 
 sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra train")
 pytest.importorskip("jiwer", reason="comes with the extra train")

@@ -58,7 +58,7 @@ from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_reci
 from vanilla_transformer.storage.atomic import MARKER
 from vanilla_transformer.storage.reading import sha256
 from vanilla_transformer.train import back_translation, run_recipe
-from vanilla_transformer.train.report import choose_samples
+from vanilla_transformer.train.finishing import choose_samples
 
 ROOT = Path(__file__).parents[2]
 MODEL = {"config.json", "generation_config.json", "model.safetensors"}
@@ -299,7 +299,7 @@ def pickle_the_weights(folder):
         (None, ["--repo", "name"], "got 'name' as name on the Hub"),
         (None, ["--repo", "user/na me"], "got 'user/na me' as name on the Hub"),
         (None, ["--run", "."], ". has no training record (metrics.json); check --run"),
-        (with_metrics(epochs="x", seed="y"), [], "seed, epochs in"),
+        (with_metrics(epochs="x", seed="y"), [], "epochs, seed in"),
         (without("tokenizer.json"), [], "holds no tokenizer;"),
         (without("config.json"), [], "holds no trained model"),
         (spoil_a_weight, [], "model.shared.weight"),
@@ -599,7 +599,7 @@ def test_everything_in_the_metrics_is_escaped_in_the_card(tmp_path):
     content = facts(data_source=HOSTILE, data_license=HOSTILE)
     content |= {"precision": HOSTILE, "git_commit": HOSTILE, "versions": {HOSTILE: HOSTILE}}
     content["hardware"]["cpu"] = content["recipe"]["activation_function"] = HOSTILE
-    content["data"] |= {"files": {HOSTILE: [{"name": HOSTILE, "sha256": HOSTILE}]}}
+    content["data"] |= {"files": {HOSTILE: {HOSTILE: HOSTILE}}}
     content["data"]["revision"] = HOSTILE
     content["model"] = {"activation_function": HOSTILE}
     content["scores"][HOSTILE] = SCORES | {"bleu_signature": HOSTILE}

@@ -15,6 +15,7 @@ from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage.atomic import (
     MARKER,
     check_folder,
+    check_outputs,
     file_written_aside,
     files_written_aside,
     folder_written_aside,
@@ -22,7 +23,6 @@ from vanilla_transformer.storage.atomic import (
     write_json,
     write_text,
 )
-from vanilla_transformer.storage.outputs import check_outputs
 
 
 class Crash(Exception):
@@ -142,14 +142,20 @@ def test_a_folder_is_replaced_only_if_it_was_written_here(tmp_path):
         write("c")
 
 
-def test_commands_replace_a_file_or_a_folder_only_on_request(tmp_path):
-    (tmp_path / "file").write_text("old")
-    with folder_written_aside(tmp_path / "folder") as aside:
+def test_commands_replace_an_output_only_on_request_and_an_input_never(tmp_path):
+    output, folder, link = tmp_path / "file", tmp_path / "folder", tmp_path / "link"
+    output.write_text("old")
+    link.symlink_to(output)
+    with folder_written_aside(folder) as aside:
         aside.mkdir()
-    for files, folders in (([tmp_path / "file"], []), ([], [tmp_path / "folder"])):
+    for given in (([output], []), ([], [folder])):
         with pytest.raises(RequestError, match="exists; give --overwrite to replace it"):
-            check_outputs(files, folders, inputs=[], overwrite=False)
-        check_outputs(files, folders, inputs=[], overwrite=True)
+            check_outputs(*given, inputs=[], overwrite=False)
+        check_outputs(*given, inputs=[], overwrite=True)
+    for path in (output, link):
+        with pytest.raises(RequestError, match=f"{path} is an input, which the output would"):
+            check_outputs([path], [], inputs=[output], overwrite=True)
+    check_outputs([Path("/dev/null"), tmp_path / "new"], [], inputs=[], overwrite=False)
 
 
 @pytest.mark.parametrize(
@@ -196,37 +202,21 @@ def test_weights_have_the_permissions_of_other_files(tmp_path):
     assert len(modes) == 1
 
 
-def test_files_of_a_folder_are_replaced_together(tmp_path):
+def test_files_of_a_folder_are_replaced_together_and_the_last_one_last(tmp_path, monkeypatch):
     for name in ("a", "b", "mine"):
         (tmp_path / name).write_text("old")
-    left = tmp_path / ".vanilla-transformer-partial-files-killed"
-    left.mkdir()
+    (tmp_path / ".vanilla-transformer-partial-files-killed").mkdir()
     with pytest.raises(Crash), files_written_aside(tmp_path, last="a") as aside:
         write_half(aside / "a")
     assert {path.read_text() for path in tmp_path.iterdir()} == {"old"}
+    replace, moved = Path.replace, []
+    monkeypatch.setattr(Path, "replace", lambda *of: moved.append(of[0].name) or replace(*of))
     with files_written_aside(tmp_path, last="a") as aside:
         for name in ("a", "b"):
             (aside / name).write_text("new")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "a": "new",
-        "b": "new",
-        "mine": "old",
-    }
-
-
-def test_the_file_named_as_last_is_moved_last(tmp_path, monkeypatch):
-    replace, moved = Path.replace, []
-
-    def noted(path, target):
-        moved.append(path.name)
-        return replace(path, target)
-
-    monkeypatch.setattr(Path, "replace", noted)
-    with files_written_aside(tmp_path, last="b") as aside:
-        for name in "abc":
-            (aside / name).write_text("new")
-    assert sorted(moved) == ["a", "b", "c"]
-    assert moved[-1] == "b"
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert found == {"a": "new", "b": "new", "mine": "old"}
+    assert moved == ["b", "a"]
 
 
 def test_files_are_synced_before_the_rename_and_folders_after(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ class Known(TypedDict):
             (read_json, content, {}, "is not JSON")
             for content in ("", "{", b"\xff\xfe", "[" * 100_000, f'{{"a": {DIGITS}}}')
         ),
-        (read_json, "[]", {"remedy": "look"}, "the content in"),
+        (read_json, "[]", {}, "the content in"),
         (read_json, '{"files": null}', {"schema": Known}, "files in"),
         (read_json, '{"files": {"x": true}}', {"schema": Known}, "files.x in"),
         (read_json, '{"files": {}, "names": [1, "a"]}', {"schema": Known}, "names[] in"),
@@ -39,7 +39,7 @@ class Known(TypedDict):
                 b"\xff\xfe\xfa",
             )
         ),
-        (read_yaml, "- 1", {}, "a list"),
+        (read_yaml, "- 1", {}, "the content in"),
         (read_json, " " * (2**20 + 1), {}, "1 MiB"),
         (read_yaml, " " * (2**20 + 1), {}, "1 MiB"),
     ],

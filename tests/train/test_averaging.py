@@ -10,7 +10,6 @@ from transformers import GenerationConfig
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.train.averaging import average_checkpoints
-from vanilla_transformer.train.checkpoints import Progress, seal
 
 WEIGHTS = "model.safetensors"
 
@@ -40,20 +39,30 @@ def three(tmp_path):
     return [checkpoint(tmp_path / f"checkpoint-{n}", tensors(n)) for n in (1, 2, 3)]
 
 
-def test_mean_equals_a_float64_mean_computed_by_hand(three, tmp_path):
+def sharded(directory, state):
+    """Split the weights into two files and an index, as large models are saved."""
+    (directory / WEIGHTS).unlink()
+    weight_map = {key: f"{key == 'steps'}.safetensors" for key in state}
+    for name in set(weight_map.values()):
+        part = {key: value for key, value in state.items() if weight_map[key] == name}
+        save_file(part, directory / name, metadata={"format": "pt"})
+    (directory / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+@pytest.mark.parametrize("in_shards", [(), (2, 3)])
+def test_mean_equals_a_float64_mean_computed_by_hand(three, tmp_path, in_shards):
+    for number in in_shards:
+        sharded(three[number - 1], tensors(number))
     output = average_checkpoints(three, tmp_path / "mean")
     assert output == tmp_path / "mean"
+    assert [path.name for path in output.glob("*.safetensors*")] == [WEIGHTS]
     mean = load_file(output / WEIGHTS)
+    assert mean.keys() == tensors(1).keys()
     for key in ("model.shared.weight", "model.fc1.bias"):
         columns = zip(*(tensors(n)[key].flatten().tolist() for n in (1, 2, 3)), strict=True)
         expected = torch.tensor([sum(column) / 3 for column in columns], dtype=torch.float64)
         assert torch.equal(mean[key].flatten(), expected.float())
-
-
-def test_integer_tensors_come_from_the_last_checkpoint(three, tmp_path):
-    mean = load_file(average_checkpoints(three, tmp_path / "mean") / WEIGHTS)
-    assert mean["steps"].tolist() == [3]
-    assert mean["steps"].dtype == torch.int64
+    assert torch.equal(mean["steps"], torch.tensor([3]))  # whole numbers are the last one's
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -78,14 +87,8 @@ def test_config_and_tokenizer_come_from_the_last_and_other_files_stay(three, tmp
     (output / "recipe.yaml").write_text("mine")
     (output / "tokenizer.json").write_text("old")
     average_checkpoints(three, output)
-    assert sorted(path.name for path in output.iterdir()) == [
-        "checkpoints",
-        "config.json",
-        WEIGHTS,
-        "recipe.yaml",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ]
+    names = {"checkpoints", "config.json", "recipe.yaml", "tokenizer.json", "tokenizer_config.json"}
+    assert {path.name for path in output.iterdir()} == {*names, WEIGHTS}
     assert (output / "recipe.yaml").read_text() == "mine"
     assert (output / "tokenizer.json").read_text() == "{}"
     assert "checkpoint-3" in (output / "tokenizer_config.json").read_text()
@@ -104,14 +107,7 @@ def with_weights(**changes):
         (lambda path: (path / WEIGHTS).write_bytes(b""), "-2.*is damaged"),
         (with_weights(another=torch.zeros(5)), r"-2 is not .*another: not set -> "),
         (with_weights(**{"model.fc1.bias": torch.zeros(4)}), r"-2 is not .*fc1\.bias: .*3\]' -> "),
-        (
-            with_weights(**{"model.fc1.bias": torch.zeros(3).half()}),
-            r"-2 is not .*fc1\.bias: .*3\]' -> ",
-        ),
-        (
-            with_weights(**{"model.fc1.bias": torch.tensor([1, math.nan, 1])}),
-            r"model\.fc1\.bias in .*-2.*NaN or infinity",
-        ),
+        (with_weights(another=torch.tensor([math.nan])), r"another in .*-2.*NaN or infinity"),
     ],
 )
 def test_what_has_no_mean_is_refused_by_name(change, message, three, tmp_path):
@@ -122,29 +118,6 @@ def test_what_has_no_mean_is_refused_by_name(change, message, three, tmp_path):
 
 
 # ----------------------------------------------------------------------- on the command line
-
-
-def sharded(directory, state):
-    """Split the weights into two files and an index, as large models are saved."""
-    (directory / WEIGHTS).unlink()
-    names = {"model.shared.weight": "model-00001-of-00002.safetensors"}
-    weight_map = {key: names.get(key, "model-00002-of-00002.safetensors") for key in state}
-    for name in set(weight_map.values()):
-        part = {key: value for key, value in state.items() if weight_map[key] == name}
-        save_file(part, directory / name, metadata={"format": "pt"})
-    index = json.dumps({"metadata": {}, "weight_map": weight_map})
-    (directory / f"{WEIGHTS}.index.json").write_text(index)
-
-
-def test_sharded_checkpoints_have_the_same_mean_in_one_file(three, tmp_path):
-    expected = load_file(average_checkpoints(three, tmp_path / "mean") / WEIGHTS)
-    for number in (2, 3):
-        sharded(three[number - 1], tensors(number))
-    output = average_checkpoints(three, tmp_path / "again")
-    found = load_file(output / WEIGHTS)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[key], value) for key, value in expected.items())
-    assert sorted(path.name for path in output.glob("*.safetensors*")) == [WEIGHTS]
 
 
 @pytest.mark.parametrize("of_run", [False, True])
@@ -159,9 +132,6 @@ def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(
         shutil.move(path, inside / path.name)
     if of_run:
         (folder / "recipe.yaml").touch()
-        for path in inside.iterdir():
-            Progress().save(path)
-            seal(path)
     search = GenerationConfig(num_beams=7, length_penalty=1.5)
     search.save_pretrained(folder)  # a run's lies there, not in its checkpoints
     within = [path.name for path in three[1:]]
@@ -193,10 +163,9 @@ def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
     )
     line = error_of(capsys, "average", three[0], "--last", 1, *output)
     assert "holds 0 checkpoints" in line
-    line = error_of(capsys, "average", *three, "--last", 2, *output)
-    assert "Got --last and 3 directories" in line
-    line = error_of(capsys, "average", three[0], *output)
-    assert f"Got {three[0]} alone; give --last N" in line
+    for words in ((*three, "--last", 2), three[:1]):
+        line = error_of(capsys, "average", *words, *output)
+        assert "Give one run directory with --last N, or name several checkpoints" in line
     taken = error_of(capsys, "average", *three, "--output", three[0])
     assert "is an input, which the output would replace" in taken
     assert not (tmp_path / "mean").exists()

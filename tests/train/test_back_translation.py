@@ -45,7 +45,7 @@ def test_every_sentence_is_a_tagged_pair_more(start, tmp_path):
     assert metrics["data"]["train_back_translated"] == made
     counts = ("train_pairs", "train_pairs_kept")
     assert [metrics["data"][name] for name in counts] == [120 + made] * 2
-    assert [file["name"] for file in metrics["data"]["files"]["monolingual"]] == ["mono.en"]
+    assert [*metrics["data"]["files"]["monolingual"]] == ["mono.en"]
     back = load_recipe(str(tmp_path / "run-back" / "model" / "recipe.yaml"))
     assert back.languages == ("en", "de")
     assert rows(tmp_path / "run-back" / "train.jsonl")[0].keys() == {"source", "target"}

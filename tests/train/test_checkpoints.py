@@ -1,5 +1,6 @@
 """Which checkpoints are whole, kept, averaged and safe to resume from."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -19,7 +20,6 @@ from vanilla_transformer.train.checkpoints import (
     Progress,
     averaging_set,
     checkpoints,
-    digests,
     is_whole,
     last_whole_checkpoint,
     prune,
@@ -44,20 +44,33 @@ def names(paths):
     return [int(path.name.split("-")[1]) for path in paths]
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
-def test_damaged_checkpoint_is_not_whole(tmp_path, damage, caplog):
-    make(tmp_path, 3, 6)
-    weights = tmp_path / "checkpoint-6" / "model.safetensors"
-    match damage:
-        case "truncate":
-            weights.write_bytes(weights.read_bytes()[:-1])
-        case "flip":
-            weights.write_bytes(b"W" + weights.read_bytes()[1:])
-        case _:
-            weights.unlink()
-    assert not is_whole(weights.parent)
+DEEP = "[" * 100_000
+OUTSIDE = {"../outside": hashlib.sha256(b"x").hexdigest()}
+# What is written over a file of checkpoint-6 (None: the file is removed).
+DAMAGE = [
+    *(("model.safetensors", content) for content in ("weights of", "Weights of 6", None)),
+    *(("manifest.json", content) for content in ("", "[]", "\xff\xfe", DEEP, None)),
+    *(("manifest.json", json.dumps({"files": files})) for files in (None, {}, OUTSIDE)),
+    *(("manifest.json", json.dumps({"files": {name: {}}})) for name in ("", "model.safetensors")),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGE)
+def test_a_damaged_checkpoint_is_not_whole_and_an_earlier_one_is_taken(
+    tmp_path, caplog, name, content
+):
+    make(tmp_path, 3, 6, 9)
+    (tmp_path / "outside").write_text("x")
+    path = tmp_path / "checkpoint-6" / name
+    path.unlink()
+    if content is not None:
+        path.write_text(content, encoding="latin-1")
+    (tmp_path / "checkpoint-9" / MANIFEST).unlink()
+    (tmp_path / "checkpoint-9" / MANIFEST).mkdir()
+    assert not is_whole(path.parent)
     assert last_whole_checkpoint(tmp_path).name == "checkpoint-3"
-    assert "checkpoint-6 is not whole" in caplog.text
+    for broken in (6, 9):
+        assert f"checkpoint-{broken} is not whole" in caplog.text
 
 
 def test_checkpoints_are_ordered_by_update_not_by_name(tmp_path):
@@ -67,13 +80,9 @@ def test_checkpoints_are_ordered_by_update_not_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("losses", "patience", "stops"),
     [
-        ([], 1, False),
-        ([3.0], 1, False),
-        ([3.0, 2.0, 2.5], 1, True),
-        ([3.0, 2.0, 2.5], 2, False),
-        ([3.0, 2.0, 2.5, 1.9], 2, False),
-        ([3.0, 2.0, 2.0, 2.0], 2, True),
-        ([3.0, 4.0, 5.0, 6.0], None, False),
+        *(([], 1, False), ([3.0], 1, False), ([3.0, 4.0, 5.0, 6.0], None, False)),
+        *(([3.0, 2.0, 2.5], 1, True), ([3.0, 2.0, 2.5], 2, False)),
+        *(([3.0, 2.0, 2.5, 1.9], 2, False), ([3.0, 2.0, 2.0, 2.0], 2, True)),
     ],
 )
 def test_patience_counts_evaluations_since_the_lowest_loss(losses, patience, stops):
@@ -138,36 +147,6 @@ def test_pruning_keeps_what_a_run_may_need(tmp_path, steps, broken, newest, keep
     make(tmp_path, *broken, sealed=False)
     prune(tmp_path / f"checkpoint-{newest}", every=10, keep=keep)
     assert list(checkpoints(tmp_path)) == kept
-
-
-DEEP = "[" * 100_000
-
-
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        *("", "[]", '{"files": null}', '{"files": {}}', '{"files": {"model.safetensors": {}}}'),
-        *('{"files": {"": {"size": 0}}}', "\xff\xfe", DEEP),
-    ],
-)
-def test_broken_manifests_fall_back_to_an_earlier_checkpoint(tmp_path, manifest, caplog):
-    make(tmp_path, 3, 6, 9)
-    (tmp_path / "checkpoint-9" / MANIFEST).write_text(manifest, encoding="latin-1")
-    (tmp_path / "checkpoint-6" / MANIFEST).unlink()
-    (tmp_path / "checkpoint-6" / MANIFEST).mkdir()
-    assert last_whole_checkpoint(tmp_path).name == "checkpoint-3"
-    assert "checkpoint-9 is not whole" in caplog.text
-    assert "checkpoint-6 is not whole" in caplog.text
-
-
-def test_manifest_with_files_outside_its_checkpoint_is_refused(tmp_path):
-    make(tmp_path, 3)
-    (tmp_path / "outside").write_text("x")
-    facts = digests(tmp_path, ["outside"])
-    for name in ("../outside", str(tmp_path / "outside")):
-        manifest = {"files": {name: facts["outside"]}}
-        (tmp_path / "checkpoint-3" / MANIFEST).write_text(json.dumps(manifest))
-        assert not is_whole(tmp_path / "checkpoint-3")
 
 
 def test_broken_checkpoints_left_out_of_the_average_are_named(tmp_path, caplog):

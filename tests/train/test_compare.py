@@ -22,8 +22,7 @@ from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train import run_recipe
 from vanilla_transformer.train.averaging import average_checkpoints
-from vanilla_transformer.train.comparing import compare_runs, comparison_page
-from vanilla_transformer.train.run_scores import score_run
+from vanilla_transformer.train.scoring import compare_runs, comparison_page, score_run
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -108,7 +107,7 @@ def test_compare_prints_a_table_and_writes_a_page(folder, tmp_path, capsys, monk
     assert "## test, 12 sentences" in lines
     start = next(n for n, line in enumerate(lines) if line.startswith("    "))
     table = lines[start : start + 3]
-    assert table[0].split()[:7] == ["BLEU", "p", "chrF", "p", "exact", "match", "p"]
+    assert table[0].split()[:4] == ["BLEU", "chrF", "exact", "match"]
     assert [line.split()[0] for line in table[1:]] == ["first", "second"]
     assert len({len(line) for line in table}) == 1
     assert "- second against first: " in printed
@@ -164,7 +163,10 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
         recipe.replace(str(folder / "test.jsonl"), test), encoding="utf-8"
     )
     line = error_of(capsys, "compare", folder / "first", other)
-    assert f"Languages or test pairs of {folder / 'first'} and {other} differ; compare" in line
+    assert (
+        f"Languages or test pairs of {folder / 'first'} and {other} differ; give --test-file"
+        in line
+    )
     assert compare_runs([folder / "first", other], test_file=test)[1].results["test"]
     Path(test).unlink()
     line = error_of(capsys, "compare", folder / "first", other)

@@ -151,7 +151,7 @@ def test_run_records_its_initial_model(finished, trained):
     languages = {"source_language": "de", "target_language": "en"}  # of the model
     assert load_recipe(str(run / "recipe.yaml")) == dataclasses.replace(recipe, **languages)
     assert metrics["data"]["init_from"] == identify_model(str(trained))
-    names = [file["name"] for file in metrics["data"]["init_from"]["files"]]
+    names = [*metrics["data"]["init_from"]["files"]]
     assert names == ["model.safetensors", "tokenizer.json", "tokenizer_config.json"]
     assert metrics["data"]["train_pairs"] == 90
     told = {"d_model": 8, "vocab_size": 270, "dropout": 0.3, "encoder_layers": 1}
@@ -235,7 +235,7 @@ def test_opus_models_are_trained_further_with_their_sentencepiece_files(tmp_path
     for steps in ("6", "9"):  # the second resumes
         assert main([*train, "--output-dir", str(run), "--max-steps", steps]) == 0
     data = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["data"]
-    files = {file["name"] for file in data["init_from"]["files"]} - {"model.safetensors"}
+    files = data["init_from"]["files"].keys() - {"model.safetensors"}
     assert files == {"source.spm", "target.spm", "vocab.json", "tokenizer_config.json"}
     for name in ("source.spm", "target.spm"):  # beside the mean of two checkpoints
         assert (run / name).read_bytes() == (tmp_path / "opus" / name).read_bytes()
@@ -249,7 +249,7 @@ def test_opus_models_are_trained_further_with_their_sentencepiece_files(tmp_path
 def test_card_names_the_initial_model(finished, trained, tmp_path):
     _, run, metrics = finished
     card = card_of(run)
-    digest = metrics["data"]["init_from"]["files"][0]["sha256"]
+    digest = metrics["data"]["init_from"]["files"]["model.safetensors"]
     assert "trained further from\n`first` to translate" in card.text
     assert f"the tokenizer of `first` (SHA-256 of its weights `{digest}`)" in card.text
     assert str(trained.parent) not in card.content

@@ -24,7 +24,7 @@ from transformers import TrainerCallback
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.data.dataset import PairCollator
-from vanilla_transformer.train import run_control
+from vanilla_transformer.train import callbacks
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.checkpoints import Progress
 from vanilla_transformer.train.trainer import TrainingInterrupted
@@ -347,7 +347,7 @@ def test_many_processes_train_as_one(tmp_path, one, processes):
 
 def train_and_die(directory):
     """Train a recipe; at the first start, kill the second process in the fifth update."""
-    on_step_end = run_control.RunControl.on_step_end
+    on_step_end = callbacks.RunControl.on_step_end
     to_die = "dies" in directory.name and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 
     def killed(self, args, state, control, **kwargs):
@@ -355,7 +355,7 @@ def train_and_die(directory):
             os.kill(os.getpid(), signal.SIGKILL)
         on_step_end(self, args, state, control, **kwargs)
 
-    run_control.RunControl.on_step_end = killed
+    callbacks.RunControl.on_step_end = killed
     recipe = str(directory.parent / "tiny.yaml")
     sys.exit(main(["train", recipe, "--output-dir", str(directory)]))
 

@@ -36,15 +36,10 @@ def _average(options: argparse.Namespace) -> int:
     from ..train.checkpoints import last_checkpoints
 
     names = [Path(name) for name in options.checkpoints]
+    if (options.last is None) == (len(names) == 1):
+        raise RequestError("Give one run directory with --last N, or name several checkpoints.")
     if options.last is not None:
-        if len(names) > 1:
-            raise RequestError(f"Got --last and {len(names)} directories; give one run directory.")
         names = last_checkpoints(names[0], options.last)
-    elif len(names) == 1:
-        raise RequestError(
-            f"Got {names[0]} alone; give --last N to average the last checkpoints of a run, or "
-            "name two checkpoints or more."
-        )
     with folder_written_aside(Path(options.output)) as aside:
         average_checkpoints(names, aside)
     return 0

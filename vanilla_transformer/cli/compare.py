@@ -50,7 +50,7 @@ def add_compare(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _compare(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_text
-    from ..train.comparing import compare_runs, comparison_page
+    from ..train.scoring import compare_runs, comparison_page
 
     runs = compare_runs(options.directories, **test_options(options))
     if options.output:
@@ -83,7 +83,7 @@ def _score(options: argparse.Namespace) -> int:
     from ..recipes.recipe import languages_of_model
     from ..recipes.testing import warn_of_other_languages
     from ..storage.hub_model import model_folder
-    from ..storage.identity import warn_of_changed_model
+    from ..storage.run_files import warn_of_changed_model
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
     from ..translation.many_texts import WINDOW
 

@@ -143,7 +143,7 @@ def _export(options: argparse.Namespace) -> int:
     if given and options.format != "ctranslate2":
         raise RequestError(f"--quantization is for ctranslate2; {options.format} has none.")
     from ..storage.hub_model import model_folder
-    from ..storage.identity import warn_of_changed_model
+    from ..storage.run_files import warn_of_changed_model
 
     module = importlib.import_module(f"..convert.exporters.{options.format}", __package__)
     convert = getattr(module, f"export_{options.format}")

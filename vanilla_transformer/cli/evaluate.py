@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import RequestError
-from ..storage.metrics import MEASURES, TestScores, TestTexts
+from ..storage.metrics import MEASURES, Scores, TestTexts
 from .shared_options import add_overwrite, add_test_options, test_options
 
 _TEXTS = ("source", "hypothesis", "reference", "test_set")
@@ -39,8 +39,7 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _evaluate(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_json, write_text
-    from ..train.report import without_texts
-    from ..train.run_scores import score_run
+    from ..train.scoring import score_run, without_texts
 
     kind = Path(options.output or "").suffix.lower()
     if kind not in ("", ".json", ".jsonl"):
@@ -65,7 +64,7 @@ def _rows(scores: Mapping[str, TestTexts]) -> Iterator[dict[str, str]]:
                 yield dict(zip(_TEXTS, (source, hypothesis, each, name), strict=True))
 
 
-def print_scores(scores: Mapping[str, TestScores]) -> None:
+def print_scores(scores: Mapping[str, Scores]) -> None:
     """Print one line for each test set."""
     if not scores:
         print("There is no test set, so there are no scores.")
@@ -84,7 +83,7 @@ def print_scores(scores: Mapping[str, TestScores]) -> None:
 
 
 def _print_table(rows: Mapping[str, Mapping[str, object]], columns: Sequence[str]) -> None:
-    from ..train.report import table_lines
+    from ..train.scoring import table_lines
 
     cells = [[name, *(_cell(row.get(column)) for column in columns)] for name, row in rows.items()]
     print("\n".join(table_lines([["", *columns], *cells], narrowest=12)))

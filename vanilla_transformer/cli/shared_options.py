@@ -73,7 +73,7 @@ def check_outputs_of(options: argparse.Namespace) -> None:
     files, folders = (_values(options, names) for names in (options.files, options.folders))
     if not (files or folders):
         return
-    from ..storage.outputs import check_outputs
+    from ..storage.atomic import check_outputs
 
     read = [*_values(options, options.reads), "/dev/stdin"]  # which may be a redirected file
     check_outputs(

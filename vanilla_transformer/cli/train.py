@@ -84,7 +84,7 @@ def _train(options: argparse.Namespace) -> int:
         recipe = recipe_by_size(typed, Path(output_dir))
     else:
         recipe = load_recipe(options.recipe, typed)
-    from ..train.report import sample_text
+    from ..train.finishing import sample_text
     from ..train.run import run_plan
     from ..train.trainer import TrainingInterrupted
 

@@ -17,7 +17,7 @@ from ..batch_translation import decode, encode, generation_option
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
 from ..loss import IGNORED
-from ..storage.metrics import TRANSLATION_MEASURES, Perplexity, TestTexts
+from ..storage.metrics import TRANSLATION_MEASURES, Scores, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
 from .scores import References, corpus_scores, first_references, measure_metric
@@ -35,7 +35,7 @@ def perplexity(
     *,
     tokens_at_once: int = 4096,
     progress: bool = False,
-) -> Perplexity:
+) -> Scores:
     """Compute the perplexity per target token: exp of the mean negative log-likelihood.
 
     The mean is over all tokens of the set, including `</s>`, in float64, so it does not depend on

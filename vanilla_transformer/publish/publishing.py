@@ -27,10 +27,9 @@ from ..errors import RequestError
 from ..generation_limits import HOSTS_LENGTH
 from ..recipes.data import TRAINING_FILES
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
-from ..storage.identity import changed_since_scored
 from ..storage.metrics import Metrics, Published
 from ..storage.reading import own_file, read_json
-from ..storage.run_files import CHOSEN, CURVES, HISTORY, METRICS
+from ..storage.run_files import CHOSEN, CURVES, HISTORY, METRICS, changed_since_scored
 from ..storage.saved_model import (
     CHOOSE_CODE,
     CONFIG,

@@ -1,4 +1,4 @@
-"""Atomic writes: files and folders appear complete or not at all.
+"""Outputs of commands: checked before, and written atomically, complete or not at all.
 
 Output goes into a new temporary folder next to its target, so that it cannot overwrite a file of
 the user, and is moved into place once it is complete and on the disk. A killed process leaves the
@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -95,6 +95,19 @@ def keep_text(path: Path, text: str) -> None:
         write_text(path, text)
 
 
+@contextmanager
+def parents_made(path: Path) -> Iterator[None]:
+    """Create the parent folders of a path; at the end remove those of them that are empty."""
+    created = [folder for folder in path.absolute().parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for folder in created:
+            with suppress(OSError):  # it holds the output
+                folder.rmdir()
+
+
 def write_json(path: Path, content: Mapping[str, object], *, sort_keys: bool = False) -> None:
     """Replace a file with readable JSON."""
     text = json.dumps(content, indent=2, ensure_ascii=False, sort_keys=sort_keys)
@@ -111,6 +124,40 @@ def copy_files(source: Path, target: Path, pattern: str = "**/*") -> None:
         if path.is_file() and not any(part.startswith("_") for part in name.parts[:-1]):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target / name)
+
+
+def check_outputs(
+    files: Sequence[Path], folders: Sequence[Path], *, inputs: Sequence[Path], overwrite: bool
+) -> None:
+    """Refuse outputs that cannot be written, or that would overwrite something needed.
+
+    Args:
+        files: Files to write. A device or a pipe is never refused.
+        folders: Folders to write with `folder_written_aside`.
+        inputs: Files and folders that the command reads. One that is missing counts for nothing.
+        overwrite: Whether to replace files that exist, and folders that commands wrote.
+
+    Raises:
+        ValueError: An output may not be written; the message says why.
+    """
+    read = [path.resolve() for path in inputs if path.exists()]
+    written = [path.resolve() for path in (*files, *folders)]
+    for output in (*files, *folders):
+        is_file, target = output in files, output.resolve()
+        if is_file and (output.is_dir() or not output.parent.is_dir()):
+            raise RequestError(f"{output} cannot be written; name a file in an existing folder.")
+        if is_file and cannot_be_replaced(output):
+            continue
+        if sum(path.is_relative_to(target) for path in written) > 1:
+            raise RequestError(f"{output} is given twice; give each output a path of its own.")
+        if any(path.is_relative_to(target) for path in read):
+            raise RequestError(
+                f"{output} is an input, which the output would replace; give another name."
+            )
+        if not is_file:
+            check_folder(output)
+        if (output if is_file else output / MARKER).exists() and not overwrite:
+            raise RequestError(f"{output} exists; give --overwrite to replace it, or another name.")
 
 
 def check_folder(output: Path) -> None:
@@ -150,12 +197,9 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
     """
     check_folder(output)
     output = output.resolve()
-    created = [folder for folder in output.parents if not folder.exists()]
-    output.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(output.parent)
-    try:
-        parent = output if output.is_dir() else output.parent
-        with temporary_folder(parent) as aside:
+    with parents_made(output):
+        _remove_leftovers(output.parent)
+        with temporary_folder(output if output.is_dir() else output.parent) as aside:
             whole = aside / output.name
             yield whole
             let_others_read_weights(whole)
@@ -166,10 +210,6 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
                     _replace_content(output, whole)
                 else:
                     move_into_place(whole, output)
-    finally:
-        for folder in created:
-            with suppress(OSError):  # it holds the output
-                folder.rmdir()
 
 
 @contextmanager

@@ -4,18 +4,13 @@ Two things are joined by what they are, never by their names: a run and its resu
 checkpoints of a mean, a model and its scores, test pairs and the pairs that a run began with.
 """
 
-import logging
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 from ..errors import RequestError, quoted
-from .reading import read_json, sha256
-from .run_files import METRICS, MODEL_FILES
-
-logger = logging.getLogger(__name__)
+from .reading import sha256
 
 # Values or digests by name, in any depth.
 Identity: TypeAlias = Mapping[str, Any]
@@ -27,27 +22,17 @@ _PROVENANCE = frozenset(
 )
 
 
-class _Scored(TypedDict, total=False):
-    """The part of metrics.json that says which model was scored."""
-
-    model_files: dict[str, str]
-
-
 def differences(before: Identity, now: Identity) -> list[str]:
-    """Return what differs between two records, as `name: before -> now` or `name changed`.
-
-    Files, as `data_identity` records them, are named by split and compared by digest.
-    """
+    """Return what differs between two records, as `name: before -> now` or `name changed`."""
     lines = []
     for name in dict.fromkeys((*before, *now)):
         old, new = before.get(name), now.get(name)
         if old == new:
             continue
-        inner = [_by_name(value) for value in (old, new)]
-        if all(isinstance(value, Mapping) for value in inner):
-            lines += [f"{name}: {line}" for line in differences(*inner)]
-        elif isinstance(inner[0], Mapping) and new is None:
-            lines.append(f"{name}: {', '.join(map(str, inner[0]))} is gone")
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            lines += [f"{name}: {line}" for line in differences(old, new)]
+        elif isinstance(old, Mapping) and new is None:
+            lines.append(f"{name}: {', '.join(old)} is gone")
         elif all(isinstance(value, str) and _DIGEST.fullmatch(value) for value in (old, new)):
             lines.append(f"{name} changed")
         else:
@@ -70,17 +55,6 @@ def check_same(before: Identity, now: Identity, what: str) -> None:
         raise RequestError(
             f"{what} ({'; '.join(changed)}); give the same again, or another directory."
         )
-
-
-def _by_name(value: Any) -> Any:
-    """Return a list of files, each with `name` and `sha256`, as digests by name."""
-    if isinstance(value, list) and all(isinstance(file, Mapping) for file in value):
-        by_name: dict[str, str] = {}
-        for number, file in enumerate(value, start=1):  # files of two folders may share a name
-            name = f"{file['name']} ({number})" if file["name"] in by_name else file["name"]
-            by_name[name] = file["sha256"]
-        return by_name
-    return value
 
 
 def shown(value: Any) -> str:
@@ -116,21 +90,3 @@ def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
         raise RequestError(f"the record of the files in {folder} is damaged.")
     now = digests(folder, recorded)
     return [name for name, digest in recorded.items() if now.get(name) != digest]
-
-
-def changed_since_scored(directory: Path) -> list[str]:
-    """Return the files of a run's model that no longer match the digests in its metrics.
-
-    Without metrics of a run there is nothing to compare with.
-    """
-    path = directory / METRICS
-    scored = read_json(path, _Scored) if path.is_file() else {}
-    return changed_files(directory, scored[MODEL_FILES]) if MODEL_FILES in scored else []
-
-
-def warn_of_changed_model(directory: Path) -> None:
-    """Warn if a run's model is not the one that its metrics were measured on."""
-    with suppress(RequestError):  # metrics that nobody needs here
-        if changed := changed_since_scored(directory):
-            names = ", ".join(changed)
-            logger.warning("%s changed since %s was trained and scored.", names, directory)

@@ -8,7 +8,6 @@ from ..errors import RequestError, quoted
 from .reading import read_json
 
 NUM_SAMPLES = 3  # as many as a card shows and a page offers; a run keeps no fewer
-_REMEDY = "measure the model again"
 
 
 class Measure(NamedTuple):
@@ -48,7 +47,7 @@ def check_measures(names: Sequence[str]) -> None:
 
 
 class Scores(TypedDict, total=False):
-    """Scores of translations by `MEASURES`, as far as they were measured."""
+    """Scores of a model on a test set, as far as they were measured, and its beams."""
 
     num_sentences: int
     bleu: float
@@ -65,25 +64,15 @@ class Scores(TypedDict, total=False):
     tokenized_bleu_signature: str
     compound_bleu: float
     compound_bleu_signature: str
-
-
-class Perplexity(TypedDict, total=False):
-    """How well a model predicts given translations."""
-
     perplexity: float
     negative_log_likelihood: float  # nats per target token
     target_tokens: int
-
-
-class TestScores(Scores, Perplexity, total=False):
-    """Scores of a model on a test set, and the beams that it searched with."""
-
-    copy_baseline: Scores  # of the untranslated sources
+    copy_baseline: "Scores"  # of the untranslated sources
     num_beams: int
 
 
-class TestTexts(TestScores, total=False):
-    """`TestScores` with the texts, which `metrics.json` leaves out."""
+class TestTexts(Scores, total=False):
+    """`Scores` with the texts, which `metrics.json` leaves out."""
 
     sources: list[str]
     references: Sequence[str] | Sequence[Sequence[str]]
@@ -123,9 +112,22 @@ class Published(TypedDict, total=False):
     curves: bool
 
 
-class TrainingFacts(TypedDict, total=False):
-    """Sizes, time, speed, machine and software of a training."""
+class Metrics(TypedDict, total=False):
+    """The whole file; that of a published model or of `evaluate` has fewer keys."""
 
+    scores: dict[str, Scores]  # by test set, including "validation"
+    samples: dict[str, list[Sample]]  # by test set; a published model has those of its card
+    recipe: dict[str, Any]
+    data: dict[str, Any]  # counts of the pairs, files, revision and initial model
+    updates: int
+    epochs: float
+    averaged_checkpoints: list[str]
+    chosen_on_validation: Chosen
+    model: dict[str, Any]  # config fields that no recipe has
+    hypotheses: dict[str, str]  # file names by test set
+    model_files: dict[str, str]  # SHA-256 by file
+    published: Published
+    # Sizes, time, speed, machine and software of the training.
     parameters: int
     target_tokens: int
     target_tokens_per_second: float
@@ -143,26 +145,9 @@ class TrainingFacts(TypedDict, total=False):
     git_commit: str | None
 
 
-class Metrics(TrainingFacts, total=False):
-    """The whole file; that of a published model or of `evaluate` has fewer keys."""
-
-    scores: dict[str, TestScores]  # by test set, including "validation"
-    samples: dict[str, list[Sample]]  # by test set; a published model has those of its card
-    recipe: dict[str, Any]
-    data: dict[str, Any]  # counts of the pairs, files, revision and initial model
-    updates: int
-    epochs: float
-    averaged_checkpoints: list[str]
-    chosen_on_validation: Chosen
-    model: dict[str, Any]  # config fields that no recipe has
-    hypotheses: dict[str, str]  # file names by test set
-    model_files: dict[str, str]  # SHA-256 by file
-    published: Published
-
-
 def read_metrics(path: Path) -> Metrics | None:
     """Return the metrics of a run; None without a file, or if it has only scores of `evaluate`."""
-    metrics = read_json(path, Metrics, remedy=_REMEDY) if path.is_file() else Metrics()
+    metrics = read_json(path, Metrics) if path.is_file() else Metrics()
     return metrics if "recipe" in metrics else None
 
 

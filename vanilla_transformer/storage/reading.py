@@ -18,7 +18,7 @@ import threading
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -27,8 +27,6 @@ from typing import (
     IO,
     Any,
     BinaryIO,
-    NotRequired,
-    Required,
     TypeVar,
     get_args,
     get_origin,
@@ -58,7 +56,7 @@ _UNPACKERS: dict[bytes, Any] = {
     b"\xfd7zXZ": lambda file: io.BufferedReader(_XzReader(file)),
 }
 _REASON = 200  # characters of a library's message that an error repeats
-_COPY = "copy or download it again"
+_REMEDY = "repair it, or copy it again"
 # Categories and directions of Unicode.
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
@@ -73,32 +71,24 @@ _Content = TypeVar("_Content")
 
 
 @overload
-def read_json(path: Path, *, remedy: str = _COPY) -> dict[str, Any]: ...
+def read_json(path: Path) -> dict[str, Any]: ...
 @overload
-def read_json(path: Path, schema: type[_Content], *, remedy: str = _COPY) -> _Content: ...
-def read_json(path: Path, schema: Any = dict[str, Any], *, remedy: str = _COPY) -> Any:
+def read_json(path: Path, schema: type[_Content]) -> _Content: ...
+def read_json(path: Path, schema: Any = dict[str, Any]) -> Any:
     """Read a JSON file of at most 32 MiB.
 
     Args:
         path: Existing file.
         schema: Type of the content: a `TypedDict`, or a list or dict of some type.
-        remedy: What the error tells the user to do.
 
     Raises:
         ValueError: The file holds something else.
         OSError: It cannot be read; `filename` says which.
     """
-    text = read_text(path, "JSON", JSON_BYTES, remedy)
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"{path} is not JSON ({reason_of(error)}); {remedy}.") from None
-    return checked(content, schema, path, remedy=remedy)
+    return checked(read_text(path, "JSON", JSON_BYTES, json.loads), schema, path)
 
 
-def checked(
-    content: object, schema: type[_Content], path: Path, *, remedy: str = _COPY
-) -> _Content:
+def checked(content: object, schema: type[_Content], path: Path) -> _Content:
     """Check that the content of a file matches its schema, and return it.
 
     Raises:
@@ -107,14 +97,38 @@ def checked(
     places = [*islice(_mistakes(content, schema, ""), 3)]
     if places:
         place = shortened(", ".join(places)) or "the content"
-        raise RequestError(f"{place} in {path} is missing or of a wrong type; {remedy}.")
+        raise RequestError(f"{place} in {path} is missing or of a wrong type; {_REMEDY}.")
     return content  # type: ignore[return-value]  # as has just been checked
+
+
+def read_text(path: Path, language: str, most: int, parse: Callable[[str], Any] = str) -> Any:
+    """Read a UTF-8 text file of limited size.
+
+    Args:
+        path: Existing file.
+        language: What it must hold, for errors.
+        most: Largest number of bytes.
+        parse: Returns the content of a text.
+
+    Raises:
+        ValueError: The file is larger, not UTF-8, or cannot be parsed.
+        OSError: It cannot be read; `filename` says which.
+    """
+    with errors_naming(path), path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise RequestError(
+            f"{path} is larger than {most // 2**20} MiB, the limit for {language} here."
+        )
+    try:
+        return parse(content.decode("utf-8"))
+    # YAML's constructors trust the tags in a file, and raise any kind: `!!bool abc` a KeyError.
+    except Exception as error:
+        raise RequestError(f"{path} is not {language} ({reason_of(error)}); {_REMEDY}.") from None
 
 
 def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
     """Yield the places where a JSON value does not match a type."""
-    if get_origin(kind) in (Required, NotRequired):
-        kind = get_args(kind)[0]
     if kind is Any:
         return
     container, inner = get_origin(kind), get_args(kind)
@@ -122,7 +136,7 @@ def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
         if all(any(True for _ in _mistakes(value, one, place)) for one in inner):
             yield place
     elif is_typeddict(kind) and isinstance(value, dict):
-        for name, hint in get_type_hints(kind, include_extras=True).items():
+        for name, hint in get_type_hints(kind).items():
             if name in value or name in kind.__required_keys__:
                 yield from _mistakes(value.get(name), hint, f"{place}.{name}".strip("."))
     elif container is dict and isinstance(value, dict):
@@ -140,12 +154,8 @@ def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
         yield place
 
 
-def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
-    """Read the `key: value` lines of a YAML file; dates stay text.
-
-    Args:
-        path: Existing file of at most 1 MiB.
-        remedy: What the error tells the user to do.
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read the `key: value` lines of a YAML file of at most 1 MiB; dates stay text.
 
     Raises:
         ValueError: The file holds something else, a key twice, or an alias.
@@ -153,16 +163,9 @@ def read_yaml(path: Path, *, remedy: str = "repair it") -> dict[str, Any]:
     """
     import yaml
 
-    text = read_text(path, "YAML", YAML_BYTES, remedy)
-    try:
-        content = yaml.load(text, Loader=_yaml_loader())
-    # YAML constructors trust the tags in a file: `!!bool abc` raises KeyError.
-    except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
-        raise RequestError(f"{path} is not YAML ({reason_of(error)}); {remedy}.") from None
-    if not isinstance(content, dict | None):
-        kind = type(content).__name__
-        raise RequestError(f"{path} must hold `key: value` lines; it holds a {kind}.")
-    return content or {}
+    loader = _yaml_loader()
+    content = read_text(path, "YAML", YAML_BYTES, lambda text: yaml.load(text, Loader=loader))
+    return checked({} if content is None else content, dict[str, Any], path)
 
 
 def as_yaml(values: Mapping[str, object]) -> str:
@@ -315,10 +318,7 @@ def own_file(path: Path) -> Path:
     # The Hub's cache keeps the files of all snapshots of a repository in one folder.
     if directory.parent.name == "snapshots" and target.parent == directory.parents[1] / "blobs":
         return path
-    raise RequestError(
-        f"{path} is a link to {target}, which lies outside its directory; replace the link by a "
-        "copy if the file belongs there."
-    )
+    raise RequestError(f"{path} is a link to {target}, which lies outside its directory.")
 
 
 def printable(text: str) -> str:
@@ -340,31 +340,6 @@ def sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
     with errors_naming(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def read_text(path: Path, language: str, most: int, remedy: str = _COPY) -> str:
-    """Read a UTF-8 text file of limited size.
-
-    Args:
-        path: Existing file.
-        language: What it must hold, for errors.
-        most: Largest number of bytes.
-        remedy: What the error tells the user to do.
-
-    Raises:
-        ValueError: The file is larger, or not UTF-8.
-        OSError: It cannot be read; `filename` says which.
-    """
-    with errors_naming(path), path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise RequestError(
-            f"{path} is larger than {most // 2**20} MiB, the limit for {language} here; {remedy}."
-        )
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path} is not {language} ({reason_of(error)}); {remedy}.") from None
 
 
 def _yaml_loader() -> type:

@@ -1,12 +1,16 @@
 """The files of a run directory, which training writes and publishing reads."""
 
+import logging
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from ..errors import RequestError
+from .identity import changed_files
 from .metrics import read_metrics
-from .reading import checked, read_json, read_yaml
+from .reading import read_json, read_yaml
+
+logger = logging.getLogger(__name__)
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.json"  # written last: a run that has it is complete
@@ -23,10 +27,6 @@ IDENTITY = Path(CHECKPOINTS, "identity.json")  # what decides a run, from before
 LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
 
 
-class _Recorded(TypedDict):
-    recipe: dict[str, Any]
-
-
 def recipe_values(folder: Path) -> dict[str, Any]:
     """Return the values of the recipe that trained a run or a published model.
 
@@ -35,10 +35,8 @@ def recipe_values(folder: Path) -> dict[str, Any]:
     """
     with suppress(RequestError):  # a damaged file
         if (folder / RECIPE).is_file():
-            recorded = checked({"recipe": read_yaml(folder / RECIPE)}, _Recorded, folder / RECIPE)
-            return recorded["recipe"]
-        if (folder / METRICS).is_file():
-            return read_json(folder / METRICS, _Recorded)["recipe"]
+            return read_yaml(folder / RECIPE)
+        return (read_metrics(folder / METRICS) or {}).get("recipe", {})
     return {}
 
 
@@ -52,3 +50,20 @@ def recorded_identity(run: Path) -> dict[str, Any]:
     recipe, data = metrics["recipe"], metrics["data"]
     names = {"files": data, "revision": data, "dataset": recipe, "dataset_revision": recipe}
     return {name: values[name] for name, values in names.items() if name in values}
+
+
+def changed_since_scored(directory: Path) -> list[str]:
+    """Return the files of a run's model that no longer match the digests in its metrics.
+
+    Without metrics of a run there is nothing to compare with.
+    """
+    recorded = (read_metrics(directory / METRICS) or {}).get(MODEL_FILES)
+    return [] if recorded is None else changed_files(directory, recorded)
+
+
+def warn_of_changed_model(directory: Path) -> None:
+    """Warn if a run's model is not the one that its metrics were measured on."""
+    with suppress(RequestError):  # metrics that nobody needs here
+        if changed := changed_since_scored(directory):
+            names = ", ".join(changed)
+            logger.warning("%s changed since %s was trained and scored.", names, directory)

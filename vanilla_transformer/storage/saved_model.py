@@ -112,8 +112,7 @@ def load_saved_model(
         saved = sum(tensor.numel() for tensor in tensors.values())
         if described > 2 * saved + _NOT_SAVED:  # random numbers would fill the memory
             raise RequestError(
-                f"config.json describes {described:,} weights, but {directory} holds {saved:,}; "
-                "give a whole checkpoint."
+                f"config.json describes {described:,} weights, but {directory} holds {saved:,}."
             )
         # Given tensors, transformers opens no file of the directory: no code, pickle or adapter.
         model, report = kind.from_pretrained(
@@ -133,11 +132,8 @@ def load_saved_model(
     }
     # It only warns about these, and fills the gaps with random numbers.
     for problem in ("missing", "unexpected", "mismatched"):
-        if report[f"{problem}_keys"]:
-            raise RequestError(
-                f"{directory}: {problem} weights, such as "
-                f"{min(map(str, report[f'{problem}_keys']))}; give a whole checkpoint."
-            )
+        if keys := sorted(map(str, report[f"{problem}_keys"])):
+            raise RequestError(f"{directory}: {problem} weights, such as {keys[0]}.")
     model.config.name_or_path = model.name_or_path = str(directory)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -152,15 +148,13 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
         ImportError: It needs a package that is not installed; `name` says which.
     """
     directory = Path(directory)
-    settings = directory / TOKENIZER_SETTINGS
-    vocabularies = [path for path in directory.glob("*") if path.name in VOCABULARY_FILES]
-    if not settings.is_file() or not (vocabularies or [*directory.glob("*.model")]):
-        raise RequestError(
-            f"{directory} holds no tokenizer; save the tokenizer beside the model with "
-            "tokenizer.save_pretrained."
-        )
+    settings, files = directory / TOKENIZER_SETTINGS, [*directory.glob("*")]
+    if not settings.is_file() or not any(
+        path.name in VOCABULARY_FILES or path.suffix == ".model" for path in files
+    ):
+        raise RequestError(f"{directory} holds no tokenizer; save the tokenizer beside the model.")
     # Its libraries read files without a limit.
-    for path in directory.glob("*"):
+    for path in files:
         if path.name in TOKENIZER_FILES and path.stat().st_size > JSON_BYTES:
             raise RequestError(f"{path} is larger than {JSON_BYTES // 2**20} MiB; copy it again.")
     package = _PACKAGES.get(str(read_json(settings).get("tokenizer_class")))
@@ -179,17 +173,13 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     if size is not None and largest >= size:
         raise RequestError(
             f"the tokenizer in {directory} has ids up to {largest}, but config.json says "
-            f"vocab_size={size}; copy the tokenizer that was saved with the model."
+            f"vocab_size={size}; it is another model's."
         )
     for name in ("pad_token_id", "eos_token_id"):
         own, said = getattr(tokenizer, name), config.get(name)
-        known = said if isinstance(said, list) else [said]
-        if None not in (own, said) and own not in known:
-            logger.warning(
-                "The tokenizer in %s has %s=%s, but config.json says %s; check that it was saved "
-                "with the model.",
-                *(directory, name, own, said),
-            )
+        if None not in (own, said) and own not in (said if isinstance(said, list) else [said]):
+            told = "The tokenizer in %s has %s=%s, but config.json says %s; is it another model's?"
+            logger.warning(told, directory, name, own, said)
     return tokenizer
 
 
@@ -217,7 +207,7 @@ def weight_files(directory: Path) -> list[Path]:
     if any((directory / name).is_file() for name in PICKLED_WEIGHTS):
         raise RequestError(
             f"{directory} holds weights only as {PICKLED_WEIGHTS[0]}, which could run code; "
-            f"allowed is {WEIGHTS}: save the model again where it is trusted."
+            f"save them as {WEIGHTS} where the model is trusted."
         )
     raise nothing_trained(directory, WEIGHTS)
 
@@ -251,8 +241,7 @@ def indexed_files(index: Path) -> list[Path]:
         path = index.parent / name
         if path.parent != index.parent or path.suffix != ending or not path.is_file():
             raise RequestError(
-                f"{index} names {name!r}, which is no {ending} file of its own directory; copy the "
-                "whole directory."
+                f"{index} names {name!r}, which is no {ending} file of its own directory."
             )
     return [own_file(index.parent / name) for name in names]
 
@@ -338,9 +327,8 @@ def _check_class(directory: Path, kind: type[PreTrainedModel], config: PreTraine
     for name in config.architectures or ():
         if name not in known:
             raise RequestError(
-                f"{directory} was saved by the class {quoted(name)}, which is not run here and may "
-                f"compute something else than {kind.__name__}; load it in Python by that class's "
-                f"from_pretrained, or write {kind.__name__} under architectures in config.json."
+                f"{directory} was saved by the class {quoted(name)}, which is not run here; if "
+                f"{kind.__name__} computes the same, write that under architectures in config.json."
             )
 
 

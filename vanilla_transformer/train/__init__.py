@@ -8,10 +8,9 @@ from ..recipes.recipe import Recipe
 from ..storage.metrics import Metrics
 from .arguments import VanillaTransformerTrainingArguments
 from .averaging import average_checkpoints
-from .comparing import compare_runs
+from .callbacks import TrainingInterrupted
 from .run import run_plan
-from .run_control import TrainingInterrupted
-from .run_scores import score_run
+from .scoring import compare_runs, score_run
 from .trainer import VanillaTransformerTrainer
 
 

@@ -1,5 +1,8 @@
 """Section 6.1: average the last checkpoints into one model (5 for base, 20 for big).
 
+How many are best depends on how long a run has trained: early ones still differ a lot. Validation
+pairs may choose the number, and the length penalty of the search; test pairs are never used.
+
 Only safetensors are read, so nothing is unpickled. Tied tensors are stored once, in checkpoints and
 in the mean.
 """
@@ -11,13 +14,20 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from transformers import PreTrainedTokenizerBase
 
 from ..errors import RequestError
+from ..evaluation import corpus_scores
+from ..fast import release
+from ..recipes.data import TextPairs
+from ..search_settings import SearchSettings
 from ..storage.atomic import files_written_aside
 from ..storage.identity import Identity, config_identity, differences, digests
+from ..storage.metrics import MEASURES, Chosen
 from ..storage.reading import own_file, read_json
 from ..storage.run_files import CHECKPOINTS, RECIPE
 from ..storage.saved_model import (
@@ -28,10 +38,12 @@ from ..storage.saved_model import (
     TOKENIZER_SETTINGS,
     WEIGHTS,
     ModelConfig,
+    load_saved_model,
     read_tensors,
     weight_files,
 )
 from ..target_tokenizer import TARGET_TOKENIZER
+from ..translation.many_texts import translate
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +54,12 @@ _COMPANIONS = (
     "chat_template.jinja",
     "*.py",  # the code of a model saved for trust_remote_code
 )
+
+CLOSE = 0.5  # with beams, the mean of more was better where greedy scores were so close (LOG.md)
+PAIRS = 1000  # validation pairs, each translated about ten times; 200 were too few
+COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
+# By whether a search stops early: it then finds shorter translations, and needs larger penalties.
+PENALTIES = {False: (SearchSettings.length_penalty, 1.0, 1.5), True: (1.0, 1.5, 2.0, 3.0)}
 
 
 def average_checkpoints(
@@ -85,11 +103,7 @@ def average_checkpoints(
     names = ", ".join(directory.name for directory in checkpoints)
     logger.info("The mean of %d checkpoint(s), %s.", len(checkpoints), names)
     if not (output / TOKENIZER_SETTINGS).is_file():
-        logger.warning(
-            "%s holds no tokenizer, so neither does the mean; save one there with "
-            "tokenizer.save_pretrained.",
-            last,
-        )
+        logger.warning("%s holds no tokenizer, so neither does the mean.", last)
     return output
 
 
@@ -137,3 +151,80 @@ def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
             name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in weights.items()
         },
     }
+
+
+def choose_on_validation_pairs(
+    checkpoints: list[Path],
+    tokenizer: PreTrainedTokenizerBase,
+    pairs: TextPairs,
+    *,
+    search: SearchSettings,
+    measure: str,
+    target_language: str,
+) -> Chosen:
+    """Choose how many checkpoints to average, then the length penalty of the mean.
+
+    A measure decides both: by greedy translations the largest number that is within `CLOSE` of the
+    best, then by beam search with that mean the penalty. Nothing is written.
+
+    Args:
+        checkpoints: The checkpoints that may be averaged, oldest first.
+        tokenizer: The run's tokenizer.
+        pairs: The validation pairs; every n-th is used, 1,000 at most.
+        search: The planned search; its length penalty is tried too, and wins a tie.
+        measure: One of `storage.metrics.MEASURES`.
+        target_language: Decides how BLEU splits words.
+
+    Returns:
+        `averaged`, the number of checkpoints, and `length_penalty` if there is more than one beam;
+        `pairs`, the number of pairs used; the `measure`, and its values: `greedy` by number of
+        checkpoints and `beam` by penalty. All values can be written as JSON.
+    """
+    chosen = slice(0, PAIRS * max(1, len(pairs) // PAIRS), max(1, len(pairs) // PAIRS))
+    sources, references = pairs.sources[chosen], pairs.references[chosen]
+    label, best_of = MEASURES[measure].label, MEASURES[measure].best
+    model = load_saved_model(checkpoints[-1], device="auto")
+
+    def average(count: int) -> None:
+        weights = mean_of_weights(checkpoints[-count:])
+        model.load_state_dict(weights, strict=False)  # files store tied tensors once
+        release(model)
+
+    def score(**options: Any) -> float:
+        translations = list(translate(model, tokenizer, sources, **options))
+        scores: Mapping[str, Any] = corpus_scores(
+            translations, references, target_language=target_language, measures=[measure]
+        )
+        return round(scores[measure], 3)
+
+    greedy: dict[int, float] = {}
+    own = len(checkpoints)
+    for count in (own, *(count for count in reversed(COUNTS) if count < own)):
+        average(count)
+        greedy[count] = score(num_beams=1)
+    best = best_of(greedy.values())
+    averaged = max(count for count in greedy if abs(greedy[count] - best) <= CLOSE)
+    logger.info(
+        "On %d validation pairs, the mean of %d checkpoint(s) is the largest within %g of the "
+        "best. Greedy %s by number: %s.",
+        *(len(sources), averaged, CLOSE, label, _listed(greedy)),
+    )
+    result: Chosen = {"pairs": len(sources), "averaged": averaged, "measure": measure}
+    result["greedy"] = {str(count): value for count, value in greedy.items()}
+    if search.num_beams > 1:
+        average(averaged)
+        tried = dict.fromkeys([float(search.length_penalty), *PENALTIES[search.early_stopping]])
+        options = {"num_beams": search.num_beams, "early_stopping": search.early_stopping}
+        beams = {each: score(**options, length_penalty=each) for each in tried}
+        penalty = best_of(beams, key=beams.__getitem__)
+        logger.info(
+            "On the same pairs, length penalty %g is best. With %d beams, %s by penalty: %s.",
+            *(penalty, search.num_beams, label, _listed(beams)),
+        )
+        result["length_penalty"] = penalty
+        result["beam"] = {f"{each:g}": value for each, value in beams.items()}
+    return result
+
+
+def _listed(scores: Mapping[int, float] | Mapping[float, float]) -> str:
+    return ", ".join(f"{value:g}: {score:.1f}" for value, score in sorted(scores.items()))

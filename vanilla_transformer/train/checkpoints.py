@@ -195,8 +195,7 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     found = list(checkpoints(folder).values())
     if len(found) < count:
         raise RequestError(
-            f"{folder} holds {len(found)} checkpoints (folders checkpoint-N), not {count}; give "
-            "--last with a lower number, or name another directory."
+            f"{folder} holds {len(found)} checkpoints (folders checkpoint-N), not {count}."
         )
     return found[-count:]
 

@@ -8,7 +8,6 @@ from ..storage.metrics import MEASURES
 from ..visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -25,28 +24,37 @@ def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
     validation = _series(log_history, "eval_loss")
     perplexity = {step: math.exp(min(loss, 700.0)) for step, loss in validation.items()}
     perplexity |= _series(log_history, "eval_perplexity")
+    losses = {"training": _series(log_history, "eval_training_loss"), "validation": validation}
     panels = {
-        "plain loss (nats per token)": (_series(log_history, "eval_training_loss"), validation),
+        "plain loss (nats per token)": losses,
         # Not comparable to the plain loss. The log does not say whether a run has either.
-        "training loss, with any smoothing and dropout": (_series(log_history, "loss"), {}),
-        "validation perplexity": ({}, perplexity),
-        "learning rate": (_series(log_history, "learning_rate"), {}),
-        **{
-            f"validation {measure.label}": ({}, _series(log_history, f"eval_{name}"))
-            for name, measure in MEASURES.items()
-        },
+        "training loss, with any smoothing and dropout": {"training": _series(log_history, "loss")},
+        "validation perplexity": {"validation": perplexity},
+        "learning rate": {"training": _series(log_history, "learning_rate")},
     }
-    panels = {name: curves for name, curves in panels.items() if any(curves)}
-    width = 1 if len(panels) < 2 else 2
-    height = max(1, -(-len(panels) // 2))
+    for name, measure in MEASURES.items():
+        if scores := _series(log_history, f"eval_{name}"):
+            title = f"validation {measure.label} (best {measure.best(scores.values()):.4g})"
+            panels[title] = {"validation": scores}
+    panels = {title: curves for title, curves in panels.items() if any(curves.values())}
+    width, height = min(2, max(1, len(panels))), max(1, -(-len(panels) // 2))
     figure = new_figure(4.6 * width, 3.0 * height)
     axes = [*figure.subplots(height, width, squeeze=False).flat]
-    steps = [step for curves in panels.values() for curve in curves for step in curve]
-    for axis, (name, curves) in zip(axes, panels.items(), strict=False):
-        _draw_curves(axis, name, *curves)
-        axis.set_xlim(0, 1.02 * max(steps) or 1)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
+    for axis, (title, curves) in zip(axes, panels.items(), strict=False):
+        for label, curve in curves.items():
+            # A single point draws no line.
+            marker = "o" if len(curve) == 1 or label == "validation" else None
+            colour = "C0" if label == "training" else "C1"
+            axis.plot([*curve], [*curve.values()], colour, marker=marker, ms=3, label=label)
+        if len(curves) > 1:
+            axis.legend(fontsize=8)
+        if title == "validation perplexity" and max(curve.values()) > 10 * min(curve.values()):
+            axis.set_yscale("log")
+        axis.locator_params("x", integer=True)
+        axis.set(title=title, xlabel="update", xlim=(0, None))
+        tidy(axis)
     return figure
 
 
@@ -54,29 +62,3 @@ def _series(log_history: Sequence[Mapping[str, Any]], key: str) -> dict[int, flo
     """Return the values of a key by update; the last entry for an update counts."""
     entries = (entry for entry in log_history if "step" in entry and entry.get(key) is not None)
     return dict(sorted({int(entry["step"]): float(entry[key]) for entry in entries}.items()))
-
-
-def _draw_curves(
-    axis: "Axes", name: str, training: Mapping[int, float], validation: Mapping[int, float]
-) -> None:
-    for kind, curve, colour in (("training", training, "C0"), ("validation", validation, "C1")):
-        # A single point draws no line.
-        marker = "o" if len(curve) == 1 or validation else None
-        if curve:
-            points = zip(*curve.items(), strict=True)
-            axis.plot(*points, colour, marker=marker, markersize=3, label=kind)
-    if validation and "validation" not in name:
-        axis.legend(fontsize=8)
-    if name == "learning rate":
-        axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    elif not training:
-        labels = {f"validation {measure.label}": measure.best for measure in MEASURES.values()}
-        best = labels.get(name, min)
-        name = f"{name} (best {best(validation.values()):.4g})"
-    if "perplexity" in name and max(validation.values()) > 10 * min(validation.values()):
-        axis.set_yscale("log", subs=(2, 5))
-        for which in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
-            which("{x:g}")
-    axis.locator_params("x", integer=True)
-    axis.set(title=name, xlabel="update")
-    tidy(axis)

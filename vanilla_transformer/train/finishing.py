@@ -4,29 +4,41 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainerState
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
 from ..evaluation.scores import first_references
 from ..recipes.data import TextPairs
-from ..recipes.plan import EvaluationPlan, Plan
+from ..recipes.plan import Plan
 from ..search_settings import SearchSettings
-from ..storage.atomic import write_aside, write_json
-from ..storage.identity import digests
-from ..storage.metrics import Chosen, TestTexts
-from ..storage.run_files import ATTENTION, CHOSEN, CURVES, METRICS, MODEL_FILES
-from ..storage.saved_model import GENERATION_CONFIG, MODEL, load_saved_model, load_saved_tokenizer
+from ..storage.atomic import keep_text, write_aside, write_json, write_text
+from ..storage.identity import config_identity, digests
+from ..storage.metrics import NUM_SAMPLES, Chosen, Sample, TestTexts
+from ..storage.reading import printable
+from ..storage.run_files import (
+    ATTENTION,
+    CHOSEN,
+    CURVES,
+    HISTORY,
+    HYPOTHESES,
+    METRICS,
+    MODEL_FILES,
+    SAMPLES,
+)
+from ..storage.saved_model import GENERATION_CONFIG, MODEL, load_saved_tokenizer
+from ..target_tokenizer import target_tokenizer
 from ..visualization import attention_weights, plot_attention, save_figure
-from . import report
 from .arguments import VanillaTransformerTrainingArguments
-from .averaging import average_checkpoints
+from .averaging import average_checkpoints, choose_on_validation_pairs
 from .checkpoints import Progress, averaging_set, step_of, trainer_state
 from .curves import plot_training_curves
 from .run_pairs import RunPairs
-from .run_scores import score_set
-from .select_checkpoints import choose_on_validation_pairs
+from .scoring import score_folder, without_texts
 
 logger = logging.getLogger(__name__)
 
@@ -43,54 +55,50 @@ def finish(
         pairs: The pairs of the run, with the facts about them.
         final: The last checkpoint.
     """
-    language = plan.data.languages[1]
-    averaged, chosen = _average(
-        plan.evaluation, run, args, final, pairs.validation, language=language
-    )
-    model, tokenizer = load_saved_model(run, device="auto"), load_saved_tokenizer(run)
-    results = {
-        name: score_set(
-            model, tokenizer, texts, target_language=language, measures=plan.evaluation.measures
-        )
-        for name, texts in pairs.scored.items()
-    }
-    state = trainer_state(final)
+    averaged, chosen = _average(plan, run, args, pairs.validation, final)
+    scoring = {"target_language": plan.data.languages[1], "measures": plan.evaluation.measures}
+    model, tokenizer, results = score_folder(run, pairs.scored, **scoring)
+    state, progress = trainer_state(final), Progress.load(final)
     if chosen is None and len(averaged) > 1 and step_of(averaged[0]) < args.warmup_steps:
         logger.warning(
             "The averaged checkpoints begin at update %d, before the end of warm-up at %d; the "
-            "last one alone may translate better: repeat the command with "
-            "--checkpoints-to-average 1.",
-            step_of(averaged[0]),
-            args.warmup_steps,
+            "last one alone may translate better (--checkpoints-to-average 1).",
+            *(step_of(averaged[0]), args.warmup_steps),
         )
-    samples = report.choose_samples(results, plan.evaluation.num_samples)
-    hypotheses = _write_reports(run, model, tokenizer, state, results, samples)
-    shape = report.config_beyond_recipe(model.config, recorded=plan.model.fields())
+    write_history(state.log_history, run / HISTORY)
+    with _picture(CURVES):
+        save_figure(plot_training_curves(state.log_history), run / CURVES)
+    samples = choose_samples(results, plan.evaluation.num_samples)
+    write_samples(run, samples)
+    if results:
+        with _picture(ATTENTION):
+            last = list(results.values())[-1]
+            target = last["hypotheses"][0] or first_references(last["references"])[0]
+            attention = attention_weights(model, tokenizer, last["sources"][0], target)
+            save_figure(plot_attention(attention), run / ATTENTION)
     metrics = {
-        "scores": {name: report.without_texts(result) for name, result in results.items()},
-        **report.training_facts(model, tokenizer, args.seed, Progress.load(final)),
+        "scores": {name: without_texts(result) for name, result in results.items()},
+        **training_facts(model, tokenizer, args.seed, progress),
         "updates": state.global_step,
         "epochs": round(state.epoch or 0.0, 3),
         "averaged_checkpoints": [path.name for path in averaged],
         **({} if chosen is None else {CHOSEN: chosen}),
-        **({"model": shape} if plan.model.init_from else {}),
+        **({"model": _shape(model, plan)} if plan.model.init_from else {}),
         "data": pairs.facts,
         "recipe": plan.settings,
         "samples": samples,
-        "hypotheses": hypotheses,
+        "hypotheses": write_hypotheses(run, results),
         MODEL_FILES: digests(run, MODEL),
     }
     write_json(run / METRICS, metrics)
 
 
 def _average(
-    plan: EvaluationPlan,
+    plan: Plan,
     run: Path,
     args: VanillaTransformerTrainingArguments,
-    final: Path,
     validation: TextPairs,
-    *,
-    language: str,
+    final: Path,
 ) -> tuple[list[Path], Chosen | None]:
     """Write the mean of the last checkpoints to the run directory, with its search.
 
@@ -99,15 +107,15 @@ def _average(
     """
     every = int(trainer_state(final).save_steps)  # the argument may be a share of the run
     averaged = averaging_set(final.parent, every=every, count=args.checkpoints_to_keep or 1)
-    chosen, search = None, plan.search()
-    if plan.choose_on_validation and len(validation):
+    chosen, search = None, plan.evaluation.search()
+    if plan.evaluation.choose_on_validation and len(validation):
         chosen = choose_on_validation_pairs(
             averaged,
             load_saved_tokenizer(final),
             validation,
             search=search,
-            measure=plan.measures[0],
-            target_language=language,
+            measure=plan.evaluation.measures[0],
+            target_language=plan.data.languages[1],
         )
         averaged = averaged[-chosen["averaged"] :]
         if "length_penalty" in chosen:
@@ -129,26 +137,98 @@ def _save_search(search: SearchSettings, run: Path) -> None:
     write_aside(run / GENERATION_CONFIG, config.to_json_file)
 
 
-def _write_reports(
-    run: Path,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    state: TrainerState,
-    results: Mapping[str, TestTexts],
-    samples: Mapping[str, Sequence[report.Sample]],
-) -> dict[str, str]:
-    """Write log, pictures, samples and translations; return the files of translations."""
-    report.write_history(state.log_history, run)
-    with _picture(CURVES):
-        save_figure(plot_training_curves(state.log_history), run / CURVES)
-    if results:
-        report.write_samples(run, samples)
-        with _picture(ATTENTION):
-            last = list(results.values())[-1]
-            target = last["hypotheses"][0] or first_references(last["references"])[0]
-            attention = attention_weights(model, tokenizer, last["sources"][0], target)
-            save_figure(plot_attention(attention), run / ATTENTION)
-    return report.write_hypotheses(run, results)
+def training_facts(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, seed: int, progress: Progress
+) -> dict[str, Any]:
+    """Return sizes, time, speed, machine and software of a training.
+
+    The machine is the one that trained, which need not be the one that finishes the run.
+    """
+    training_seconds = progress.seconds - progress.evaluation_seconds
+    same = ("matmul_precision", "hardware", "threads", "versions", "git_commit")
+    facts = {
+        "parameters": model.num_parameters(),
+        "target_tokens": progress.target_tokens,
+        "target_tokens_per_second": round(progress.target_tokens / max(training_seconds, 1e-9), 1),
+        "training_minutes": round(progress.seconds / 60, 3),
+        "of_which_evaluation_minutes": round(progress.evaluation_seconds / 60, 3),
+        "precision": progress.identity["precision"],
+        "seed": seed,
+        "vocabulary": len(tokenizer),
+        "devices": progress.world_size,
+        **{name: getattr(progress, name) for name in same},
+    }
+    if (target := target_tokenizer(tokenizer)) is not tokenizer:
+        facts["target_vocabulary"] = len(target.get_vocab())
+    return facts
+
+
+def _shape(model: PreTrainedModel, plan: Plan) -> dict[str, Any]:
+    """Return the config values that are neither in the recipe nor the paper's."""
+    paper, recorded = VanillaTransformerConfig(), plan.model.fields()
+    fields = config_identity(VanillaTransformerConfig.__annotations__)
+    names = [name for name in fields if name not in recorded and not name.endswith("_id")]
+    values = {name: getattr(model.config, name) for name in names}
+    return {name: value for name, value in values.items() if value != getattr(paper, name)}
+
+
+def write_history(log_history: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write a trainer's log as a table, a row for each update."""
+    rows: dict[int, dict[str, float]] = {}
+    for entry in log_history:
+        rows.setdefault(int(entry["step"]), {}).update(entry)
+    names = ["step", *sorted({name for row in rows.values() for name in row} - {"step"})]
+    lines = [
+        [f"{row[name]:.10g}" if name in row else "" for name in names] for row in rows.values()
+    ]
+    write_text(path, "".join("\t".join(line) + "\n" for line in [names, *lines]))
+
+
+def write_hypotheses(run: Path, results: Mapping[str, TestTexts]) -> dict[str, str]:
+    """Write all translations, one file per test set; return the file names by test set."""
+    files = {name: HYPOTHESES.format(name) for name in results}
+    for name, file in files.items():
+        lines = (" ".join(text.splitlines()) for text in results[name]["hypotheses"])
+        write_text(run / file, "".join(f"{line}\n" for line in lines))
+    return files
+
+
+def choose_samples(results: Mapping[str, TestTexts], count: int) -> dict[str, list[Sample]]:
+    """Choose the first translations of each test set, or of the validation set if there is none.
+
+    Args:
+        results: `sources`, `references` and `hypotheses` of each test set.
+        count: Samples per test set; raised to those that a model card shows.
+
+    Returns:
+        Samples of each test set: `source`, `reference` and `translation`, each on one line.
+    """
+    chosen = {}
+    for name in [name for name in results if name != "validation"] or list(results):
+        result = results[name]
+        sides = (result["sources"], first_references(result["references"]), result["hypotheses"])
+        lines = ([" ".join(text.split()) for text in texts] for texts in zip(*sides, strict=True))
+        chosen[name] = [
+            Sample(source=source, reference=reference, translation=translation)
+            for source, reference, translation in islice(lines, max(count, NUM_SAMPLES))
+        ]
+    return chosen
+
+
+def write_samples(run: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
+    """Write the samples of metrics.json, if any, as a Markdown page."""
+    lines = ["# Sample translations", ""]
+    for name, chosen in samples.items():
+        lines += [f"## {name}", ""]
+        for sample in chosen:
+            lines += [sample_text(sample), ""]
+    if samples:
+        keep_text(run / SAMPLES, "\n".join(lines))
+
+
+def sample_text(sample: Sample) -> str:
+    """Render a sample in three lines, indented by four so that Markdown shows it verbatim."""
+    return "\n".join(f"    {name:<12}{printable(str(text))}" for name, text in sample.items())
 
 
 @contextmanager

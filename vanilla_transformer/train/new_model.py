@@ -2,7 +2,6 @@
 
 import logging
 import sys
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,9 @@ from ..recipes.plan import DataPlan, ModelPlan, Tokenizer
 from ..recipes.testing import warn_of_other_languages
 from ..storage.atomic import files_written_aside
 from ..storage.hub_model import model_folder
-from ..storage.identity import check_same, digests, warn_of_changed_model
+from ..storage.identity import digests
 from ..storage.reading import read_json
+from ..storage.run_files import warn_of_changed_model
 from ..storage.saved_model import (
     CONFIG,
     TOKENIZER_FILES,
@@ -48,8 +48,8 @@ def identify_model(name: str) -> dict[str, Any]:
         name: A folder, or a name on the Hub.
 
     Returns:
-        `revision`, the commit on the Hub or None, and `files`, the `name` and `sha256` of each file
-        of weights or of the tokenizer.
+        `revision`, the commit on the Hub or None, and `files`, the SHA-256 of each file of weights
+        or of the tokenizer by name.
 
     Raises:
         ValueError: If there is no such model, or a run cannot train it.
@@ -58,40 +58,20 @@ def identify_model(name: str) -> dict[str, Any]:
     kind = read_json(folder / CONFIG, ModelConfig).get("model_type")
     if kind != VanillaTransformerConfig.model_type:
         raise RequestError(
-            f"init_from: {name} is of model_type {kind!r}, not a model of this package; import it "
-            "with `vanilla-transformer import`, if its kind is supported, or train it with "
-            "Seq2SeqTrainer."
+            f"init_from: {name} is of model_type {kind!r}; `vanilla-transformer import` it first."
         )
     load_saved_tokenizer(folder)  # refuses an invalid one
     warn_of_changed_model(folder)
     # The cache names the folder of a Hub snapshot after its commit. A folder given by its path has
     # none, wherever it lies.
     of_hub = folder != Path(name) and folder.parent.name == "snapshots"
-    return {"revision": folder.name if of_hub else None, "files": _files(folder)}
-
-
-def _files(folder: Path) -> list[dict[str, str]]:
     names = (*(path.name for path in weight_files(folder)), *TOKENIZER_FILES)
-    found = digests(folder, names)
-    return [{"name": name, "sha256": digest} for name, digest in found.items()]
-
-
-def _initial_folder(name: str, identity: Mapping[str, Any]) -> Path:
-    """Return the folder of the model of `init_from`, which must be as `identify_model` found it."""
-    folder = model_folder(name, identity.get("revision"))
-    if identity:  # else the record is lost
-        now = {**identity, "files": _files(folder)}
-        check_same(identity, now, f"{name} is not the model that the run began with")
-    return folder
+    revision = folder.name if of_hub else None
+    return {"revision": revision, "files": digests(folder, names)}
 
 
 def run_tokenizer(
-    plan: Tokenizer,
-    run: Path,
-    pairs: "Dataset",
-    *,
-    last: Path | None,
-    initial: tuple[str, Mapping[str, Any]] | None,
+    plan: Tokenizer, run: Path, pairs: "Dataset", *, last: Path | None, initial: Path | None
 ) -> PreTrainedTokenizerBase:
     """Return the run's tokenizer; the first start trains it, or copies that of `init_from`.
 
@@ -100,14 +80,14 @@ def run_tokenizer(
         run: The run directory.
         pairs: The training pairs.
         last: The last whole checkpoint, which holds the tokenizer that it was trained with.
-        initial: Name and identity of the model of `init_from`, if any.
+        initial: Folder of the model that the run starts from, if any.
     """
     if last is not None:
         return load_saved_tokenizer(last)
     if not (run / TOKENIZER_SETTINGS).is_file():
         with files_written_aside(run, last=TOKENIZER_SETTINGS) as aside:
             if initial is not None:
-                copy_tokenizer(_initial_folder(*initial), aside)
+                copy_tokenizer(initial, aside)
             else:
                 _new_tokenizer(plan, pairs).save_pretrained(aside)
     return load_saved_tokenizer(run)
@@ -135,32 +115,25 @@ def _new_tokenizer(plan: Tokenizer, pairs: "Dataset") -> PreTrainedTokenizerBase
 
 
 def run_model(
-    plan: ModelPlan,
-    data: DataPlan,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    last: Path | None,
-    initial: tuple[str, Mapping[str, Any]] | None,
+    plan: ModelPlan, data: DataPlan, tokenizer: PreTrainedTokenizerBase, start: Path | None
 ) -> VanillaTransformerForConditionalGeneration:
-    """Return a new model; with `init_from` that model, or on resumption the checkpoint's.
+    """Return a new model, or with `init_from` the one to start or to resume from.
 
     Args:
         plan: The plan of the model.
         data: The plan of the pairs, whose longest sentences need positions.
         tokenizer: The tokenizer.
-        last: The last whole checkpoint.
-        initial: Name and identity of the model of `init_from`, if any.
+        start: Folder of the initial model, or of the last whole checkpoint, if any.
 
     Raises:
         ValueError: If the initial model does not load, or has too few positions.
     """
-    if initial is None:
+    if plan.init_from is None or start is None:
         return VanillaTransformerForConditionalGeneration(
             plan.config(**vocabulary_fields(tokenizer))
         )
-    folder = last or _initial_folder(*initial)
     # In float32, with the plan's rates of dropout and label smoothing.
-    saved = load_saved_model(folder, dtype=torch.float32)
+    saved = load_saved_model(start, dtype=torch.float32)
     for name, value in plan.fields().items():
         setattr(saved.config, name, value)
     assert isinstance(saved.config, VanillaTransformerConfig)  # checked by `identify_model`
@@ -173,26 +146,22 @@ def run_model(
 
 
 def warn_of_start(
-    initial: tuple[str, Mapping[str, Any]],
-    data: DataPlan,
-    args: VanillaTransformerTrainingArguments,
-    d_model: int,
+    initial: Path, data: DataPlan, args: VanillaTransformerTrainingArguments, d_model: int
 ) -> None:
-    """Warn if a training is to begin with the model of `init_from` in a way that may spoil it.
+    """Warn if the settings of a training may spoil the model that it starts from.
 
     Args:
-        initial: Name and identity of that model.
+        initial: Folder of that model.
         data: The plan of the pairs.
         args: The training arguments.
         d_model: Width of the model.
     """
-    warn_of_other_languages(_initial_folder(*initial), data.languages)
+    warn_of_other_languages(initial, data.languages)
     if args.learning_rate is None:
         warmup = int(args.warmup_steps)
         rate = peak_rate(d_model=d_model, warmup_steps=warmup, factor=args.learning_rate_factor)
         logger.warning(
-            "The learning rate rises to %.1e, as in a training from scratch, which may undo much "
-            "of what the model has learned; give a --learning-rate no higher than the last one of "
-            "its own training, in its history.tsv.",
+            "The learning rate rises to %.1e, as in a training from scratch; give --learning-rate, "
+            "no higher than the last one in the model's history.tsv.",
             rate,
         )

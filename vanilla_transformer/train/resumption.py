@@ -41,20 +41,14 @@ def checkpoint_to_resume(folder: Path, asked: str | os.PathLike[str] | bool | No
     Raises:
         ValueError: The training would delete checkpoints of another one, or there is none.
     """
-    present = checkpoints(folder)
-    for path in present.values():
-        if (path / TRAINER_STATE_NAME).is_file() and not (path / PROGRESS).is_file():
-            raise RequestError(
-                f"{path} is of another trainer, and a training here would delete it; give another "
-                "output_dir."
-            )
-    if asked is not None and not isinstance(asked, bool):
-        if Path(asked).resolve().parent != folder.resolve() and present:
-            raise RequestError(
-                f"got resume_from_checkpoint={str(asked)!r}, but output_dir {folder} has "
-                "checkpoints of its own, which the training would delete; give another one."
-            )
-        return Path(asked)
+    given = None if asked is None or isinstance(asked, bool) else Path(asked)
+    elsewhere = given is not None and given.resolve().parent != folder.resolve()
+    for path in checkpoints(folder).values():
+        stock = (path / TRAINER_STATE_NAME).is_file() and not (path / PROGRESS).is_file()
+        if stock or elsewhere:
+            raise RequestError(f"{path} is of another training; give another output_dir.")
+    if given is not None:
+        return given
     found = last_whole_checkpoint(folder)
     if bool(asked) != (found is not None):
         holds = "no whole checkpoint" if found is None else f"{found}, which it would replace"
@@ -79,8 +73,7 @@ def progress_to_continue(checkpoint: Path, identity: Identity) -> Progress:
     if not is_whole(checkpoint) or not has_parts:
         raise RequestError(
             f"{checkpoint} is not whole, or lacks .safetensors, or (with save_only_model) "
-            f"{OPTIMIZER_NAME}; resume from another checkpoint, or start a new training from "
-            "its model."
+            f"{OPTIMIZER_NAME}; resume from another checkpoint."
         )
     progress = Progress.load(checkpoint)
     check_same(progress.identity, identity, "the checkpoint was trained otherwise")
@@ -91,9 +84,8 @@ def check_repeatable(dataset: Any) -> None:
     """Refuse to resume from a stream whose passes over the data cannot be chosen by number."""
     if not hasattr(dataset, "set_epoch"):
         raise RequestError(
-            f"got a training stream ({type(dataset).__name__}) without set_epoch(epoch), so the "
-            "pairs that the training has seen cannot be skipped; give the stream this method, or "
-            "ignore_data_skip=True to begin it anew."
+            f"cannot resume in a stream ({type(dataset).__name__}) without set_epoch(epoch); give "
+            "it this method, or ignore_data_skip=True to begin it anew."
         )
 
 
@@ -147,10 +139,8 @@ class Stream:
                 self.batches += len(update)
             if self.batches < self._skipped:
                 raise RequestError(
-                    f"the training stream ended after {self.batches} batches of its pass "
-                    f"{self.epoch + 1}, of which the checkpoint has seen {self._skipped}: it holds "
-                    "other pairs, or can be read only once. Give the same stream again, or "
-                    "ignore_data_skip=True to begin it anew."
+                    f"the training stream ended after {self.batches} batches of {self._skipped} "
+                    "that the checkpoint has seen: it holds other pairs, or can be read only once."
                 )
             begun = [*islice(updates, 1)]
             restore()
@@ -165,9 +155,8 @@ class Stream:
                 yield batch
         if self.epoch == self.batches == 0:
             raise RequestError(
-                f"got a training stream that gives no update: it has fewer than {self.per_update} "
-                "batches, which gradient_accumulation_steps makes an update of. Lower that, or "
-                "give more pairs."
+                f"got a training stream of fewer than gradient_accumulation_steps="
+                f"{self.per_update} batches, so it gives no update."
             )
 
     def _updates(self) -> Iterator[list[Any]]:
@@ -186,11 +175,7 @@ def tell_of_resumption(checkpoint: Path, before: Mapping[str, str], now: Mapping
     """
     logger.info("Resuming from %s.", checkpoint)
     if changed := differences(before, now):
-        logger.warning(
-            "The checkpoint was trained with other versions (%s): what follows may be rounded "
-            "otherwise.",
-            "; ".join(changed),
-        )
+        logger.warning("Other versions may round differently: %s.", "; ".join(changed))
 
 
 def identity_of_updates(
@@ -244,6 +229,5 @@ def check_rate(schedule: LRScheduler | None, update: int) -> None:
         if not math.isclose(now := base * factor(schedule.last_epoch), last, rel_tol=1e-6):
             raise RequestError(
                 f"the checkpoint ends with a learning rate of {last:.3g}, and the schedule has "
-                f"{now:.3g} there; give its arguments and the length of the training as they "
-                "were, or start a new training in another directory."
+                f"{now:.3g} there; give its arguments and the length of the training as they were."
             )

@@ -26,6 +26,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ..errors import RequestError
 from ..recipes.plan import Plan
+from ..storage.hub_model import model_folder
 from ..storage.metrics import Metrics
 from ..storage.reading import read_json
 from ..storage.run_files import CHECKPOINTS, METRICS
@@ -76,8 +77,8 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
                 held.enter_context(run_directory.training_lock(run))
             elif args.process_index != args.local_process_index:
                 run_directory.check_shared(run)
-            identity = run_directory.identify(plan, run)
             last = last_whole_checkpoint(run / CHECKPOINTS)
+            identity = run_directory.identify(plan, run, from_start=last is None)
             _check_updates(args, last)
             pairs = read_run_pairs(plan.data)
         added = back_translated(
@@ -88,7 +89,10 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
                 pairs = with_translations(plan.data, pairs, added)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
                 run_directory.claim(plan, run, identity)
-            initial = run_directory.initial_model(plan.model, identity)
+            initial = None
+            if last is None and plan.model.init_from is not None:
+                revision = identity[run_directory.INITIAL_MODEL]["revision"]
+                initial = model_folder(plan.model.init_from, revision)
             pairs.facts.update(run_directory.data_facts(identity))
             tokenizer = run_tokenizer(plan.tokenizer, run, pairs.train, last=last, initial=initial)
             budget = args.batch_tokens or 1
@@ -100,8 +104,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             last, done = last_whole_checkpoint(run / CHECKPOINTS), trainer.state.global_step
             if args.should_save and (last is None or step_of(last) != done):
                 raise RequestError(
-                    f"checkpoint-{done} of {run} was removed or damaged after the training; run "
-                    "the same command again."
+                    f"checkpoint-{done} was damaged or removed; run the same command again."
                 )
         if args.should_save and last is not None:
             finish(plan, run, args, pairs, last)
@@ -144,7 +147,7 @@ def _trainer(
     pairs: RunPairs,
     encoded: tuple["Dataset", "Dataset | None"],
     last: Path | None,
-    initial: tuple[str, Mapping[str, Any]] | None,
+    initial: Path | None,
 ) -> VanillaTransformerTrainer:
     """Return a trainer with a new model, or with one to train further."""
     train, validation = encoded
@@ -156,9 +159,11 @@ def _trainer(
         logger.warning("Nothing is evaluated on the way, so early_stopping_patience has no effect.")
     _warn_of_missing_sets(plan, pairs)
     set_seed(args.seed)
-    model = run_model(plan.model, plan.data, tokenizer, last=last, initial=initial)
-    if initial is not None and last is None:
-        logger.info("Training starts from the weights and the tokenizer of %s.", initial[0])
+    model = run_model(plan.model, plan.data, tokenizer, last or initial)
+    if initial is not None:
+        logger.info(
+            "Training starts from the weights and the tokenizer of %s.", plan.model.init_from
+        )
         warn_of_start(initial, plan.data, args, model.config.d_model)
     args.ddp_find_unused_parameters = False  # every parameter is in every update
     try_scored_pairs(model, tokenizer, pairs, evaluation.measures, language)
@@ -183,14 +188,11 @@ def _warn_of_missing_sets(plan: Plan, pairs: RunPairs) -> None:
     if not len(pairs.validation) and plan.evaluation.choose_on_validation:
         logger.warning("There are no validation pairs, so choose_on_validation has no effect.")
     if not pairs.scored:
-        logger.warning(
-            "There are no validation or test pairs, so there will be no scores; give "
-            "--validation-file or --test-file."
-        )
+        logger.warning("There are no validation or test pairs, so there will be no scores.")
     if plan.model.init_from is not None and pairs.facts["held_out_pairs"]:
         logger.warning(
-            "The pairs held out for validation and test may be training pairs of %s, which makes "
-            "the scores too high; if they are, give --validation-file and --test-file.",
+            "The pairs held out for validation and test may be training pairs of %s; if they are, "
+            "give --validation-file and --test-file.",
             plan.model.init_from,
         )
 
@@ -199,8 +201,7 @@ def _check_updates(args: VanillaTransformerTrainingArguments, last: Path | None)
     """Refuse fewer updates than the run has done, before anything is written."""
     if last is not None and step_of(last) > args.max_steps:
         raise RequestError(
-            f"got max_steps={args.max_steps}, but this run has done {step_of(last)} updates; give "
-            f"{step_of(last)} or more."
+            f"got max_steps={args.max_steps}, but this run has done {step_of(last)} updates."
         )
 
 

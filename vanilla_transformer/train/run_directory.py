@@ -7,7 +7,7 @@ of its pairs and of the model that it starts from. Every later start must have t
 import logging
 import platform
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from filelock import FileLock, Timeout
 
 from ..errors import RequestError
 from ..recipes.data import data_identity
-from ..recipes.plan import ModelPlan, Plan, settings_as_yaml
-from ..storage.atomic import PARTIAL, keep_text, write_json, write_text
+from ..recipes.plan import Plan, settings_as_yaml
+from ..storage.atomic import PARTIAL, keep_text, parents_made, write_json, write_text
 from ..storage.identity import changed_files, check_same, differences
 from ..storage.metrics import Metrics, read_metrics
 from ..storage.run_files import (
@@ -30,30 +30,35 @@ from ..storage.run_files import (
 )
 from ..storage.saved_model import TOKENIZER_SETTINGS, WEIGHTS
 from .checkpoints import checkpoints, last_whole_checkpoint
+from .finishing import write_samples
 from .new_model import identify_model
-from .report import write_samples
 
 logger = logging.getLogger(__name__)
 
 INITIAL_MODEL = "initial_model"  # in the identity of a run: the files of the model of `init_from`
 
 
-def identify(plan: Plan, run: Path) -> dict[str, Any]:
+def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, Any]:
     """Return what decides a run: settings, digests of pairs, the model that it starts from.
 
     Files that are gone are taken to be the same, because a complete run does not need them. After
     the first checkpoint neither does a run need its initial model.
+
+    Args:
+        plan: The plan of the run.
+        run: The run directory.
+        from_start: Whether the training begins with the first update.
 
     Raises:
         ValueError: If the directory holds something else, or a run that something else decides; or
             if the initial model is missing or of another kind.
     """
     identity = {**plan.binding, **data_identity(plan.data)}
+    if not _trained(run) and run.is_dir() and not _may_be_replaced(run):
+        raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
+    if from_start and plan.model.init_from is not None:
+        identity[INITIAL_MODEL] = identify_model(plan.model.init_from)
     if not _trained(run):
-        if run.is_dir() and not _may_be_replaced(run):
-            raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
-        if plan.model.init_from is not None:
-            identity[INITIAL_MODEL] = identify_model(plan.model.init_from)
         return identity
     before = recorded_identity(run)
     for name in ("files", INITIAL_MODEL):
@@ -61,15 +66,6 @@ def identify(plan: Plan, run: Path) -> dict[str, Any]:
             identity[name] = {**before[name], **identity.get(name, {})}
     check_same(before, {name: identity.get(name) for name in before}, f"{run} is of another run")
     return identity
-
-
-def initial_model(
-    plan: ModelPlan, identity: Mapping[str, Any]
-) -> tuple[str, dict[str, Any]] | None:
-    """Return name and identity of the model that a run starts from, if any."""
-    if plan.init_from is None:
-        return None
-    return plan.init_from, identity.get(INITIAL_MODEL, {})
 
 
 def data_facts(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,22 +108,20 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
     changed = [] if others else changed_files(run, metrics.get(MODEL_FILES, {}))
     if there := [name for name in changed if (run / name).exists()]:
         raise RequestError(
-            f"{run} is complete, but {' and '.join(there)} in it changed since; put a copy back, "
-            "or delete it to restore it from a whole checkpoint."
+            f"{run} is complete, but {' and '.join(there)} in it changed since; delete it to "
+            "restore it from a whole checkpoint."
         )
     if not others and not changed:
         identify(plan, run)  # refuses other pairs
         logger.info("%s is complete.", run)
         if writes:  # a continuation may have been stopped before its first update
             keep_text(run / RECIPE, settings_as_yaml(plan.settings))
-            if metrics.get("samples"):
-                write_samples(run, metrics["samples"])
+            write_samples(run, metrics.get("samples", {}))
         return metrics
     if last_whole_checkpoint(run / CHECKPOINTS) is None:
         raise RequestError(
             f"{run} is complete, and without a whole checkpoint it can neither continue nor be "
-            f"restored ({'; '.join(others or changed)}); give another --output-dir, or put back "
-            "what was there."
+            f"restored ({'; '.join(others or changed)}); give another --output-dir."
         )
     if changed:
         logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
@@ -160,27 +154,20 @@ def training_lock(run: Path) -> Iterator[None]:
         ValueError: If another process trains there.
     """
     path = run / LOCK
-    created = [folder for folder in path.absolute().parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise RequestError(
-            f"{run} is being trained already, by another process; wait until it ends, or give "
-            "another --output-dir."
-        ) from None
-    except (OSError, NotImplementedError):
-        logger.warning("The file system of %s has no locks; start no second training there.", run)
-    path.touch()  # without locks too: see `check_shared`
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        lock.release()
-        for folder in created:
-            with suppress(OSError):  # not empty: it holds the run
-                folder.rmdir()
+    with parents_made(path):
+        lock = FileLock(path)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RequestError(f"{run} is being trained already, by another process.") from None
+        except (OSError, NotImplementedError):
+            logger.warning("The file system of %s has no locks; train there only once.", run)
+        path.touch()  # without locks too: see `check_shared`
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            lock.release()
 
 
 def check_shared(run: Path) -> None:

@@ -122,8 +122,7 @@ def tokenized_run_pairs(
     """
     if data.both_directions and target_tokenizer(tokenizer) is not tokenizer:
         raise RequestError(
-            "both_directions: each side has a tokenizer of its own, which cannot read the other; "
-            "leave it out, or train one tokenizer for both."
+            "both_directions: each side has a tokenizer of its own; train one for both."
         )
     tokenize = partial(
         tokenize_pairs,
@@ -153,36 +152,37 @@ def tokenized_run_pairs(
 def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, dict[str, float]]:
     """Return the planned shares in the training as they are reached; log them."""
     weights, corpora = listed(data.train_weights), pair_corpora(train)
-    units = ("target tokens", "pairs")
-    planned: list[tuple[str, np.ndarray, str, float]] = []  # name, pairs, unit, share
+    planned: dict[str, tuple[np.ndarray, str, float]] = {}  # pairs, unit, share
     if corpora is not None:
         for number, weight in enumerate(weights):
-            chosen = corpora == number
-            planned.append((f"corpus {number + 1}", chosen, units[0], weight / sum(weights)))
+            share = weight / sum(weights)
+            planned[f"corpus {number + 1}"] = (corpora == number, "target_tokens", share)
     if MADE in train.column_names:
         made = train.with_format("numpy")[MADE][:]
         if data.join_pairs:
-            planned.append(("joined pairs", made & JOINED > 0, units[0], 1 / 2))
+            planned["joined pairs"] = (made & JOINED > 0, "target_tokens", 1 / 2)
         if data.both_directions:
-            planned.append(("opposite direction", made & OPPOSITE > 0, units[1], 1 / 3))
+            planned["opposite direction"] = (made & OPPOSITE > 0, "pairs", 1 / 3)
     if not planned:
         return {}
     sampler = TokenBatchSampler(
         *pair_lengths(train), max_tokens=batch_tokens, corpora=corpora, weights=weights or None
     )
     shares = {}
-    for name, chosen, unit, share in planned:
-        reached = dict(zip(units, map(float, sampler.share(chosen)), strict=True))
-        told = " and ".join(f"{value:.1%} of the {unit}" for unit, value in reached.items())
-        logger.info("The share of %s is %s.", name, told)
-        if abs(reached[unit] - share) > share / 10:
+    for name, (chosen, unit, share) in planned.items():
+        tokens, pairs = map(float, sampler.share(chosen))
+        shares[name] = {"target_tokens": tokens, "pairs": pairs}
+        logger.info(
+            "The share of %s is %.1f%% of the target tokens and %.1f%% of the pairs.",
+            *(name, 100 * tokens, 100 * pairs),
+        )
+        if abs(shares[name][unit] - share) > share / 10:
             logger.warning(
                 "The share of %s is %.1f%% of the %s instead of %.1f%%. Pairs longer than "
                 "max_source_length=%s or max_target_length=%s are left out.",
-                *(name, 100 * reached[unit], unit, 100 * share),
+                *(name, 100 * shares[name][unit], unit.replace("_", " "), 100 * share),
                 *(data.max_source_length, data.max_target_length),
             )
-        shares[name] = {"target_tokens": reached[units[0]], "pairs": reached[units[1]]}
     return shares
 
 
@@ -205,7 +205,6 @@ def try_scored_pairs(
         for side, rows in (("source", sources), ("target", targets)):
             if unknown := sum(row.count(tokenizer.unk_token_id) for row in rows):
                 logger.warning(
-                    "Of the %d %s tokens of the %s set %d are %s: what they stand for is not in "
-                    "the vocabulary.",
+                    "Of the %d %s tokens of the %s set %d are %s: the vocabulary lacks them.",
                     *(sum(map(len, rows)), side, name, unknown, tokenizer.unk_token),
                 )

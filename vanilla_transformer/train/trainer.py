@@ -57,11 +57,10 @@ from .arguments import (
     refuse_sharding,
     void_arguments,
 )
+from .callbacks import LogLines, RunControl, TrainingInterrupted
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
-from .log_lines import LogLines
 from .optimization import factor_of_peak, noam_schedule, paper_adam, peak_rate
-from .run_control import RunControl, TrainingInterrupted
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -1,4 +1,4 @@
-"""Stop a training by time, patience or a signal, and save checkpoints by time."""
+"""Callbacks: stop a training by time, patience or a signal, save by time, and log its progress."""
 
 import logging
 import math
@@ -44,11 +44,10 @@ class RunControl(TrainerCallback):
         if self.signum:
             raise KeyboardInterrupt
         self.signum = signum
-        logger.warning(
-            "Got %s: the run stops after this update and saves a checkpoint. Send it again to stop "
-            "at once.",
-            signal.Signals(signum).name,
+        told = (
+            "Got %s: the run saves a checkpoint after this update. Send it again to stop at once."
         )
+        logger.warning(told, signal.Signals(signum).name)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Set the model up, and start the clock."""
@@ -120,3 +119,64 @@ class RunControl(TrainerCallback):
     def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Start the time until the next save anew."""
         self.last_save = time.monotonic()
+
+
+class LogLines(TrainerCallback):
+    """Callback that logs a line for each report of our trainer, and the size of the training.
+
+    Args:
+        trainer: Our trainer.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Log the size with the first update, when the number of updates per epoch is known."""
+        self._is_size_told = False
+
+    def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Log the size of the training once."""
+        if self._is_size_told or not state.is_world_process_zero:
+            return
+        self._is_size_told = True
+        told, epochs = [f"{self.trainer.model.num_parameters():,} parameters"], ""
+        if each := self.trainer.updates_per_epoch:  # the data has a length
+            told.append(f"{len(self.trainer.train_dataset):,} training pairs")
+            told.append(f"{each:,} updates an epoch")
+            epochs = f" ({state.max_steps / each:.1f} epochs)"
+        logger.info("%s.", ", ".join(told))
+        limit = args.max_minutes
+        logger.info(
+            "The training ends after %s updates%s%s.",
+            *(f"{state.max_steps:,}", epochs),
+            "" if limit is None else f" or {limit:g} minutes, whichever comes first",
+        )
+
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Log a line for training, for an evaluation, or for other figures."""
+        if not state.is_world_process_zero:
+            return
+        if logs.keys() >= {"loss", "learning_rate"}:
+            minutes = logs["minutes"]
+            total = minutes * state.max_steps / state.global_step
+            logger.info(
+                "update %d of %d: loss %.3f, rate %.2e, %.0f tokens/s, %.1f of ~%.1f min",
+                *(state.global_step, state.max_steps, logs["loss"], logs["learning_rate"]),
+                *(logs["target_tokens_per_second"], minutes),
+                min(total, args.max_minutes or total),
+            )
+            return
+        hidden = {"epoch", "train_loss", "eval_training_loss"}
+        if "eval_perplexity" in logs and not self.trainer.has_other_loss:  # it says the same
+            hidden.add("eval_loss")
+        labels = {f"eval_{name}": measure.label for name, measure in MEASURES.items()}
+        labels["eval_perplexity"] = "validation perplexity"
+        names = [name for name in logs if name.startswith("eval_")] or sorted(logs)
+        figures = {name: logs[name] for name in names if name not in hidden}
+        told = [
+            f"{labels.get(name, name)} {f'{value:.4g}' if isinstance(value, float) else value}"
+            for name, value in figures.items()
+        ]
+        if told:
+            logger.info("update %d: %s", state.global_step, ", ".join(told))

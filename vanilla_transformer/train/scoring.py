@@ -1,0 +1,215 @@
+"""Score models on their test sets, and compare several on the same sentences."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..errors import RequestError
+from ..evaluation import most_different, paired_bootstrap, score_model, verdict
+from ..evaluation.scores import first_references
+from ..recipes.data import TextPairs
+from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
+from ..search_settings import SearchSettings, search_settings
+from ..storage.hub_model import model_folder
+from ..storage.identity import differences
+from ..storage.metrics import MEASURES, TestTexts
+from ..storage.reading import printable
+from ..storage.run_files import RECIPE
+from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+
+
+def score_run(
+    directory: str | os.PathLike[str],
+    *,
+    tokens_at_once: int = 4096,
+    with_texts: bool = False,
+    **test_options: object,
+) -> dict[str, TestTexts]:
+    """Score the model of a run directory on its test pairs, or else on its validation pairs.
+
+    Args:
+        directory: Run directory, or any folder or name of a model if `pair` and `test_file` are
+            given.
+        tokens_at_once: Tokens in a batch.
+        with_texts: Whether to return the `sources`, `hypotheses` and `references` too.
+        **test_options: `TEST_OPTIONS`, which override the recipe. None: the recipe's value, and the
+            beams that the model's generation config sets.
+
+    Returns:
+        The scores of each test set.
+
+    Raises:
+        ValueError: If there is no model, no test or validation pairs, or an unknown option.
+    """
+    run = model_folder(str(directory))
+    test = plan_test(run, test_options)
+    options = {**test.scoring, "num_beams": test.num_beams, "tokens_at_once": tokens_at_once}
+    _, _, results = score_folder(run, test.sets, **options)
+    return results if with_texts else {name: without_texts(results[name]) for name in results}
+
+
+def score_folder(
+    folder: Path, sets: Mapping[str, TextPairs], **options: Any
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[str, TestTexts]]:
+    """Load the model of a folder and score it on each set of pairs that is not empty.
+
+    Args:
+        folder: Folder of the model.
+        sets: The pairs by name of the set.
+        **options: Other arguments of `score_model`.
+
+    Returns:
+        The model, its tokenizer, and the scores with the texts.
+    """
+    model, tokenizer = load_saved_model(folder, device="auto"), load_saved_tokenizer(folder)
+    options["progress"] = sys.stderr.isatty()
+    results = {
+        name: score_model(model, tokenizer, pairs.sources, pairs.references, **options)
+        for name, pairs in sets.items()
+        if len(pairs)
+    }
+    return model, tokenizer, results
+
+
+def without_texts(result: TestTexts) -> TestTexts:
+    """Return the scores of a test set without its sentences."""
+    scores = result.copy()
+    scores.pop("hypotheses", None)
+    scores.pop("sources", None)
+    scores.pop("references", None)
+    return scores
+
+
+@dataclass
+class ComparedRun:
+    """A model to compare, and its results by test set."""
+
+    name: str
+    test: ModelTest
+    search: SearchSettings = field(init=False)
+    parameters: int = 0
+    results: dict[str, TestTexts] = field(default_factory=dict)
+
+
+def compare_runs(
+    directories: Sequence[str | os.PathLike[str]],
+    *,
+    tokens_at_once: int = 4096,
+    **test_options: object,
+) -> list[ComparedRun]:
+    """Score the models of run directories on the same test pairs.
+
+    Args:
+        directories: Two or more run directories, or names of models. One that is no run is
+            tested like the first run, whose recipe it takes.
+        tokens_at_once: Tokens in a batch.
+        **test_options: `TEST_OPTIONS`, which override the recipes. None: the recipe's value, and
+            the beams that each model's generation config sets.
+
+    Returns:
+        The runs with their results, as `score_model` returns them; see `comparison_page`.
+
+    Raises:
+        ValueError: If there are fewer than two runs, one holds no model, or their languages or
+            test pairs differ.
+    """
+    if len(directories) < 2:
+        raise RequestError(f"Got {len(directories)} run; give two or more to compare.")
+    folders = [model_folder(str(name)) for name in directories]
+    tests = [
+        plan_test(folder, test_options) if (folder / RECIPE).is_file() else None
+        for folder in folders
+    ]
+    of_first = next(filter(None, tests), None) or plan_test(folders[0], test_options)
+    runs = [
+        ComparedRun(str(name), test or of_first)
+        for name, test in zip(directories, tests, strict=True)
+    ]
+    first = runs[0]
+    for run, folder, test in zip(runs, folders, tests, strict=True):
+        if (run.test.languages, run.test.sets) != (first.test.languages, first.test.sets):
+            raise RequestError(
+                f"Languages or test pairs of {first.name} and {run.name} differ; give --test-file, "
+                "and --several-references if only one of them has that."
+            )
+        if test is None and (run is not first or any(tests)):
+            warn_of_another_test(folder, run.test.languages)
+    for run, folder in zip(runs, folders, strict=True):
+        asked = {"num_beams": run.test.num_beams}
+        options = {**first.test.scoring, "tokens_at_once": tokens_at_once, **asked}
+        model, _, run.results = score_folder(folder, first.test.sets, **options)
+        run.parameters = model.num_parameters()
+        run.search = search_settings(model.generation_config, **asked)
+    return runs
+
+
+def comparison_page(runs: Sequence[ComparedRun], *, shown: int = 20) -> str:
+    """Render a comparison as Markdown that a terminal can show too: tables are aligned text.
+
+    Args:
+        runs: Result of `compare_runs`.
+        shown: Number of sentences that differ.
+    """
+    first, *others = runs
+    lines = ["# Comparison", ""]
+    for run in others:
+        for what, changed in (
+            ("Recipe", differences(first.test.settings, run.test.settings)),
+            ("Search", differences(vars(first.search), vars(run.search))),
+        ):
+            if changed:
+                lines.append(f"- {what}, {first.name} -> {run.name}: {'; '.join(changed)}.")
+    for name in first.results:
+        lines += ["", *_set_lines(runs, name, shown)]
+    return "\n".join(lines) + "\n"
+
+
+def _set_lines(runs: Sequence[ComparedRun], name: str, shown: int) -> list[str]:
+    """Return the lines about one test set."""
+    results, measures = [run.results[name] for run in runs], runs[0].test.measures
+    references, systems = results[0]["references"], [result["hypotheses"] for result in results]
+    rows, signatures = paired_bootstrap(systems, references, **runs[0].test.scoring)
+    labels = [MEASURES[measure].label for measure in measures]
+    table = [["", *labels, "perplexity", "parameters", "beams"]]
+    for run, row, result in zip(runs, rows, results, strict=True):
+        figures = [*(row[measure].score for measure in measures), result["perplexity"]]
+        sizes = [f"{run.parameters:,}", str(run.search.num_beams)]
+        table.append([run.name, *(f"{figure:.2f}" for figure in figures), *sizes])
+    lines = [f"## {name}, {len(systems[0]):,} sentences", ""]
+    lines += [*(f"    {line}" for line in table_lines(table)), ""]
+    for run, row in zip(runs[1:], rows[1:], strict=True):
+        told = verdict(rows[0], row, len(systems[0]))
+        lines.append(f"- {run.name} against {runs[0].name}: {told}")
+    lines += [
+        "- p: how often chance alone would give so large a difference from the first run.",
+        "- Perplexity is per token: compare it only between runs with the same vocabulary.",
+        *(f"- {MEASURES[measure].label}: {how}" for measure, how in signatures.items()),
+        "",
+        "The sentences that differ most, with their chrF:",
+    ]
+    names = ["source", "reference", *(run.name for run in runs)]
+    width = max(map(len, names))
+    for index, chrf in most_different(systems, references, count=shown):
+        source, reference = results[0]["sources"][index], first_references(references)[index]
+        texts = [source, reference, *(system[index] for system in systems)]
+        scores = ["", "", *(f"{score:.1f}" for score in chrf)]
+        lines.append("")
+        for label, score, text in zip(names, scores, texts, strict=True):
+            shown_text = printable(" ".join(text.split()))
+            lines.append(f"    {label:<{width}}  {score:>5}  {shown_text}")
+    return lines
+
+
+def table_lines(rows: Sequence[Sequence[str]], *, narrowest: int = 0) -> list[str]:
+    """Align the columns of a table: the first to the left, the others to the right."""
+    first, *others = zip(*rows, strict=True)
+    left = [cell.ljust(max(map(len, first))) for cell in first]
+    right = [
+        [cell.rjust(max(narrowest, *map(len, column))) for cell in column] for column in others
+    ]
+    return [" ".join(row) for row in zip(left, *right, strict=True)]
