@@ -28,7 +28,7 @@ Tables: TypeAlias = "Generator[pyarrow.Table, None, dict[str, Any]]"
 logger = logging.getLogger(__name__)
 
 # Part of every cache key: raise it when the file format or the rules of reading change.
-_CACHE_VERSION = 12
+_CACHE_VERSION = 13
 
 
 def cached(

@@ -18,6 +18,7 @@ import re
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -33,7 +34,6 @@ Given: TypeAlias = "tuple[str | int, str | int] | None"
 SAMPLE = 1_000  # rows that decide; up to twice as many are looked at
 _CELLS = 20_000  # of all columns together that are identified
 _FEWEST = 20  # cells of each column, however many columns there are
-_CHARACTERS = 200  # of a cell
 _IN_LANGUAGE = 0.55  # mean share of a language in a column's cells
 _IN_LANGUAGE_OF_TWO = 0.35  # the same where only two columns hold text
 _ODDS = 3.0  # logarithm: 20 to 1
@@ -108,33 +108,24 @@ def find_columns(
         ValueError: There is no such column, or it is not clear which columns are meant. The error
             has the rows, drawn as a table, as its note.
     """
-    table = _Table(rows, languages, names)
-    try:
-        if given is not None:
-            return table.columns_of(given)
-        return table.find()
-    except _Unclear as reason:
-        table_rows = rows if names is None else [names, *rows]
-        error = RequestError(f"{where}: {reason}")
-        error.add_note(drawn(table_rows))
-        raise error from None
-
-
-class _Unclear(Exception):
-    """Why it is not clear which columns hold the sides, and what to do."""
+    table = _Table(rows, languages, names, where)
+    return table.find() if given is None else table.columns_of(given)
 
 
 class _Table:
     """Rows of a table, column by column, with what the identifier says of each."""
 
     def __init__(
-        self, rows: Sequence[Sequence[str]], languages: Languages, names: Sequence[str] | None
+        self,
+        rows: Sequence[Sequence[str]],
+        languages: Languages,
+        names: Sequence[str] | None,
+        where: str,
     ) -> None:
-        self.languages, self.given_names = languages, names
+        self.rows, self.languages, self.given_names, self.where = rows, languages, names, where
         self.width = len(names) if names else usual_width(rows)
-        rows = rows[:: max(1, len(rows) * self.width // max(_CELLS, _FEWEST * self.width))]
-        cut = ([cell[:_CHARACTERS].strip() for cell in row[: self.width]] for row in rows)
-        padded = [row + [""] * (self.width - len(row)) for row in cut]
+        step = max(1, len(rows) * self.width // max(_CELLS, _FEWEST * self.width))
+        padded = [[*row, *[""] * self.width][: self.width] for row in rows[::step]]
         self.first = [*names] if names else padded[0]
         body = padded if names or len(padded) == 1 else padded[1:]  # a single row is a pair
         self.columns = [*zip(*body, strict=True)]
@@ -143,7 +134,7 @@ class _Table:
         for place in self.texts:
             # A repetition says nothing new.
             cells = [*dict.fromkeys(filter(_has_letters, self.columns[place]))]
-            if cells and (found := identified(cells, self.languages)):
+            if cells and (found := identified(cells, languages)):
                 self.shares[place] = found.shares.mean(axis=0)
                 self.odds[place] = found.odds.sum()
 
@@ -173,24 +164,23 @@ class _Table:
         elif len(texts) == 2 and not self._contradicts((texts[0], texts[1])):
             places, decided_by = (texts[0], texts[1]), "order"
         else:
-            raise _Unclear(self._question())
+            raise self._question()
         return Columns(places, self._has_header(places, named), self.width, decided_by)
 
     def columns_of(self, given: tuple[str | int, str | int]) -> Columns:
         """Return the columns that the user named, with a warning if their content contradicts."""
-        names: dict[str | int, int] = {
+        known: dict[Any, int] = {
             folded(name): place for place, name in reversed([*enumerate(self.first)])
         }
-        names |= {place + 1: place for place in range(self.width)}
-        wanted = [column if isinstance(column, int) else folded(column) for column in given]
-        if unknown := [
-            each for each, column in zip(given, wanted, strict=True) if column not in names
-        ]:
-            raise _Unclear(
-                f"there is no column {unknown[0]!r} among {reprlib.repr(self.first)}. Name two of "
-                "these (--source-column, --target-column), or give their numbers from 1."
-            )
-        places, warning = (names[wanted[0]], names[wanted[1]]), ""
+        known |= {place + 1: place for place in range(self.width)}
+        wanted = [folded(column) if isinstance(column, str) else column for column in given]
+        for name, column in zip(given, wanted, strict=True):
+            if column not in known:
+                raise self._refusal(
+                    f"there is no column {name!r} among {reprlib.repr(self.first)}. Name two of "
+                    "these (--source-column, --target-column), or give their numbers from 1."
+                )
+        places, warning = (known[wanted[0]], known[wanted[1]]), ""
         if self._contradicts(places):
             warning = (
                 f"columns {places[0] + 1} and {places[1] + 1} were named as "
@@ -280,27 +270,32 @@ class _Table:
 
     # ---------------------------------------------------------------------- messages
 
-    def _question(self) -> str:
-        if len(self.texts) < 2:
-            names = reprlib.repr(self.given_names or self.first)
-            return (
-                f"it has {self.width} column{'s' * (self.width != 1)} ({names}), and not two of "
-                "them hold text. Give a table of pairs, two text files as SOURCE,TARGET, or name "
-                "the columns (--source-column, --target-column)."
+    def _question(self) -> RequestError:
+        """Return the error for a table whose columns only the user can know."""
+        languages, texts = " and ".join(self.languages), self.texts
+        if len(texts) < 2:
+            return self._refusal(
+                f"of its columns {reprlib.repr(self.given_names or self.first)} not two hold text. "
+                "Give a table of pairs, or two text files as SOURCE,TARGET, or name the columns."
             )
-        first, second = self.texts[:2]
-        return (
-            f"it is not clear which columns are {' and '.join(self.languages)} "
-            f"({self._described(self.texts[:6])}). Name them by number, for example "
-            f"--source-column {first + 1} --target-column {second + 1}, or by the names in the "
-            "first row."
+        return self._refusal(
+            f"it is not clear which columns are {languages} ({self._described(texts[:6])}). Name "
+            f"them by number, for example --source-column {texts[0] + 1} --target-column "
+            f"{texts[1] + 1}, or by the names in the first row."
         )
 
+    def _refusal(self, problem: str) -> RequestError:
+        """Return an error that has the rows, drawn as a table, as its note."""
+        error = RequestError(f"{self.where}: {problem}")
+        error.add_note(drawn([*([self.given_names] if self.given_names else []), *self.rows]))
+        return error
+
     def _described(self, places: Sequence[int]) -> str:
-        languages = self.languages
+        source, target = self.languages
         return "; ".join(
-            f"column {place + 1}: {source:.0%} {languages[0]}, {target:.0%} {languages[1]}"
-            for place, (source, target) in zip(places, self.shares[[*places]], strict=True)
+            f"column {place + 1}: {self.shares[place, 0]:.0%} {source}, "
+            f"{self.shares[place, 1]:.0%} {target}"
+            for place in places
         )
 
 
@@ -315,23 +310,24 @@ def named_sides(names: Sequence[str], languages: Languages) -> tuple[int, int] |
         return by_name[0][0], by_name[1][0]
     if any(by_name):  # one side only, or several columns of a side
         return None
-    words = [[*map(folded, _WORDS.findall(name[:_CHARACTERS]))] for name in names]
+    words = [[*map(folded, _WORDS.findall(name))] for name in names]
     words = [each if len(each) <= _NAME_WORDS else [] for each in words]
-    found: set[tuple[int, int]] = set()
-    for sides in (
-        [
-            {n for n, language in enumerate(languages) if _names_it(language, each)}
-            for each in words
-        ],
-        [{_SIDES[word] for word in each if word in _SIDES} for each in words],
-    ):
-        if sides.count({0}) == sides.count({1}) == 1:
-            found.add((sides.index({0}), sides.index({1})))
+    by_language = [
+        {
+            side
+            for side, language in enumerate(languages)
+            for word in each
+            if is_meant(language, word)
+        }
+        for each in words
+    ]
+    by_word = [{_SIDES[word] for word in each if word in _SIDES} for each in words]
+    found = {
+        (sides.index({0}), sides.index({1}))
+        for sides in (by_language, by_word)
+        if sides.count({0}) == sides.count({1}) == 1
+    }
     return found.pop() if len(found) == 1 else None
-
-
-def _names_it(language: str, words: Sequence[str]) -> bool:
-    return any(is_meant(language, word) for word in words)
 
 
 def usual_width(rows: Sequence[Sequence[str]]) -> int:
@@ -382,13 +378,10 @@ def _differs(cells: Sequence[str]) -> bool:
 
 def drawn(rows: Sequence[Sequence[str]]) -> str:
     """Return the first rows as a table with numbered columns."""
-    shown = [*rows[:_SHOWN_ROWS]]
-    width = max(map(len, shown), default=0)
-    lines = [[str(n) for n in range(1, width + 1)], *([*row] for row in shown)]
-    whole = [[printable(" ".join(cell[:200].split())) for cell in line] for line in lines]
-    texts = [[shortened(cell, _SHOWN_CHARACTERS) for cell in line] for line in whole]
-    widths = [max(len(line[n]) for line in texts if n < len(line)) for n in range(width)]
-    return "\n".join(
-        " | ".join(cell.ljust(size) for cell, size in zip(line, widths)).rstrip()  # noqa: B905
-        for line in texts
-    )
+    shown = [
+        [printable(shortened(" ".join(cell.split()), _SHOWN_CHARACTERS)) for cell in row]
+        for row in rows[:_SHOWN_ROWS]
+    ]
+    lines = [[str(n + 1) for n in range(max(map(len, shown), default=0))], *shown]
+    widths = [max(map(len, column)) for column in zip_longest(*lines, fillvalue="")]
+    return "\n".join(" | ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

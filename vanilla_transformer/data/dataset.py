@@ -29,7 +29,7 @@ from ..target_tokenizer import target_tokenizer, writes_start
 from ..translation.unknown_tokens import unknown_tokens
 from .cache import Tables, cached
 from .columns import SAMPLE
-from .doubts import describe_doubts, doubts_of, refuse_doubtful
+from .doubts import doubts_of, refuse_doubtful
 from .pair_files import PairReader, PairSource, files_below, kind_of, read_pairs
 
 if TYPE_CHECKING:
@@ -85,18 +85,16 @@ def load_pairs(
     reader = read_pairs(source, **reading)
     identity = _identity(source, cache_key)
     key = None if identity is None else [identity, sorted(reading.items())]
-    languages = source_language, target_language
-    is_named = reading.get("source_column") is not None or kind_of(source) == "pairs"
-    tables = _text_tables(reader, show_progress, languages, is_named=is_named)
+    is_named = reader.given is not None or kind_of(source) == "pairs"
+    tables = _text_tables(reader, is_named=is_named, show_progress=show_progress)
     dataset, report = cached("pairs", key, tables, cache_dir=cache_dir)
     for note in report["notes"][len(reader.notes) :]:  # those of an earlier reading
         logger.warning(note)
     if report["malformed"]:
         examples = "; ".join(map(str, report["examples"]))
         logger.warning("Skipped %d malformed lines: %s.", report["malformed"], examples)
-    doubts, is_warning = describe_doubts(report["doubts"], reader.name)
-    if doubts:
-        logger.log(logging.WARNING if is_warning else logging.INFO, doubts)
+    if (doubts := report["doubts"])["text"]:
+        logger.log(logging.WARNING if doubts["is_warning"] else logging.INFO, doubts["text"])
     if kind_of(source) != "pairs":  # pairs in memory were named when they were read
         first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
         read = (len(dataset), f"{source_language}-{target_language}", reader.name)
@@ -180,9 +178,7 @@ def _identity(source: Any, cache_key: str | None) -> list | None:
     return [kind, [(str(path), sha256(path)) for path in paths]]
 
 
-def _text_tables(
-    reader: PairReader, show_progress: bool, languages: tuple[str, str], *, is_named: bool
-) -> Tables:
+def _text_tables(reader: PairReader, *, is_named: bool, show_progress: bool) -> Tables:
     """Yield the pairs; refuse them if most are no translations and `is_named` is false."""
     import pyarrow as pa
 
@@ -204,9 +200,9 @@ def _text_tables(
             "or name the columns (--source-column, --target-column)."
         )
     sources, targets = zip(*sample, strict=True)
-    doubts = doubts_of(sources, targets, languages)
+    doubts = doubts_of(sources, targets, reader.languages, reader.name)
     if not is_named:
-        refuse_doubtful(doubts, reader.name, languages)
+        refuse_doubtful(doubts, reader.languages)
     return {
         "doubts": doubts,
         "malformed": reader.num_malformed,

@@ -76,57 +76,45 @@ def _placeholders(texts: Sequence[str], beside: Sequence[str], shares: np.ndarra
 
 
 def doubts_of(
-    sources: Sequence[str], targets: Sequence[str], languages: tuple[str, str]
+    sources: Sequence[str], targets: Sequence[str], languages: tuple[str, str], name: str
 ) -> dict[str, Any]:
-    """Count the doubtful pairs of a sample, by kind, with the first example of each kind."""
+    """Describe the doubtful pairs of a sample.
+
+    Returns:
+        `pairs`, how many were looked at; `counts` of the doubtful ones by kind; `text`, a sentence
+        with an example of each kind, empty without any; and whether that `is_warning`.
+    """
     kinds = doubtful(sources, targets, languages)
-    counts = np.bincount(kinds, minlength=len(KINDS) + 1).tolist()
-    first = [int(np.argmax(kinds == n)) for n in range(1, len(KINDS) + 1)]
+    counts, parts = {}, []
+    for number, (kind, words) in enumerate(KINDS.items(), start=1):
+        if count := int((kinds == number).sum()):
+            first = int(np.argmax(kinds == number))
+            example = f"{quoted(sources[first])} -> {quoted(targets[first])}"
+            parts.append(f"{count} {words}, such as {example}")
+            counts[kind] = count
+    text = f"Of {len(kinds)} pairs of {name} that were looked at: {'; '.join(parts)}."
+    is_warning = sum(counts.values()) > _WARNED * len(kinds)
     return {
-        "pairs": len(sources),
-        "counts": dict(zip(KINDS, counts[1:], strict=True)),
-        "examples": {
-            kind: f"{quoted(sources[at])} -> {quoted(targets[at])}"
-            for kind, at, count in zip(KINDS, first, counts[1:], strict=True)
-            if count
-        },
+        **{"pairs": len(kinds), "counts": counts},
+        **{"text": text if parts else "", "is_warning": is_warning},
     }
 
 
-def describe_doubts(doubts: dict[str, Any], name: str) -> tuple[str, bool]:
-    """Return a sentence about the doubtful pairs of a sample, and whether it is a warning.
+def refuse_doubtful(doubts: dict[str, Any], languages: tuple[str, str]) -> None:
+    """Refuse an input most of whose pairs are no translations.
 
     Args:
         doubts: Result of `doubts_of`.
-        name: Name of the input.
-    """
-    counts = {kind: count for kind, count in doubts["counts"].items() if count}
-    if not counts:
-        return "", False
-    parts = (
-        f"{count} {KINDS[kind]}, such as {doubts['examples'][kind]}"
-        for kind, count in counts.items()
-    )
-    text = f"Of {doubts['pairs']} pairs of {name} that were looked at: {'; '.join(parts)}."
-    return text, sum(counts.values()) > _WARNED * doubts["pairs"]
-
-
-def refuse_doubtful(doubts: dict[str, Any], name: str, languages: tuple[str, str]) -> None:
-    """Refuse an input most of whose pairs are no translations.
+        languages: Languages of source and target.
 
     Raises:
         ValueError: More than half of the pairs of a sample are doubtful.
     """
-    counts = doubts["counts"]
-    wrong = {kind: counts[kind] for kind in counts if kind != "equal"}
+    wrong = {kind: count for kind, count in doubts["counts"].items() if kind != "equal"}
     if sum(wrong.values()) <= _REFUSED * doubts["pairs"]:
         return
-    kind = max(wrong, key=lambda each: wrong[each])
-    turned = "-".join(languages[::-1])
-    remedy = "repair the file, give its languages (--pair), or name the columns to read it as it is"
-    if kind == "swapped":
-        remedy = f"turn the two columns or files around, or give --pair {turned}"
-    raise RequestError(
-        f"{name}: {wrong[kind]} of {doubts['pairs']} pairs that were looked at are {KINDS[kind]}, "
-        f"such as {doubts['examples'][kind]}; {remedy}."
-    )
+    remedy = "Repair the file, give its languages (--pair), or name the columns to read it as it is"
+    if max(wrong, key=lambda kind: wrong[kind]) == "swapped":
+        turned = "-".join(languages[::-1])
+        remedy = f"Turn the two columns or files around, or give --pair {turned}"
+    raise RequestError(f"{doubts['text']} {remedy}.")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ..storage.reading import printable, shortened
 from .dataset import reading_report, text_blocks
-from .doubts import describe_doubts
 from .selection import describe_report, pair_report
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def examine(pairs: Dataset) -> Iterator[str]:
     yield f"{describe_report(report)}."
     left_out = sum(report[name] for name in ("duplicates", "copies", "odd_ratios"))
     yield f"--clean would leave out {left_out} of {report['read']} pairs, and those in doubt below."
-    yield describe_doubts(reading_report(pairs)["doubts"], "the file")[0] or "No pair is in doubt."
+    yield reading_report(pairs)["doubts"]["text"] or "No pair is in doubt."
     for side in ("source", "target"):
         yield from _examine_side(pairs, side)
 

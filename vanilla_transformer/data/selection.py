@@ -122,39 +122,29 @@ def clean_pairs(
     """
     faults, _ = _faults(dataset, cache_dir)
     report = pair_report(dataset, cache_dir=cache_dir)
-    doubts, counts = cached(
-        "doubts",
-        [dataset._fingerprint, *languages],
-        _doubt_tables(dataset, languages, show_progress),
-        cache_dir=cache_dir,
-    )
-    report |= {kind: counts[kind] for kind in _DOUBTS}
 
     def tables() -> Tables:
-        kept = faults.with_format("numpy")["fault"][:] == 0
-        kept &= doubts.with_format("numpy")["doubt"][:] == 0
-        if not kept.any():
+        import pyarrow as pa
+
+        rest = faults.with_format("numpy")["fault"][:]
+        counts, kept = np.zeros(len(KINDS) + 1, dtype=np.int64), 0
+        bar = tqdm(total=len(dataset), desc="cleaning", unit=" pairs", disable=not show_progress)
+        with bar:
+            for table in text_blocks(dataset, with_marks=True):
+                sources, targets = (table[side].to_pylist() for side in ("source", "target"))
+                kinds = doubtful(sources, targets, languages)
+                is_good = (kinds == 0) & (rest[: len(table)] == 0)
+                yield table.filter(pa.array(is_good)).combine_chunks()
+                rest, kept = rest[len(table) :], kept + int(is_good.sum())
+                counts += np.bincount(kinds, minlength=len(counts))
+                bar.update(len(table))
+        found = dict(zip(KINDS, counts[1:].tolist(), strict=True))
+        report.update({kind: found[kind] for kind in _DOUBTS})
+        if not kept:
             raise RequestError(f"no pair is left to train on: {describe_report(report)}.")
-        yield from _chosen(dataset, kept)
         return {"pairs": report}
 
     return cached("clean", [dataset._fingerprint, *languages], tables(), cache_dir=cache_dir)[0]
-
-
-def _doubt_tables(dataset: Dataset, languages: tuple[str, str], show_progress: bool) -> Tables:
-    """Yield a column `doubt`, the number of the kind from 1 or 0, one row per pair."""
-    import pyarrow as pa
-
-    totals = np.zeros(len(KINDS) + 1, dtype=np.int64)
-    progress = tqdm(total=len(dataset), desc="cleaning", unit=" pairs", disable=not show_progress)
-    with progress:
-        for table in text_blocks(dataset):
-            sources, targets = (column.to_pylist() for column in table.columns)
-            kinds = doubtful(sources, targets, languages)
-            totals += np.bincount(kinds, minlength=len(totals))
-            progress.update(len(table))
-            yield pa.table({"doubt": kinds})
-    return dict(zip(KINDS, totals[1:].tolist(), strict=True))
 
 
 def shared_pairs(
