@@ -336,7 +336,7 @@ def test_cleaning_drops_doubtful_pairs_and_loading_tells_them(tmp_path, caplog):
     file = table_of(tmp_path, ["en", "de"], [*numbered, *swapped], ".csv")
     dataset = load_pairs(file, **languages(), **QUIET, cache_dir=tmp_path / "c")
     assert f"2 with the two sides swapped, such as {swapped[0][0]!r} -> " in caplog.text
-    clean = clean_pairs(dataset, ("en", "de"), cache_dir=tmp_path / "c")
+    clean = clean_pairs(dataset, ("en", "de"))
     assert [tuple(row.values()) for row in clean] == numbered
 
 

@@ -261,14 +261,15 @@ def test_batches_encoded_in_parallel_keep_their_order(load, tokenize, tokenizer,
 
 def test_long_pairs_are_taken_in_smaller_blocks(load, tokenize, tokenizer, monkeypatch, tmp_path):
     pairs = load([*PAIRS[:500], PAIRS[3]])
-    cleaned = pairs_of(clean_pairs(pairs, cache_dir=tmp_path / "whole"))
+    cleaned = pairs_of(clean_pairs(pairs))
     monkeypatch.setattr(data, "_BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
     blocks = [table.to_pylist() for table in data.text_blocks(pairs)]
     assert len(blocks) > 1
     assert list(itertools.chain(*blocks)) == pairs.to_list()
     for block in blocks:
         assert sum(len(side) for row in block for side in row.values()) < 10_000
-    assert pairs_of(clean_pairs(pairs, cache_dir=tmp_path / "sliced")) == cleaned
+    assert pairs_of(clean_pairs(pairs)) == cleaned
     assert tokenize(pairs)["input_ids"][:] == tokenizer(pairs["source"][:])["input_ids"]
     monkeypatch.setattr(data, "_BLOCK_BYTES", 1)
     assert all(len(table) == 1 for table in data.text_blocks(pairs))
@@ -460,8 +461,8 @@ def test_ids_outside_the_vocabulary_of_their_side_are_refused(name, token, sizes
 # ----------------------------------------------------------------------------------- selection
 
 
-def held_out(load, pairs, count=None, tmp_path=None):
-    parts = hold_out(load(pairs), count, cache_dir=tmp_path / "cache")
+def held_out(load, pairs, count=None):
+    parts = hold_out(load(pairs), count)
     return [pairs_of(part) for part in parts]
 
 
@@ -471,8 +472,8 @@ REPEATED += [REPEATED[n] for n in range(60)] + [(f"s{n}", f"x{n}") for n in rang
 REPEATED += [(f"y{n}", f" t{n} ") for n in range(120, 160)] + [(f"t{n}", "z") for n in range(200)]
 
 
-def test_held_out_pairs_share_no_text_with_the_others(load, tmp_path):
-    parts = held_out(load, REPEATED, tmp_path=tmp_path)
+def test_held_out_pairs_share_no_text_with_the_others(load):
+    parts = held_out(load, REPEATED)
     assert [len(part) for part in parts] == [len(REPEATED) - 96, 48, 48]
     assert sorted(itertools.chain(*parts)) == sorted(REPEATED)  # nothing is lost
     texts = [{side.strip() for pair in part for side in pair} for part in parts]
@@ -481,25 +482,25 @@ def test_held_out_pairs_share_no_text_with_the_others(load, tmp_path):
     assert parts[0] == [pair for pair in REPEATED if pair in in_training]  # in their order
 
 
-def test_held_out_pairs_depend_only_on_the_texts(load, tmp_path):
-    _, validation, test = held_out(load, REPEATED, 20, tmp_path=tmp_path)
+def test_held_out_pairs_depend_only_on_the_texts(load):
+    _, validation, test = held_out(load, REPEATED, 20)
     shuffled = random.Random(1).sample(REPEATED, len(REPEATED))
-    assert held_out(load, shuffled, 20, tmp_path=tmp_path)[1:] == [validation, test]
-    more = held_out(load, [*REPEATED, ("new", "neu")], 30, tmp_path=tmp_path)
+    assert held_out(load, shuffled, 20)[1:] == [validation, test]
+    more = held_out(load, [*REPEATED, ("new", "neu")], 30)
     assert len(set(test) - set(more[2])) <= 1
 
 
-def test_pairs_too_long_to_translate_are_not_held_out(load, tmp_path):
+def test_pairs_too_long_to_translate_are_not_held_out(load):
     long = [
         (f"{n}" + "ä" * 2000, f"l{n}") if n % 2 else (f"l{n}", "b" * 4001 + str(n))
         for n in range(20)
     ]
     fits = [("c" * 4000, "d" * 4000), ("e", "f"), ("g", "h"), ("i", "j")]
-    train, validation, test = held_out(load, [*long, *fits], 2, tmp_path=tmp_path)
+    train, validation, test = held_out(load, [*long, *fits], 2)
     assert train == long
     assert sorted([*validation, *test]) == sorted(fits)
     with pytest.raises(RequestError, match=r"only 2 of 24 pairs .* at most 4000 bytes"):
-        held_out(load, [*long, *fits], 3, tmp_path=tmp_path)
+        held_out(load, [*long, *fits], 3)
 
 
 GOOD = [(f"a good sentence, the {n}th", f"ein guter Satz, der {n}te") for n in range(40)]
@@ -512,50 +513,50 @@ FINE = [(GOOD[5][0], "anders gesagt, fünf"), ("no", "x" * 30), ("y" * 90, "nich
 
 
 @pytest.mark.parametrize("stretch", [1, 4])
-def test_faulty_pairs_are_counted_and_left_out_by_one_rule(load, tmp_path, stretch):
+def test_faulty_pairs_are_counted_and_left_out_by_one_rule(load, stretch):
     """Also if one language takes many more characters than the other."""
     pairs = [*GOOD, *FAULTY["duplicates"], *FAULTY["copies"], *FAULTY["odd_ratios"], *FINE]
     if stretch > 1:
         pairs = [(source, "".join(c * stretch for c in target)) for source, target in GOOD]
         pairs += [("y" * 80, "kurz"), ("a good sentence", "x" * 400)]
     dataset = load([*pairs, ("", "empty"), ("no pair",)])
-    report = pair_report(dataset, cache_dir=tmp_path / "cache")
+    report = pair_report(dataset)
     expected = {name: len(rows) for name, rows in FAULTY.items()}
     if stretch > 1:
         expected = {"duplicates": 0, "copies": 0, "odd_ratios": 2}
     assert report == {"read": len(pairs), "malformed": 2, "empty": 1, **expected}
-    clean = clean_pairs(dataset, cache_dir=tmp_path / "cache")
+    clean = clean_pairs(dataset)
     assert pairs_of(clean) == (pairs[:40] if stretch > 1 else [*GOOD, *FINE])
-    after = pair_report(clean, cache_dir=tmp_path / "cache")
+    after = pair_report(clean)
     assert after == report | dict.fromkeys(("placeholders", "swapped", "foreign"), 0)
 
 
-def test_cleaning_that_leaves_no_pair_is_refused_with_the_reasons(load, tmp_path):
+def test_cleaning_that_leaves_no_pair_is_refused_with_the_reasons(load):
     dataset = load([("a", "a"), ("b", "b"), ("a", "a")])
     with pytest.raises(RequestError, match=r"no pair is left.* 1 duplicates, 2 copies"):
-        clean_pairs(dataset, cache_dir=tmp_path / "cache")
+        clean_pairs(dataset)
 
 
-def test_only_pairs_with_unique_texts_are_held_out(load, tmp_path):
+def test_only_pairs_with_unique_texts_are_held_out(load):
     few = [("This is a test.", f"b{n}") for n in range(200)] + [
         (f"c{n}", f"d{n}") for n in range(7)
     ]
-    train, validation, test = held_out(load, few, tmp_path=tmp_path)
+    train, validation, test = held_out(load, few)
     assert (len(train), len(validation), len(test)) == (201, 3, 3)
     with pytest.raises(RequestError, match=r"got 4 pairs.* only 3 of 207 pairs can be"):
-        held_out(load, few, 4, tmp_path=tmp_path)
-    assert held_out(load, few[:200], tmp_path=tmp_path) == [few[:200], [], []]
+        held_out(load, few, 4)
+    assert held_out(load, few[:200]) == [few[:200], [], []]
     for count in (0, 2.0):
         with pytest.raises(RequestError, match=f"Got count={count!r}; it must be a whole number"):
-            held_out(load, few, count, tmp_path=tmp_path)
-    assert [len(part) for part in held_out(load, few[-3:], 1, tmp_path=tmp_path)] == [1, 1, 1]
+            held_out(load, few, count)
+    assert [len(part) for part in held_out(load, few[-3:], 1)] == [1, 1, 1]
 
 
-def test_test_pairs_shared_with_training_are_counted(load, tmp_path):
+def test_test_pairs_shared_with_training_are_counted(load):
     training = load([("one", "eins"), ("two", "zwei"), ("two", "zwo"), ("three", "drei")])
     test = load([("two", "zwo"), (" one", "eins "), ("one", "zwei"), ("eins", "one")])
     typed = load([("a  gr\u00fcn", "x\u00a0y")]), load([("a gru\u0308n", "x y")])
-    assert shared_pairs(*typed, cache_dir=tmp_path) == 1  # spaces and composition aside
+    assert shared_pairs(*typed) == 1  # spaces and composition aside
     for _ in range(2):  # the second time from the cache
-        assert shared_pairs(test, training, cache_dir=tmp_path) == 2
-    assert shared_pairs(training, training, cache_dir=tmp_path) == 4
+        assert shared_pairs(test, training) == 2
+    assert shared_pairs(training, training) == 4

@@ -78,7 +78,7 @@ def _score(options: argparse.Namespace) -> int:
     from tqdm.auto import tqdm
 
     from ..data.pair_files import read_pairs
-    from ..evaluation import check_pair, log_probabilities
+    from ..evaluation import log_probabilities, pair_ids
     from ..recipes.data import named_files
     from ..recipes.recipe import languages_of_model
     from ..recipes.testing import warn_of_other_languages
@@ -105,7 +105,7 @@ def _score(options: argparse.Namespace) -> int:
     model = load_saved_model(folder, device="auto")
     tokenizer = load_saved_tokenizer(folder)
     invalid: list[str] = []
-    rows = _pairs_or_none(reader, functools.partial(check_pair, model, tokenizer), invalid)
+    rows = _pairs_or_none(reader, functools.partial(pair_ids, model, tokenizer), invalid)
     with tqdm(unit="pair", disable=not sys.stderr.isatty() or sys.stdout.isatty()) as bar:
         while window := list(itertools.islice(rows, WINDOW)):
             valid = [pair for pair in window if pair is not None]
@@ -126,13 +126,13 @@ def _score_line(score: "Likelihood", per_token: bool) -> str:
 
 
 def _pairs_or_none(
-    reader: "PairReader", check: Callable[..., None], invalid: list[str]
+    reader: "PairReader", check: Callable[..., object], invalid: list[str]
 ) -> Iterator[tuple[str, str] | None]:
     """Yield the pairs of a reader, and None in the place of each invalid one.
 
     Args:
         reader: The reader, which skips malformed rows.
-        check: Gets the texts of a pair and its `number`; raises ValueError if it is invalid.
+        check: Gets pairs and the number of the `first`; raises ValueError if one is invalid.
         invalid: List that gets what is wrong with each invalid pair.
     """
     rows: list[tuple[str, str] | None] = []
@@ -146,7 +146,7 @@ def _pairs_or_none(
     for pair in reader.read(reader):
         number = count + len(rows) + 1
         try:
-            check(pair, number=number)
+            check([pair], first=number)
             rows.append(pair)
         except RequestError as error:
             skip(f"pair {number}", error)

@@ -44,7 +44,7 @@ def augmented_pairs(
     if not join and opposite is None:
         return dataset
     key = [dataset._fingerprint, join, opposite]
-    made, _ = cached("augmented", key, _tables(dataset, join, opposite), cache_dir=None)
+    made, _ = cached("augmented", key, _tables(dataset, join, opposite))
     logger.info("%d training pairs, with those made of the %d.", len(made), len(dataset))
     return made
 

@@ -242,13 +242,8 @@ def check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int | N
     fits = (np.minimum(source, target) >= 1) & (np.maximum(source, target) <= limit)
     if not fits.all():
         example = int(fits.argmin())
-        allowed = (
-            "both sides need at least one; leave such pairs out."
-            if max_tokens is None
-            else f"allowed are 1 to max_tokens={max_tokens}. Raise max_tokens (batch_tokens of a "
-            "training) or lower the maximum lengths."
-        )
+        allowed = "1 or more" if max_tokens is None else f"1 to max_tokens={max_tokens}"
         raise RequestError(
             f"example {example} has {source[example]} source and {target[example]} target tokens; "
-            + allowed
+            f"allowed are {allowed}. Leave such pairs out, or raise batch_tokens."
         )

@@ -32,7 +32,7 @@ _CACHE_VERSION = 13
 
 
 def cached(
-    name: str, key: list | None, tables: Tables, *, cache_dir: str | os.PathLike | None
+    name: str, key: list | None, tables: Tables, cache_dir: str | os.PathLike | None = None
 ) -> tuple[Dataset, dict[str, Any]]:
     """Return the data set of `key` and its report; take `tables` if it is not there.
 

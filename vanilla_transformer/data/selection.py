@@ -8,7 +8,6 @@ texts have the same hash; their pairs then count as sharing a text.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -35,9 +34,7 @@ _MOST_HELD_OUT = 1000  # enough to know BLEU to about one point
 _LONGEST_HELD_OUT = 4000  # bytes, so that no text has more tokens than are translated at once
 
 
-def hold_out(
-    dataset: Dataset, count: int | None = None, *, cache_dir: str | os.PathLike | None = None
-) -> tuple[Dataset, Dataset, Dataset]:
+def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Dataset, Dataset]:
     """Split pairs into training, validation and test pairs that have no text in common.
 
     A pair is held out only if both of its texts occur nowhere else on either side, so that no other
@@ -48,7 +45,6 @@ def hold_out(
         dataset: Data set with the columns `source` and `target`, as from `load_pairs`.
         count: Number of validation pairs, and of test pairs. None for a twentieth of all pairs, at
             most 1,000, or fewer if too few pairs can be held out.
-        cache_dir: Folder of the caches. None is the cache folder of `datasets`.
 
     Returns:
         Training, validation and test pairs; the last two are not in their original order.
@@ -59,12 +55,8 @@ def hold_out(
     if count is not None:
         COUNT.check(count=count)
     wanted = min(len(dataset) // 20, _MOST_HELD_OUT) if count is None else count
-    split, report = cached(
-        "split",
-        [dataset._fingerprint, wanted, _LONGEST_HELD_OUT],
-        _split_tables(dataset, wanted),
-        cache_dir=cache_dir,
-    )
+    key = [dataset._fingerprint, wanted, _LONGEST_HELD_OUT]
+    split, report = cached("split", key, _split_tables(dataset, wanted))
     held_out = report["held_out"]
     if count is not None and held_out < count:
         raise RequestError(
@@ -79,12 +71,11 @@ def hold_out(
     return train, validation, test
 
 
-def pair_report(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None) -> dict[str, int]:
+def pair_report(dataset: Dataset) -> dict[str, int]:
     """Count the pairs and the faulty pairs of a data set.
 
     Args:
         dataset: Data set of `load_pairs`, or of `clean_pairs` for the counts before cleaning.
-        cache_dir: Folder of the caches. None is the cache folder of `datasets`.
 
     Returns:
         `read`: pairs; `malformed`: lines that are not pairs, of which `empty` have an empty side;
@@ -97,7 +88,7 @@ def pair_report(dataset: Dataset, *, cache_dir: str | os.PathLike | None = None)
     report = reading_report(dataset)
     if "pairs" in report:
         return report["pairs"]
-    _, faults = _faults(dataset, cache_dir)
+    _, faults = _faults(dataset)
     lines = {name: report.get(name, 0) for name in ("malformed", "empty")}
     return {"read": len(dataset), **lines, **{name: faults[name] for name in _FAULTS}}
 
@@ -106,7 +97,6 @@ def clean_pairs(
     dataset: Dataset,
     languages: tuple[str, str] = ("source", "target"),
     *,
-    cache_dir: str | os.PathLike | None = None,
     show_progress: bool = False,
 ) -> Dataset:
     """Leave out the faulty pairs that `pair_report` counts, and the pairs that are `doubtful`.
@@ -114,14 +104,13 @@ def clean_pairs(
     Args:
         dataset: Data set of `load_pairs`.
         languages: Languages of source and target. Their identification takes some 0.2 ms a pair.
-        cache_dir: Folder of the caches. None is the cache folder of `datasets`.
         show_progress: Draw a progress bar.
 
     Raises:
         ValueError: No pair is left.
     """
-    faults, _ = _faults(dataset, cache_dir)
-    report = pair_report(dataset, cache_dir=cache_dir)
+    faults, _ = _faults(dataset)
+    report = pair_report(dataset)
 
     def tables() -> Tables:
         import pyarrow as pa
@@ -144,18 +133,15 @@ def clean_pairs(
             raise RequestError(f"no pair is left to train on: {describe_report(report)}.")
         return {"pairs": report}
 
-    return cached("clean", [dataset._fingerprint, *languages], tables(), cache_dir=cache_dir)[0]
+    return cached("clean", [dataset._fingerprint, *languages], tables())[0]
 
 
-def shared_pairs(
-    dataset: Dataset, other: Dataset, *, cache_dir: str | os.PathLike | None = None
-) -> int:
+def shared_pairs(dataset: Dataset, other: Dataset) -> int:
     """Count the pairs of one data set that are also in another one, with both texts the same.
 
     Args:
         dataset: Data set whose pairs are counted, as from `load_pairs`.
         other: Data set to look in, such as the training pairs.
-        cache_dir: Folder of the caches. None is the cache folder of `datasets`.
     """
 
     def tables() -> Tables:
@@ -167,7 +153,7 @@ def shared_pairs(
         return {"shared": int(shared.sum())}
 
     key = [dataset._fingerprint, other._fingerprint]
-    return cached("shared", key, tables(), cache_dir=cache_dir)[1]["shared"]
+    return cached("shared", key, tables())[1]["shared"]
 
 
 def _pair_hashes(hashes: np.ndarray) -> np.ndarray:
@@ -186,12 +172,9 @@ def describe_report(report: dict[str, int]) -> str:
     )
 
 
-def _faults(
-    dataset: Dataset, cache_dir: str | os.PathLike | None
-) -> tuple[Dataset, dict[str, Any]]:
+def _faults(dataset: Dataset) -> tuple[Dataset, dict[str, Any]]:
     """Return a column `fault`, 0 or the fault's number from 1 per pair, and the counts."""
-    tables = _fault_tables(dataset)
-    return cached("faults", [dataset._fingerprint], tables, cache_dir=cache_dir)
+    return cached("faults", [dataset._fingerprint], _fault_tables(dataset))
 
 
 def _fault_tables(dataset: Dataset) -> Tables:

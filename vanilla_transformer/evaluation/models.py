@@ -225,45 +225,35 @@ def log_probabilities(
         An iterator with one `Likelihood` per pair. It reads nothing before you ask for the first.
 
     Raises:
-        ValueError: `check_pair` refuses a pair, or a log-probability is not finite.
+        ValueError: `pair_ids` refuses a pair, or a log-probability is not finite.
     """
     remaining, done = iter(pairs), 0
     while window := list(islice(remaining, WINDOW)):
-        sources, targets = _ids(model, tokenizer, window, first=done + 1)
+        sources, targets = pair_ids(model, tokenizer, window, first=done + 1)
         done += len(window)
         found = _scored(model, sources, targets, tokens_at_once)
         for value, target in zip(found, targets, strict=True):
             yield Likelihood(value, len(target))
 
 
-def check_pair(
+def pair_ids(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    pair: tuple[str, str],
+    pairs: Sequence[tuple[str, str]],
     *,
-    number: int = 1,
-) -> None:
-    """Refuse a pair that cannot be scored; the error calls it by its number.
+    first: int = 1,
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the ids of both sides of pairs that can be scored; errors number them from `first`.
 
     Raises:
-        ValueError: Its source is blank or has more tokens than can be translated, or a side is
+        ValueError: A source is blank or has more tokens than can be translated, or a side is
             longer than the model's table of positions.
     """
-    _ids(model, tokenizer, [pair], first=number)
-
-
-def _ids(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    window: Sequence[tuple[str, str]],
-    first: int,
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the ids of both sides; errors number the pairs from `first`."""
-    sources = encode(model, tokenizer, [source for source, _ in window], first=first)
-    for number, ((source, _), ids) in enumerate(zip(window, sources, strict=True), start=first):
+    sources = encode(model, tokenizer, [source for source, _ in pairs], first=first)
+    for number, ((source, _), ids) in enumerate(zip(pairs, sources, strict=True), start=first):
         if not (ids and source.strip()):  # attention to nothing would give a number too
             raise RequestError(f"Pair {number} has a blank source; leave it out.")
-    targets = target_ids(model, tokenizer, [target for _, target in window], first=first)
+    targets = target_ids(model, tokenizer, [target for _, target in pairs], first=first)
     return sources, targets
 
 

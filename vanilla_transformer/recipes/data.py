@@ -26,29 +26,25 @@ TRAINING_FILES = frozenset({"train", "dataset"})
 
 @dataclasses.dataclass(frozen=True)
 class TextPairs:
-    """Sentences and their translations.
-
-    Of several references of one source, `targets` has the first.
-    """
+    """Sentences and what their translations are scored against: one reference, or several each."""
 
     sources: list[str]
-    targets: list[str]
-    several: list[list[str]] | None = None  # references of each source
+    references: list[str] | list[list[str]]
 
     def __len__(self) -> int:
-        """Return the number of pairs."""
+        """Return the number of sources."""
         return len(self.sources)
+
+    @property
+    def targets(self) -> list[str]:
+        """The reference of each source; of several the first."""
+        return [each if isinstance(each, str) else each[0] for each in self.references]
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield each source with each of its references."""
-        for number, source in enumerate(self.sources):
-            for target in self.several[number] if self.several else [self.targets[number]]:
+        for source, found in zip(self.sources, self.references, strict=True):
+            for target in [found] if isinstance(found, str) else found:
                 yield source, target
-
-    @property
-    def references(self) -> list[str] | list[list[str]]:
-        """What translations are scored against: one text, or several, for each source."""
-        return self.targets if self.several is None else self.several
 
 
 def check_files(data: DataPlan) -> None:
@@ -79,28 +75,26 @@ def training_pairs(data: DataPlan) -> "Dataset":
 
 def validation_pairs(data: DataPlan) -> TextPairs:
     """Return the validation pairs of a plan; empty if it names none."""
-    return _grouped(data, _texts(_load_split(data, "validation")))
+    return _texts(_load_split(data, "validation"), data)
 
 
 def evaluation_sets(data: DataPlan) -> dict[str, TextPairs]:
     """Return the test sets of a plan by name: of several files, each is named as its file."""
     files = listed(data.test_file)
-    one_each = {
-        _set_name(file) if len(files) > 1 else "test": dataclasses.replace(data, test_file=file)
-        for file in files or [None]
-    }
-    if len(one_each) < len(files) or "validation" in one_each:
+    names = ["test"]
+    if len(files) > 1:  # newstest2014 for newstest2014.en,newstest2014.de
+        names = [named_files(file)[0].name.partition(".")[0] for file in files]
+    if len({*names}) < len(files) or "validation" in names:
         raise RequestError(
             f"test_file: got {', '.join(files)}; each names its scores, so give files of "
             "different names, none of them validation."
         )
-    sets = {name: _grouped(one, _texts(_load_split(one, "test"))) for name, one in one_each.items()}
-    return {name: pairs for name, pairs in sets.items() if len(pairs)}
-
-
-def _set_name(file: str) -> str:
-    """Return the name of a test set: newstest2014 for newstest2014.en,newstest2014.de."""
-    return named_files(file)[0].name.partition(".")[0]
+    sets = {}
+    for name, file in zip(names, files or [None], strict=True):
+        one = dataclasses.replace(data, test_file=file)
+        if len(pairs := _texts(_load_split(one, "test"), data)):
+            sets[name] = pairs
+    return sets
 
 
 def held_out(data: DataPlan, pairs: "Dataset") -> tuple["Dataset", TextPairs, TextPairs]:
@@ -116,7 +110,7 @@ def held_out(data: DataPlan, pairs: "Dataset") -> tuple["Dataset", TextPairs, Te
     from ..data.selection import hold_out
 
     if data.held_out_pairs == 0:
-        return pairs, _texts(None), _texts(None)
+        return pairs, TextPairs([], []), TextPairs([], [])
     train, validation, test = hold_out(pairs, data.held_out_pairs)
     return train, _texts(validation), _texts(test)
 
@@ -176,19 +170,15 @@ def _digests(paths: Iterable[Path]) -> dict[str, str]:
 
 def _load_split(data: DataPlan, split: str) -> "Dataset | None":
     """Load the pairs of a split: from its file or, without a training file, from the Hub."""
-    from datasets import concatenate_datasets
+    from datasets import concatenate_datasets, get_dataset_split_names
     from datasets.exceptions import DatasetGenerationError
 
     from ..data.dataset import load_pairs, mark_corpus
     from ..data.pair_files import kind_of
 
-    source, target = data.languages
     options: dict[str, Any] = {
-        "source_language": source,
-        "target_language": target,
-        "source_column": data.source_column,
-        "target_column": data.target_column,
-        "strict": data.strict,
+        **dict(zip(("source_language", "target_language"), data.languages, strict=True)),
+        **{name: getattr(data, name) for name in ("source_column", "target_column", "strict")},
         "show_progress": sys.stderr.isatty(),
     }
     if corpora := _files(data, split):
@@ -204,17 +194,14 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
                 f"dataset: got the file {data.dataset}, which has no splits; give files with "
                 "--train-file, --validation-file and --test-file."
             )
-        if split != "train" and split not in (splits := _splits(data)):
-            logger.info("%s has no %s pairs, only %s.", data.dataset, split, ", ".join(splits))
-            return None
-        return load_pairs(
-            data.dataset,
-            split=split,
-            config=data.dataset_config,
-            revision=data.dataset_revision,
-            streaming=data.streaming,
-            **options,
-        )
+        version: dict[str, Any] = {"revision": data.dataset_revision}
+        if split != "train":
+            splits = get_dataset_split_names(str(data.dataset), data.dataset_config, **version)
+            if split not in splits:
+                logger.info("%s has no %s pairs, only %s.", data.dataset, split, ", ".join(splits))
+                return None
+        version |= {"config": data.dataset_config, "streaming": data.streaming}
+        return load_pairs(data.dataset, split=split, **version, **options)
     except RequestError:  # it says what to do
         raise
     except (OSError, ValueError, DatasetGenerationError) as error:
@@ -223,14 +210,6 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
             f"The data set {data.dataset} cannot be loaded ({told}); give files with "
             "--train-file, --validation-file and --test-file."
         ) from error
-
-
-def _splits(data: DataPlan) -> list[str]:
-    """Return the names of the splits of a data set on the Hub."""
-    from datasets import get_dataset_split_names
-
-    name, config = str(data.dataset), data.dataset_config
-    return get_dataset_split_names(name, config, revision=data.dataset_revision)
 
 
 def named_files(names: object) -> list[Path]:
@@ -267,18 +246,14 @@ def _files(data: DataPlan, split: str) -> list[Path | tuple[str, ...]]:
     return corpora
 
 
-def _grouped(data: DataPlan, pairs: TextPairs) -> TextPairs:
-    """Return each source once, with all its targets, if each may have several references."""
-    if not data.several_references or not len(pairs):
-        return pairs
-    rows: dict[str, list[str]] = {}
-    for source, target in zip(pairs.sources, pairs.targets, strict=True):
-        rows.setdefault(source, []).append(target)
-    several = [list(dict.fromkeys(targets)) for targets in rows.values()]
-    return TextPairs([*rows], [targets[0] for targets in several], several=several)
-
-
-def _texts(dataset: "Dataset | None") -> TextPairs:
+def _texts(dataset: "Dataset | None", data: DataPlan | None = None) -> TextPairs:
+    """Return the texts of pairs, of a plan with several references each source once."""
     if dataset is None:
         return TextPairs([], [])
-    return TextPairs(list(dataset["source"]), list(dataset["target"]))
+    sources, targets = list(dataset["source"]), list(dataset["target"])
+    if data is None or not data.several_references:
+        return TextPairs(sources, targets)
+    rows: dict[str, dict[str, None]] = {}
+    for source, target in zip(sources, targets, strict=True):
+        rows.setdefault(source, {})[target] = None
+    return TextPairs([*rows], [[*references] for references in rows.values()])
