@@ -49,7 +49,7 @@ _SIDES = {
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[^\W\d_a-z]+")  # of snake_case and camelCase names
 _IDENTIFIER_SIGNS = frozenset("0123456789_/\\#|@:.")
 _NAME_WORDS = 4  # at most, in a name of a column
-_NAME_SIGNS = frozenset("_-.:/#()[] ")  # beside letters and digits
+_NAME = re.compile(r"[\w.:/#()\[\] -]*")  # letters and digits, with few other signs
 _SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 20
 _Item = TypeVar("_Item")
 
@@ -143,25 +143,28 @@ class _Table:
 
         If there are not two of them, the texts may be all the same. If none has a text and the
         sides are no languages, or no column has a text, each column that is filled may hold one.
+        Columns with the same cells count once.
         """
         filled = [place for place, cells in enumerate(self.columns) if any(cells)]
         texts = [place for place in filled if _has_texts(self.columns[place])]
         different = [place for place in texts if _differs(self.columns[place])]
-        if len(different) >= 2:
-            return different
         are_languages = all(map(language_of, self.languages))
-        return texts if len(texts) >= 2 or (texts and are_languages) else filled
+        found = filled
+        if len(different) >= 2:
+            found = different
+        elif len(texts) >= 2 or (texts and are_languages):
+            found = texts
+        return sorted({self.columns[place]: place for place in reversed(found)}.values())
 
     # ---------------------------------------------------------------------- the four steps
 
     def find(self) -> Columns:
-        named = self._named()
-        texts = self._different(self.texts) if self.given_names is None else []
+        named, texts = self._named(), self.texts
         if places := self._by_content(named):
             decided_by = "content"
         elif named:
             places, decided_by = named, "names"
-        elif len(texts) == 2 and not self._contradicts((texts[0], texts[1])):
+        elif len(texts) == 2 and not (self.given_names or self._contradicts((texts[0], texts[1]))):
             places, decided_by = (texts[0], texts[1]), "order"
         else:
             raise self._question()
@@ -194,14 +197,11 @@ class _Table:
     def _by_content(self, named: tuple[int, int] | None) -> tuple[int, int] | None:
         """Return the only column in the source language, and the only one in the target language.
 
-        Of several columns the named ones win. Columns with the same cells count once, and those
-        that say far less than another one, such as categories, do not count.
+        Of several columns the named ones win. Columns that say far less than another one, such as
+        categories, do not count.
         """
         least = _IN_LANGUAGE if len(self.texts) > 2 else _IN_LANGUAGE_OF_TWO
-        sides = [
-            self._different([p for p in self.texts if self.shares[p, side] >= least])
-            for side in (0, 1)
-        ]
+        sides = [[p for p in self.texts if self.shares[p, side] >= least] for side in (0, 1)]
         if not all(sides):
             return None
         if named is not None and named[0] in sides[0] and named[1] in sides[1]:
@@ -216,10 +216,6 @@ class _Table:
 
     def _contradicts(self, places: tuple[int, int]) -> bool:
         return self._odds(places) < -_ODDS
-
-    def _different(self, places: Sequence[int]) -> list[int]:
-        """Return the places whose columns have other cells than those before them."""
-        return [*{self.columns[place]: place for place in reversed(places)}.values()][::-1]
 
     def _informative(self, places: Sequence[int]) -> list[int]:
         """Leave out columns that say far less than the one that says most."""
@@ -257,9 +253,7 @@ class _Table:
         for name, below in zip((source, target), cells, strict=True):
             # Of a few rows, each may be as short as a name.
             longest = sorted(map(len, below))[len(below) // 2 if len(below) >= _FEWEST else 0]
-            if len(name) >= longest or not all(
-                sign.isalnum() or sign in _NAME_SIGNS for sign in name
-            ):
+            if len(name) >= longest or not _NAME.fullmatch(name):
                 return False
         if all(map(_is_lower_alone, (source, target), cells)):
             return True

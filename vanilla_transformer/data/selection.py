@@ -8,7 +8,6 @@ texts have the same hash; their pairs then count as sharing a text.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
@@ -23,7 +22,6 @@ from .dataset import reading_report, text_blocks
 from .doubts import KINDS, doubtful
 
 if TYPE_CHECKING:
-    import pyarrow
     from datasets import Dataset
 
 logger = logging.getLogger(__name__)
@@ -195,6 +193,8 @@ def _fault_tables(dataset: Dataset) -> Tables:
 
 def _split_tables(dataset: Dataset, wanted: int) -> Tables:
     """Yield validation, test and training pairs, one after the other."""
+    import pyarrow as pa
+
     hashes, lengths = _hashes_and_lengths(dataset)
     ordered = np.sort(hashes, axis=None)
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
@@ -208,17 +208,10 @@ def _split_tables(dataset: Dataset, wanted: int) -> Tables:
     trained = np.ones(len(dataset), bool)
     trained[held_out] = False
     yield from text_blocks(dataset.select(held_out), with_marks=True)
-    yield from _chosen(dataset, trained)
-    return {"held_out": count}
-
-
-def _chosen(dataset: Dataset, chosen: np.ndarray) -> Iterator[pyarrow.Table]:
-    """Yield the pairs where `chosen` (N,) is true, in their order."""
-    import pyarrow as pa
-
     for table in text_blocks(dataset, with_marks=True):
-        yield table.filter(pa.array(chosen[: len(table)])).combine_chunks()
-        chosen = chosen[len(table) :]
+        yield table.filter(pa.array(trained[: len(table)])).combine_chunks()
+        trained = trained[len(table) :]
+    return {"held_out": count}
 
 
 def compared(text: str) -> str:

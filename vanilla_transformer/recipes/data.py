@@ -122,14 +122,12 @@ def data_identity(data: DataPlan) -> dict[str, Any]:
         `files`: for each split, and for a `dataset` that is a folder, the SHA-256 of the files
         that exist by name; `revision`: that of a data set on the Hub.
     """
-    names = {split: listed(getattr(data, option)) for split, option in FILES.items()}
-    places = {split: named_files(name) for split, name in names.items() if name}
-    if data.dataset is not None:
-        places["dataset"] = [Path(data.dataset)]
+    places = {split: named_files(getattr(data, option)) for split, option in FILES.items()}
+    places["dataset"] = [] if data.dataset is None else [Path(data.dataset)]
     files = {
         name: _digests(paths)
         for name, paths in places.items()
-        if all(path.is_file() or path.is_dir() for path in paths)
+        if paths and all(path.is_file() or path.is_dir() for path in paths)
     }
     identity: dict[str, Any] = {"files": files} if files else {}
     if is_on_hub(data):
