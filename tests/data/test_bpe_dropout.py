@@ -55,14 +55,9 @@ def test_split_pieces_spell_the_same_texts(tokenizer, probability):
 
 def test_padding_of_a_data_set_is_left_out(tokenizer):
     plain = features_of(tokenizer, TEXTS)
-    padded = [
-        {
-            **feature,
-            "input_ids": [*feature["input_ids"], 0, 0],
-            "attention_mask": [1] * len(feature["input_ids"]) + [0, 0],
-        }
-        for feature in plain
-    ]
+    padded = [{**each, "input_ids": [*each["input_ids"], 0, 0]} for each in plain]
+    for each in padded:
+        each["attention_mask"] = [1] * (len(each["input_ids"]) - 2) + [0, 0]
     both = (BpeDropout(tokenizer, 0.5)(features, epoch=3) for features in (plain, padded))
     for one, other in zip(*both, strict=True):
         assert [*one["input_ids"]] == [*other["input_ids"]]

@@ -8,35 +8,23 @@ from vanilla_transformer.data.languages import is_meant, language_of, script_of
 from vanilla_transformer.evaluation.scores import bleu_tokenizer
 from vanilla_transformer.publish.card import _is_language, _iso_code
 
-# Tags with the script, region and variant that they mean; None: any.
-TAGS = {
-    "zh": {
-        **{"zh": None, "zh-Hans": ("Hans", None), "zh-Hant": ("Hant", None)},
-        **{"zh-CN": ("Hans", "CN"), "zh-SG": ("Hans", "SG")},
-        **{"zh-TW": ("Hant", "TW"), "zh-HK": ("Hant", "HK")},
-        **{"zh-Hans-CN": ("Hans", "CN"), "zh-Hant-HK": ("Hant", "HK")},
-    },
-    "sr": {
-        **{"sr": None, "sr-Latn": ("Latn", None), "sr-Cyrl": ("Cyrl", None)},
-        **{"sr-RS": ("Cyrl", "RS"), "sr-ME": ("Latn", "ME")},
-        **{"sr-Latn-RS": ("Latn", "RS")},
-    },
-    "pt": {"pt": None, "pt-BR": ("Latn", "BR"), "pt-PT": ("Latn", "PT")},
-    "de": {
-        **{"de": None, "de-AT": ("Latn", "AT"), "de-DE": ("Latn", "DE")},
-        **{"de-Latn": ("Latn", None)},
-    },
-    "uz": {"uz": None, "uz-Cyrl": ("Cyrl", None), "uz-UZ": ("Latn", "UZ")},
-    "es": {
-        **{"es": None, "es-419": ("Latn", "419"), "es-MX": ("Latn", "MX")},
-        **{"es-Latn-419": ("Latn", "419")},
-    },
-    "ko": {
-        **{"ko": None, "ko-Kore": ("Kore", None)},
-        **{"ko-KR": ("Kore", "KR"), "ko-KP": ("Kore", "KP")},
-    },
-    "en": {**{"en": None, "en-GB": ("Latn", "GB"), "en-US": ("Latn", "US")}},
-}
+# Tags of each language, with the script and the region that they mean.
+MEANT = """
+zh zh-Hans=Hans zh-Hant=Hant zh-CN=Hans-CN zh-SG=Hans-SG zh-TW=Hant-TW zh-HK=Hant-HK
+zh-Hans-CN=Hans-CN zh-Hant-HK=Hant-HK
+sr sr-Latn=Latn sr-Cyrl=Cyrl sr-RS=Cyrl-RS sr-ME=Latn-ME sr-Latn-RS=Latn-RS
+pt pt-BR=Latn-BR pt-PT=Latn-PT
+de de-AT=Latn-AT de-DE=Latn-DE de-Latn=Latn
+uz uz-Cyrl=Cyrl uz-UZ=Latn-UZ
+es es-419=Latn-419 es-MX=Latn-MX es-Latn-419=Latn-419
+ko ko-Kore=Kore ko-KR=Kore-KR ko-KP=Kore-KP
+en en-GB=Latn-GB en-US=Latn-US
+"""
+TAGS: dict[str, dict] = {}
+for each in MEANT.split():
+    tag, _, meant = each.partition("=")
+    script, _, region = meant.partition("-")
+    TAGS.setdefault(tag[:2], {})[tag] = (script, region) if meant else None
 OWN_NAMES = {
     **{"zh": "中文", "sr": "српски", "pt": "português", "de": "Deutsch"},
     **{"uz": "o\u2018zbek", "es": "español", "ko": "한국어", "en": "English"},

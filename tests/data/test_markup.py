@@ -64,12 +64,15 @@ def test_markup_and_archives_give_their_pairs(tmp_path):
         archive.writestr("README", "about")
         archive.writestr("Corpus.de-en.de", "".join(f"{t}\n" for t in GERMAN))
         archive.writestr("Corpus.de-en.en", "".join(f"{t}\n" for t in ENGLISH))
+    with zipfile.ZipFile(tmp_path / "sgm.zip", "w") as archive:
+        for code in ("en", "de"):
+            archive.write(tmp_path / f"a.{code}.sgm", f"a.{code}")
     (tmp_path / "memory16.tmx").write_text(names["memory.tmx"], encoding="utf-16")
     (tmp_path / "memory.tmx.bz2").write_bytes(bz2.compress(names["memory.tmx"].encode()))
     for source in (
         (tmp_path / "a.en.sgm", tmp_path / "a.de.sgm"),
         *(tmp_path / name for name in ("wmt.xml", "memory.tmx", "memory.tmx.bz2", "memory16.tmx")),
-        tmp_path / "de-en.txt.zip",
+        *(tmp_path / name for name in ("de-en.txt.zip", "sgm.zip")),
     ):
         assert list(read_pairs(source, source_language="en", target_language="de")) == PAIRS
     reverse = read_pairs(tmp_path / "wmt.xml", source_language="de", target_language="en")
@@ -168,13 +171,6 @@ def test_members_of_an_archive_of_cells_or_records_are_refused(tmp_path, form):
         read(tmp_path / "a.zip")
 
 
-def test_members_of_an_archive_may_be_sets_of_segments(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("a.en", sgm("srcset", "any", ENGLISH))
-        archive.writestr("a.de", sgm("refset", "de", GERMAN))
-    assert read(tmp_path / "a.zip") == (PAIRS, 0)
-
-
 def test_a_damaged_archive_and_one_of_several_files_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for code, texts in (("en", ENGLISH), ("de", GERMAN)):
@@ -211,13 +207,3 @@ def test_each_segment_is_a_text_however_many_a_line_has(tmp_path, tag, end):
     (tmp_path / "a.en").write_text(f"{text[:-50]}\n</{tag}>", encoding="utf-8")
     with pytest.raises(RequestError, match="a segment of more than one line"):
         read((tmp_path / "a.en", tmp_path / "a.de"))
-
-
-def test_segments_that_are_not_utf_8_are_named(tmp_path):
-    for name, language in (("a.en.sgm", "en"), ("a.de.sgm", "de")):
-        content = sgm("srcset" if language == "en" else "refset", language, ["A caf\u00e9.", "B."])
-        (tmp_path / name).write_bytes(content.encode("latin-1"))
-    source = (tmp_path / "a.en.sgm", tmp_path / "a.de.sgm")
-    reader = read_pairs(source, source_language="en", target_language="de")
-    assert list(reader) == [("B.", "B.")]
-    assert "invalid UTF-8" in reader.examples[0]

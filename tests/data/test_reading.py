@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import lzma
-import math
 import os
 import re
 
@@ -60,11 +59,6 @@ def test_json_lines_give_the_pairs(tmp_path, name, as_type):
     assert read(as_type(write(tmp_path / name, json_lines(PAIRS)))) == PAIRS
 
 
-def test_json_lines_may_omit_the_translation_key(tmp_path):
-    rows = "".join(json.dumps({"de": target, "en": source}) + "\n" for source, target in PAIRS)
-    assert read(write(tmp_path / "a.jsonl", rows.encode())) == PAIRS
-
-
 @pytest.mark.parametrize("suffix", ["", ".txt", ".gz"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_parallel_files_give_the_pairs_and_split_only_at_line_feeds(tmp_path, suffix, end):
@@ -112,33 +106,53 @@ def test_iterables_give_their_first_two_entries():
     assert read([("a", "b"), ("c", "d")]) == [("a", "b"), ("c", "d")]
 
 
+GOOD = {"jsonl": json_lines(PAIRS), "tsv": b"a\tb\nc\td\n", "csv": b'a,b\n"c\nc",d\n'}
 FAULTS = [
-    (b"nonsense", "not JSON"),
-    (b"", "empty line"),
-    (b"[" * 100_000, "not JSON"),
-    (b'{"translation": {"en": ' + b"9" * 5000 + b', "de": "x"}}', "not JSON"),
-    (b'["a", "b"]', "no 'en' and 'de' in ['a', 'b']"),
-    (b'"a"', "no object of the form"),
-    (b'{"id": 1}', "no 'en' and 'de' in {'id': 1}"),
-    (b'{"translation": {"en": "a", "de": null}}', "the target is NoneType, not a string"),
-    (b'{"translation": {"en": "", "de": "a"}}', "the source is empty"),
-    (b'{"translation": {"en": "a", "de": " \\n"}}', "the target is empty"),
-    (b'{"translation": {"en": "a\\ud800", "de": "b"}}', "the source holds a lone surrogate"),
-    (b'{"translation": {"en": "\xff", "de": "b"}}', "invalid UTF-8 at byte 25 of the line"),
+    ("jsonl", b"nonsense", "not JSON"),
+    ("jsonl", b"", "empty line"),
+    ("jsonl", b"[" * 100_000, "not JSON"),
+    ("jsonl", b'{"translation": {"en": ' + b"9" * 5000 + b', "de": "x"}}', "not JSON"),
+    ("jsonl", b'["a", "b"]', "no 'en' and 'de' in ['a', 'b']"),
+    ("jsonl", b'"a"', "no object of the form"),
+    ("jsonl", b'{"id": 1}', "no 'en' and 'de' in {'id': 1}"),
+    ("jsonl", b'{"translation": {"en": "a", "de": null}}', "the target is NoneType, not a string"),
+    ("jsonl", b'{"translation": {"en": "", "de": "a"}}', "the source is empty"),
+    ("jsonl", b'{"translation": {"en": "a", "de": " \\n"}}', "the target is empty"),
+    (
+        "jsonl",
+        b'{"translation": {"en": "a\\ud800", "de": "b"}}',
+        "the source holds a lone surrogate",
+    ),
+    (
+        "jsonl",
+        b'{"translation": {"en": "\xff", "de": "b"}}',
+        "invalid UTF-8 at byte 25 of the line",
+    ),
+    ("tsv", b"one column", "1 columns; needed are 2"),
+    ("tsv", b"", "empty line"),
+    ("tsv", b"\tb", "the source is empty"),
+    ("tsv", b"a\t\xff", "invalid UTF-8 at byte 3 of the line"),
+    ("tsv", b"a" * (LINE_BYTES + 1), "the line is longer than 1 MiB"),
+    ("csv", b"", "empty line"),
+    ("csv", b'"a" b,c', "',' expected after '\"'"),
+    ("csv", b'"a,' + b"x" * 140_000 + b'",b', "field larger than field limit"),
+    ("csv", b'"a\n\xff",b', "invalid UTF-8 at byte 1 of the line"),
 ]
 
 
-@pytest.mark.parametrize(("line", "complaint"), FAULTS)
-def test_malformed_lines_are_counted_and_skipped_or_rejected(tmp_path, line, complaint):
-    good = json_lines(PAIRS)
-    path = write(tmp_path / "a.jsonl", good + line + b"\n" + good)
+@pytest.mark.parametrize(("kind", "line", "complaint"), FAULTS)
+def test_malformed_lines_are_counted_and_skipped_or_rejected(tmp_path, kind, line, complaint):
+    good = GOOD[kind]
+    pairs = read(write(tmp_path / f"good.{kind}", good))
+    path = write(tmp_path / f"a.{kind}", good + line + b"\n" + good)
     reader = read_pairs(path, **LANGUAGES)
-    assert list(reader) == PAIRS + PAIRS
-    assert reader.num_malformed == 1
-    assert reader.examples[0].startswith(f"{path}:{len(PAIRS) + 1}: {complaint}")
-    strict = read_pairs(path, **LANGUAGES, strict=True)
-    with pytest.raises(ValueError, match=rf"a\.jsonl:{len(PAIRS) + 1}: "):
-        list(strict)
+    found = list(reader)
+    assert found[: len(pairs)] == found[-len(pairs) :] == pairs
+    assert reader.num_malformed >= 1
+    number = good.count(b"\n") + 1
+    assert reader.examples[0].startswith(f"{path}:{number}: {complaint}")
+    with pytest.raises(RequestError, match=rf"a\.{kind}:{number}: "):
+        read(path, strict=True)
 
 
 def test_all_malformed_lines_are_counted_and_the_first_five_kept(tmp_path):
@@ -242,12 +256,6 @@ def test_each_line_is_limited_to_1_mib(tmp_path, end):
             read(path, strict=True)
 
 
-def test_multi_member_gzip_files_are_read_to_the_end(tmp_path):
-    path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(gzip.compress(json_lines(PAIRS)) + gzip.compress(json_lines(PAIRS)))
-    assert read(path) == PAIRS * 2
-
-
 def test_paths_that_are_not_regular_files_are_rejected_by_name(tmp_path):
     pipe, folder = tmp_path / "pipe.jsonl", tmp_path / "folder.jsonl"
     os.mkfifo(pipe)
@@ -283,8 +291,6 @@ def test_any_nonblank_text_survives_json_lines(tmp_path_factory, pairs):
 
 # Pairs that fit in one line of a TSV file.
 ONE_LINE = [pair for pair in PAIRS if not any(mark in "".join(pair) for mark in ("\t", "\r", "\n"))]
-# Cells that spreadsheets quote.
-CELLS = [("a, b", "c; d"), ('say "no"', '"'), ("two\nlines", "\ttab"), ("'", " spaces ")]
 
 
 def tsv(rows):
@@ -297,16 +303,6 @@ def comma_separated(rows, **dialect):
     return text.getvalue().encode()
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_tables_without_a_header_give_their_first_two_columns(tmp_path, suffix):
-    rows = [(*pair, "#2031") for pair in ONE_LINE]
-    assert read(write(tmp_path / f"a.tsv{suffix}", tsv(rows))) == ONE_LINE
-    rows = [(*pair, "#2031") for pair in CELLS]
-    for dialect in ({}, {"quoting": csv.QUOTE_ALL}, {"lineterminator": "\n"}):
-        path = write(tmp_path / f"a.csv{suffix}", comma_separated(rows, **dialect))
-        assert read(path) == CELLS
-
-
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("header", [[], [("en", "de")], [("en", "de", "a comment, by")]])
 def test_delimiter_of_a_csv_is_the_one_of_most_rows(tmp_path, delimiter, header):
@@ -314,14 +310,6 @@ def test_delimiter_of_a_csv_is_the_one_of_most_rows(tmp_path, delimiter, header)
     rows = [*header, *([*pair, ""][: len(header[0]) if header else 2] for pair in pairs)]
     path = write(tmp_path / "a.csv", comma_separated(rows, delimiter=delimiter))
     assert read(path) == pairs
-
-
-@pytest.mark.parametrize("quoting", [csv.QUOTE_ALL, csv.QUOTE_MINIMAL])
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt"])
-def test_quoted_tables_with_tabs_lose_their_quotes(tmp_path, name, quoting):
-    pairs = [('He said "Two"', "b"), ("c", "d\te"), ('"Quoted."', "two\nlines")]
-    rows = comma_separated([("en", "de"), *pairs], delimiter="\t", quoting=quoting)
-    assert read(write(tmp_path / name, rows)) == pairs
 
 
 @pytest.mark.parametrize("before", [b"\r\n", b"sep=;\r\n", b"\n \n"])
@@ -370,7 +358,7 @@ def test_each_file_of_a_folder_is_read_as_if_given_alone(tmp_path):
     assert reader.num_malformed == 1
     assert reader.examples[0].startswith(f"{folder / 'b.jsonl'}:2: no ")
     datasets.Dataset.from_dict({"fr": ["a"]}).to_parquet(folder / "c.parquet")
-    with pytest.raises(ValueError, match=r"c\.parquet: it has 1 column \(\['fr'\]\)"):
+    with pytest.raises(ValueError, match=r"c\.parquet: of its columns \['fr'\] not two"):
         read(folder, split="all")
 
 
@@ -381,15 +369,11 @@ def test_parquet_files_may_hold_each_kind_of_text(tmp_path, kind):
         "dictionary": pa.dictionary(pa.int32(), pa.string()),
     }
     sides = zip(("en", "de"), zip(*PAIRS, strict=True), strict=True)
-    table = pa.table({name: pa.array(side).cast(types[kind]) for name, side in sides})
-    pq.write_table(table, tmp_path / "a.parquet")
-    assert read(tmp_path / "a.parquet") == PAIRS
-
-
-def test_parquet_files_may_hold_translation_objects(tmp_path):
-    rows = [{"translation": {"en": source, "de": target}} for source, target in PAIRS]
-    datasets.Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
-    assert read(tmp_path / "a.parquet") == PAIRS
+    columns = {name: pa.array(side).cast(types[kind]) for name, side in sides}
+    objects = pa.StructArray.from_arrays([*columns.values()], [*columns])
+    for names in (columns, {"translation": objects}):
+        pq.write_table(pa.table(names), tmp_path / "a.parquet")
+        assert read(tmp_path / "a.parquet") == PAIRS
 
 
 NAMED = {"source_column": "English", "target_column": "German"}
@@ -420,33 +404,6 @@ READ = [  # a name, content and options; the pairs
 def test_unusual_files_give_their_pairs(tmp_path, name, content, options, pairs):
     found = read(write(tmp_path / name, content), **options)
     assert [" ".join(pair) for pair in found] == pairs
-
-
-TABLE_FAULTS = [
-    ("tsv", b"one column", "1 columns; needed are 2"),
-    ("tsv", b"", "empty line"),
-    ("tsv", b"\tb", "the source is empty"),
-    ("tsv", b"a\t\xff", "invalid UTF-8 at byte 3 of the line"),
-    ("tsv", b"a" * (LINE_BYTES + 1), "the line is longer than 1 MiB"),
-    ("csv", b"", "empty line"),
-    ("csv", b'"a" b,c', "',' expected after '\"'"),
-    ("csv", b'"a,' + b"x" * 140_000 + b'",b', "field larger than field limit"),
-    ("csv", b'"a\n\xff",b', "invalid UTF-8 at byte 1 of the line"),
-]
-
-
-@pytest.mark.parametrize(("kind", "line", "complaint"), TABLE_FAULTS)
-def test_malformed_rows_are_counted_and_skipped_or_rejected(tmp_path, kind, line, complaint):
-    good = b"a\tb\nc\td\n" if kind == "tsv" else b'a,b\n"c\nc",d\n'
-    path = write(tmp_path / f"a.{kind}", good + line + b"\n" + good)
-    reader = read_pairs(path, **LANGUAGES)
-    pairs = list(reader)
-    number = good.count(b"\n") + 1
-    assert pairs[:2] == pairs[-2:] == read(write(tmp_path / f"b.{kind}", good))
-    assert reader.num_malformed >= 1
-    assert reader.examples[0].startswith(f"{path}:{number}: {complaint}")
-    with pytest.raises(RequestError, match=rf"a\.{kind}:{number}: "):
-        list(read_pairs(path, **LANGUAGES, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -505,12 +462,6 @@ def test_records_may_all_have_other_names_beside_the_sides(tmp_path):
     assert read(path) == [(row["en"], row["de"]) for row in rows]
 
 
-def test_a_missing_language_says_nothing(tmp_path):
-    rows = [{"source": "Hi", "target": "Hallo", "lang": cell} for cell in (None, math.nan, 3, "")]
-    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)).encode())
-    assert read(path) == [("Hi", "Hallo")] * 4
-
-
 def test_multi_line_rows_are_limited_to_1_mib(tmp_path):
     row = b",".join(b'"' + b"x" * 100_000 + b'\n"' for _ in range(30))
     path = write(tmp_path / "a.csv", b'"a","b"\n' * 2000 + row)
@@ -537,10 +488,10 @@ REFUSED_FILES = [
     ("a.jsonl.gz", WHOLE[:-20], r"a\.jsonl\.gz is not a whole packed file"),
     ("a.jsonl.gz", WHOLE + b"more", r"not a whole packed file: .*Fetch it again"),
     ("a.jsonl.gz", WHOLE[:HALF] + bytes([WHOLE[HALF] ^ 255]) + WHOLE[HALF + 1 :], "not a whole"),
-    ("a.tsv", b"id\tTarget\n1\ta\n", r"it has 2 columns \(\['id', 'Target'\]\), and not two"),
+    ("a.tsv", b"id\tTarget\n1\ta\n", r"of its columns \['id', 'Target'\] not two hold"),
     ("a.tsv", b"a\tb\rc\td\r", r"ends its lines with CR alone.*tr '\\r' '\\n'\.$"),
     ("a.jsonl", b"a\tb\rc\td\r", "ends its lines with CR alone"),
-    ("a.tsv", b"one\n" * 30 + b"a\tb\n" * 9, r"it has 1 column .*, and not two of them hold text"),
+    ("a.tsv", b"one\n" * 30 + b"a\tb\n" * 9, r"of its columns .* not two hold text"),
     (
         "a.zst",
         b"\x28\xb5\x2f\xfd" + bytes(range(256)) * 9,
@@ -562,7 +513,7 @@ def test_files_that_are_not_what_they_should_be_are_refused(tmp_path, name, cont
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".bz2"])
 def test_packed_files_are_unpacked_whatever_their_name(tmp_path, pack, suffix):
     path = tmp_path / f"a.jsonl{suffix}"
-    path.write_bytes(pack(json_lines(PAIRS)))
+    path.write_bytes(pack(json_lines(PAIRS[:2])) + pack(json_lines(PAIRS[2:])))
     assert read(path) == PAIRS
     for side, language in enumerate(("en", "de")):
         text = "".join(pair[side] + "\n" for pair in ONE_LINE)
