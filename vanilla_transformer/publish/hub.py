@@ -1,7 +1,6 @@
 """Push a folder to a repository on the Hub, in one commit or not at all."""
 
 import contextlib
-import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -11,8 +10,6 @@ from typing import Any
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, errors
 
 from ..errors import RequestError
-
-logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _TOKEN = re.compile(r"hf_\w{16,}|(?<=Bearer )[^\s'\"]+")
@@ -82,16 +79,13 @@ def push_folder(
         ]
         additions = [CommitOperationAdd(name, str(Path(folder) / name)) for name in files]
         # Not upload_folder, which since huggingface_hub 2 may push a folder in several commits.
-        commit = api.create_commit(
+        return api.create_commit(
             **place,
             operations=[*additions, *[CommitOperationDelete(name) for name in stale]],
             commit_message=message,
             revision=revision,
             parent_commit=before.sha,  # refuses if somebody else has pushed since
         )
-        if stale:
-            logger.info("Deleted from %s: %s.", repo_id, ", ".join(stale))
-        return commit
 
 
 def check_repo_id(repo_id: str) -> None:

@@ -4,6 +4,7 @@ To add an option, add one entry to a table in options.py and the code that uses 
 `planning.plan_run` turns a recipe into the plan of a run.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import json
@@ -287,13 +288,14 @@ def _split_pair(value: object) -> dict[str, str]:
     return dict(zip(LANGUAGES, value.split("-"), strict=True))
 
 
-def _convert(name: str, value: object) -> object:
+def _convert(name: str, value: Any) -> object:
     """Convert a value to its option's type if possible; `_check` refuses the rest."""
     kind, optional = option_type(name)
-    if kind is Mapping and isinstance(value, list) and all(_is_assignment(each) for each in value):
-        value = dict(each.split("=", 1) for each in value)
-    if kind is Mapping and isinstance(value, dict):
-        return {argument: _plain(each) for argument, each in value.items()}
+    if kind is Mapping:
+        if isinstance(value, list) and all(isinstance(it, str) and "=" in it for it in value):
+            value = dict(it.split("=", 1) for it in value)
+        if isinstance(value, dict):
+            return {argument: _plain(it) for argument, it in value.items()}
     if isinstance(value, list) and takes_several(name):
         # Not into lists in it: a few lines of YAML can expand to billions.
         values = tuple(each if isinstance(each, list) else _convert(name, each) for each in value)
@@ -302,27 +304,20 @@ def _convert(name: str, value: object) -> object:
         return None
     if isinstance(value, str) and kind is bool:
         return {"true": True, "false": False}.get(value.lower(), value)
-    number_as_text = isinstance(value, str) and value.isascii() and kind in (int, float)
-    if number_as_text or (kind is float and type(value) is int):
-        try:
+    is_number = type(value) is int or (isinstance(value, str) and value.isascii())
+    if kind in (int, float) and is_number:
+        with contextlib.suppress(ValueError, OverflowError):
             return kind(value)
-        except (ValueError, OverflowError):
-            return value
     return value
-
-
-def _is_assignment(value: object) -> bool:
-    return isinstance(value, str) and "=" in value
 
 
 def _plain(value: object) -> object:
     """Return the number, list or mapping that a text writes as JSON, or else the text."""
-    if not isinstance(value, str) or value.lower() == "none":
-        return None if isinstance(value, str) else value
-    try:
-        return json.loads(value, parse_constant=str)
-    except ValueError:
+    if not isinstance(value, str):
         return value
+    with contextlib.suppress(ValueError):
+        return None if value.lower() == "none" else json.loads(value, parse_constant=str)
+    return value
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -66,18 +66,17 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
         raise RequestError(f"Got {foreign[0]}; a test has the options {', '.join(TEST_OPTIONS)}.")
     given = {name: value for name, value in test_options.items() if value is not None}
     weight_files(run)  # raises if there are none
-    if not (run / RECIPE).is_file():
-        if not {"pair", "test_file"} <= given.keys():
-            raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
-        recipe = make_recipe(given)
-        sets = evaluation_sets(data_plan(recipe))
-        warn_of_another_test(run, recipe.languages)
-        return _test(recipe, sets, given)
-    recipe = load_recipe(str(run / RECIPE), given)
+    has_recipe = (run / RECIPE).is_file()
+    if not has_recipe and not {"pair", "test_file"} <= given.keys():
+        raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
+    recipe = load_recipe(str(run / RECIPE), given) if has_recipe else make_recipe(given)
     if "test_file" in given:
         recipe = dataclasses.replace(recipe, dataset=None)
     data = data_plan(recipe, run)
     sets = evaluation_sets(data) or {"validation": validation_pairs(data)}
+    if not has_recipe:
+        warn_of_another_test(run, recipe.languages)
+        return _test(recipe, sets, given)
     warn_of_changed_model(run)
     warn_of_other_languages(run, recipe.languages)
     trained = data_plan(load_recipe(str(run / RECIPE)), run)
