@@ -202,6 +202,12 @@ input_checks.py
 ! test_a_generation_config_must_let_sentences_end
 
 data/batches.py
+- self._first + epoch, 0
++ epoch, 0
+! test_a_stream_resumes_in_each_of_its_passes
+- self.per_update))) == self.per_update:
++ self.per_update))):
+! test_an_update_takes_batches_of_one_pass
 - size = self.max_tokens // int(longest[bounds[-1] - 1])
 + size = 1 + self.max_tokens // int(longest[bounds[-1] - 1])
 ! test_batches_keep_the_budget_and_hold_every_example_once
@@ -274,14 +280,6 @@ train/checkpoints.py
 + best = min
 ! test_every_choice_takes_the_texts_with_the_fewest_errors
 
-train/resumption.py
-- self._first + epoch, 0
-+ epoch, 0
-! test_a_stream_resumes_in_each_of_its_passes
-- self.per_update))) == self.per_update:
-+ self.per_update))):
-! test_an_update_takes_batches_of_one_pass
-
 evaluation/models.py
 - - {*ends})
 + - set())
@@ -326,7 +324,7 @@ convert/importers/vocabulary.py
 + if joining >= spaced:
 ! test_of_two_signs_that_of_more_tokens_joins
 
-storage/identity.py
+storage/run_files.py
 - "use_cache", "dtype", "torch_dtype"
 + "use_cache", "position_offset", "dtype", "torch_dtype"
 ! test_every_field_that_changes_what_a_model_computes_is_part_of_its_config

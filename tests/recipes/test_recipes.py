@@ -46,8 +46,7 @@ from vanilla_transformer.recipes.recipe import (
     paper_values,
     shipped_recipes,
 )
-from vanilla_transformer.storage.identity import shown
-from vanilla_transformer.storage.run_files import IDENTITY
+from vanilla_transformer.storage.run_files import IDENTITY, shown
 from vanilla_transformer.train.arguments import share_of_update
 from vanilla_transformer.train.run import training_arguments
 from vanilla_transformer.train.trainer import VanillaTransformerTrainingArguments

@@ -49,26 +49,9 @@ def cut(name):
     return lambda run: (run / name).write_bytes((run / name).read_bytes()[:-9])
 
 
-def lose_a_tensor(run):
-    tensors = load_file(run / "model.safetensors")
-    del tensors["model.decoder.layers.0.cross_attn.q_proj.weight"]
-    save_file(tensors, run / "model.safetensors", metadata={"format": "pt"})
-
-
-def add_an_adapter(run):
-    tensors = load_file(run / "model.safetensors") | {"model.encoder.lora_A": torch.zeros(2, 24)}
-    save_file(tensors, run / "model.safetensors", metadata={"format": "pt"})
-
-
 def lose_the_tokenizer(run):
     for path in run.glob("tokenizer*"):
         path.unlink()
-
-
-def spoil_a_weight(run):
-    tensors = load_file(run / "model.safetensors")
-    tensors["model.shared.weight"][2, 3] = math.nan
-    save_file(tensors, run / "model.safetensors", metadata={"format": "pt"})
 
 
 def name_a_shard(name):
@@ -85,27 +68,39 @@ def name_a_shard(name):
     return change
 
 
-def whole_numbers(run):
-    tensors = {name: weight.int() for name, weight in load_file(run / "model.safetensors").items()}
-    save_file(tensors, run / "model.safetensors", metadata={"format": "pt"})
+def set_weights(edit):
+    """Return a change of the tensors of a model by a function of them."""
+
+    def change(run):
+        path = run / "model.safetensors"
+        save_file(edit(load_file(path)), path, metadata={"format": "pt"})
+
+    return change
 
 
 def set_config(**changes):
     return lambda run: change_json(run / "config.json", **changes)
 
 
+LOST = "model.decoder.layers.0.cross_attn.q_proj.weight"
 DAMAGE = {
     "pickled weights alone": (pickle_alone, "weights only as pytorch_model.bin, which could run"),
     "no weights": (lambda run: (run / "model.safetensors").unlink(), "holds no trained model"),
     "cut weights": (cut("model.safetensors"), "run/model.safetensors is damaged"),
-    "a tensor less": (lose_a_tensor, "missing weights, such as model.decoder.layers.0.cross_attn"),
-    "a tensor more": (add_an_adapter, "unexpected weights, such as model.encoder.lora_A"),
+    "a tensor less": (
+        set_weights(lambda found: {name: found[name] for name in found if name != LOST}),
+        f"missing weights, such as {LOST}",
+    ),
+    "a tensor more": (
+        set_weights(lambda found: found | {"model.lora_A": torch.zeros(2, 24)}),
+        "unexpected weights, such as model.lora_A",
+    ),
     "another shape": (set_config(encoder_ffn_dim=48), "mismatched weights, such as"),
     "cut config": (cut("config.json"), "run/config.json is not JSON"),
     "a value of another type": (set_config(d_model="16"), "'d_model' expected int"),
     "NaN in the weights": (
-        spoil_a_weight,
-        "model.shared.weight in run/model.safetensors holds NaN",
+        set_weights(lambda found: found | {LOST: found[LOST] * math.nan}),
+        f"{LOST} in run/model.safetensors holds NaN",
     ),
     "a shard as a pickle": (
         name_a_shard("shard.bin"),
@@ -114,7 +109,10 @@ DAMAGE = {
     "a shard elsewhere": (name_a_shard("../b.safetensors"), "names '../b.safetensors', which"),
     "cut settings of the search": (cut("generation_config.json"), "generation_config.json is not"),
     "an odd dtype": (set_config(dtype="float33"), "config.json is not a model configuration: "),
-    "weights in whole numbers": (whole_numbers, "mismatched weights, such as model.decoder.layers"),
+    "weights in whole numbers": (
+        set_weights(lambda found: {name: weight.int() for name, weight in found.items()}),
+        "mismatched weights, such as model.decoder.layers",
+    ),
     "a list of a list": (set_config(architectures=[["x"]]), "architectures in run/config.json is"),
     "a class of the user": (
         set_config(architectures=["WithRotary"]),

@@ -21,7 +21,7 @@ from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage import hub_model
 from vanilla_transformer.storage.metrics import read_metrics
 from vanilla_transformer.train import VanillaTransformerTrainer, run_recipe
-from vanilla_transformer.train.new_model import identify_model
+from vanilla_transformer.train.run_inputs import identify_model
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -27,7 +27,7 @@ from vanilla_transformer.recipes.plan import settings_as_yaml
 from vanilla_transformer.recipes.planning import plan_run
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
-from vanilla_transformer.train import averaging, new_model, run_directory, run_pairs, run_recipe
+from vanilla_transformer.train import averaging, run_directory, run_inputs, run_recipe
 from vanilla_transformer.train import run as runs
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.averaging import average_checkpoints, mean_of_weights
@@ -151,7 +151,7 @@ def test_evaluation_uses_validation_pairs_if_there_are_no_test_pairs(tmp_path):
 
 def test_same_command_again_does_nothing(finished, monkeypatch):
     recipe, run, metrics = finished
-    monkeypatch.setattr(run_pairs, "training_pairs", refuse_to_train)
+    monkeypatch.setattr(run_inputs, "training_pairs", refuse_to_train)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert run_recipe(recipe, run) == metrics
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
@@ -165,7 +165,7 @@ def test_finished_stages_are_not_repeated(unfinished, monkeypatch):
     recipe, run, metrics = unfinished
     weights = (run / "model.safetensors").read_bytes()
     (run / "model.safetensors").unlink()
-    monkeypatch.setattr(new_model, "make_tokenizer", refuse_to_train)
+    monkeypatch.setattr(run_inputs, "make_tokenizer", refuse_to_train)
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
     assert (run / "model.safetensors").read_bytes() == weights
 
@@ -434,18 +434,19 @@ def test_unusable_pairs_leave_no_directory_behind(tmp_path, monkeypatch, values,
     assert not (tmp_path / "run").exists()
 
 
-def test_complete_run_without_checkpoints_is_not_retrained(tmp_path):
-    recipe = load_recipe(str(tiny_recipe(tmp_path, max_steps=1)))
-    metrics = run_recipe(recipe, tmp_path / "run")
-    for checkpoint in (tmp_path / "run" / "checkpoints").glob("checkpoint-*"):
+def test_complete_run_without_checkpoints_is_neither_retrained_nor_restored(copied):
+    recipe, run, metrics = copied
+    for checkpoint in (run / "checkpoints").glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
-    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
-    with pytest.raises(ValueError, match=r"without a whole checkpoint .* \(max_steps: 1 -> 2\)"):
-        run_recipe(dataclasses.replace(recipe, max_steps=2), tmp_path / "run")
-    with pytest.raises(ValueError, match=r"nor be restored \(seed: 0 -> 7\)"):
-        run_recipe(dataclasses.replace(recipe, seed=7), tmp_path / "run")
-    assert run_recipe(recipe, tmp_path / "run") == metrics
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
+    before = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    for name, told in (("max_steps", "9 -> 12"), ("seed", "0 -> 12")):
+        with pytest.raises(RequestError, match=rf"nor be restored \({name}: {told}\)"):
+            run_recipe(dataclasses.replace(recipe, **{name: 12}), run)
+    assert run_recipe(recipe, run) == metrics
+    assert {path: path.read_bytes() for path in before} == before
+    (run / "config.json").unlink()
+    with pytest.raises(RequestError, match=r"nor be restored \(config\.json\)"):
+        run_recipe(recipe, run)
 
 
 def test_run_without_validation_and_test_pairs(tmp_path, caplog):
@@ -675,10 +676,6 @@ def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplo
     (run / "config.json").unlink()
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
     assert {name: (run / name).read_bytes() for name in names} == before
-    shutil.rmtree(run / "checkpoints")
-    (run / "config.json").unlink()
-    with pytest.raises(RequestError, match=r"nor be restored \(config\.json\)"):
-        run_recipe(recipe, run)
 
 
 def test_model_changed_after_its_run_is_rejected_and_not_replaced(copied, monkeypatch):

@@ -188,7 +188,7 @@ def test_unreadable_checkpoint_is_an_error_and_not_a_broken_one(tmp_path, monkey
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("vanilla_transformer.storage.identity.sha256", refuse)
+    monkeypatch.setattr("vanilla_transformer.storage.run_files.sha256", refuse)
     with pytest.raises(PermissionError):
         last_whole_checkpoint(tmp_path)
 

@@ -11,7 +11,9 @@ up and down in turn, so that the shorter sides are similar too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 from torch.utils.data import Sampler
@@ -247,3 +249,88 @@ def check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int | N
             f"example {example} has {source[example]} source and {target[example]} target tokens; "
             f"allowed are {allowed}. Leave such pairs out, or raise batch_tokens."
         )
+
+
+def check_repeatable(dataset: Any) -> None:
+    """Refuse to resume from a stream whose passes over the data cannot be chosen by number."""
+    if not hasattr(dataset, "set_epoch"):
+        raise RequestError(
+            f"cannot resume in a stream ({type(dataset).__name__}) without set_epoch(epoch); give "
+            "it this method, or ignore_data_skip=True to begin it anew."
+        )
+
+
+class Stream:
+    """The batches of a data set without a length, pass after pass over it.
+
+    A pass is what the trainer calls an epoch. What is left of it after the last whole update is
+    left out, because its gradients would be added to those of the next update.
+
+    Args:
+        loader: The batches, as prepared by accelerate.
+        per_update: Batches of an update.
+
+    Attributes:
+        epoch: Number of the pass, from 0.
+        batches: How many of this pass were handed out.
+    """
+
+    def __init__(self, loader: Any, *, per_update: int) -> None:
+        self.loader, self.per_update = loader, per_update
+        self.epoch = self.batches = self._first = self._skipped = 0
+        self._restore: Callable[[], None] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # while it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def resume(self, epoch: int, batches: int, restore: Callable[[], None]) -> None:
+        """Begin in the pass `epoch`, after some batches of it.
+
+        Args:
+            epoch: Number of the pass.
+            batches: Those that were trained on.
+            restore: Sets the random numbers to those of the checkpoint, after reading to there.
+        """
+        self.epoch, self._first = epoch, epoch
+        self._skipped, self._restore = batches, restore
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the pass by its number since this start."""
+        self.epoch, self.batches = self._first + epoch, 0
+        self.loader.set_epoch(self.epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of a pass, or the rest of the one in which the training stopped."""
+        updates = self._updates()
+        if self._restore is not None:
+            restore, self._restore = self._restore, None
+            for update in islice(updates, self._skipped // self.per_update):
+                self.batches += len(update)
+            if self.batches < self._skipped:
+                raise RequestError(
+                    f"the training stream ended after {self.batches} batches of {self._skipped} "
+                    "that the checkpoint has seen: it holds other pairs, or can be read only once."
+                )
+            begun = [*islice(updates, 1)]
+            restore()
+            if not begun:  # the training stopped between two passes
+                self._first += 1
+                self.set_epoch(0)
+                updates = self._updates()
+            updates = chain(begun, updates)
+        for update in updates:
+            for batch in update:
+                self.batches += 1
+                yield batch
+        if self.epoch == self.batches == 0:
+            raise RequestError(
+                f"got a training stream of fewer than gradient_accumulation_steps="
+                f"{self.per_update} batches, so it gives no update."
+            )
+
+    def _updates(self) -> Iterator[list[Any]]:
+        batches = iter(self.loader)
+        while len(update := list(islice(batches, self.per_update))) == self.per_update:
+            yield update

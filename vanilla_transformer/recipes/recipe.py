@@ -16,10 +16,9 @@ from typing import Any
 
 from ..errors import RequestError, quoted
 from ..ranges import Range
-from ..storage.identity import shown
 from ..storage.metrics import check_measures
 from ..storage.reading import read_yaml
-from ..storage.run_files import recipe_values
+from ..storage.run_files import recipe_values, shown
 from ..storage.shipped import shipped_folder
 from .options import (
     ARGUMENTS,

@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
-from ..storage.identity import differences
-from ..storage.run_files import RECIPE, recipe_values, recorded_identity, warn_of_changed_model
+from ..storage.run_files import (
+    RECIPE,
+    differences,
+    recipe_values,
+    recorded_identity,
+    warn_of_changed_model,
+)
 from ..storage.saved_model import weight_files
 from .data import (
     TRAINING_FILES,

@@ -1,14 +1,19 @@
-"""The files of a run directory, which training writes and publishing reads."""
+"""The files of a run: their names, what decided them, and the one comparison of two records.
+
+Two things are joined by what they are, never by their names: a run and its resumption, the
+checkpoints of a mean, a model and its scores, test pairs and the pairs that a run began with.
+"""
 
 import logging
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from ..errors import RequestError
-from .identity import changed_files
+from ..errors import RequestError, quoted
 from .metrics import read_metrics
-from .reading import read_json, read_yaml
+from .reading import read_json, read_yaml, sha256
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +30,85 @@ HISTORY = "history.tsv"  # the log, one line per logged update
 CHECKPOINTS = "checkpoints"
 IDENTITY = Path(CHECKPOINTS, "identity.json")  # what decides a run, from before its first update
 LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
+
+# Values or digests by name, in any depth.
+Identity: TypeAlias = Mapping[str, Any]
+
+_DIGEST = re.compile("[0-9a-f]{16,64}")
+# Fields of config.json that say where a model comes from, or change no value that it computes.
+_PROVENANCE = frozenset(
+    {"transformers_version", "_name_or_path", "use_cache", "dtype", "torch_dtype"}
+)
+
+
+def differences(before: Identity, now: Identity) -> list[str]:
+    """Return what differs between two records, as `name: before -> now` or `name changed`."""
+    lines = []
+    for name in dict.fromkeys((*before, *now)):
+        old, new = before.get(name), now.get(name)
+        if old == new:
+            continue
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            lines += [f"{name}: {line}" for line in differences(old, new)]
+        elif isinstance(old, Mapping) and new is None:
+            lines.append(f"{name}: {', '.join(old)} is gone")
+        elif all(isinstance(value, str) and _DIGEST.fullmatch(value) for value in (old, new)):
+            lines.append(f"{name} changed")
+        else:
+            lines.append(f"{name}: {shown(old)} -> {shown(new)}")
+    return lines
+
+
+def check_same(before: Identity, now: Identity, what: str) -> None:
+    """Refuse to continue with something else than before.
+
+    Args:
+        before: What was recorded.
+        now: What there is now.
+        what: The beginning of the message.
+
+    Raises:
+        ValueError: They differ; the message lists all differences.
+    """
+    if changed := differences(before, now):
+        raise RequestError(
+            f"{what} ({'; '.join(changed)}); give the same again, or another directory."
+        )
+
+
+def shown(value: Any) -> str:
+    """Return a value of a record or a recipe for a message; several with commas between them."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(quoted, value))
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        return value[:8]
+    return "not set" if value is None else quoted(value)
+
+
+def config_identity(config: Identity) -> Identity:
+    """Return the fields of a model's config that decide what it computes."""
+    return {name: value for name, value in config.items() if name not in _PROVENANCE}
+
+
+def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of the named files that exist in a folder, by name."""
+    return {name: sha256(folder / name) for name in names if (folder / name).is_file()}
+
+
+def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
+    """Return the files of a folder that are missing or no longer match their digests.
+
+    Args:
+        folder: Folder with the files; names that point outside it are refused.
+        recorded: The result of `digests`, read back from a file.
+
+    Raises:
+        ValueError: `recorded` names no file, or one elsewhere.
+    """
+    if not recorded or any(Path(name).name != name for name in recorded):
+        raise RequestError(f"the record of the files in {folder} is damaged.")
+    now = digests(folder, recorded)
+    return [name for name, digest in recorded.items() if now.get(name) != digest]
 
 
 def recipe_values(folder: Path) -> dict[str, Any]:

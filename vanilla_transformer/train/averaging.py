@@ -26,10 +26,9 @@ from ..fast import release
 from ..recipes.data import TextPairs
 from ..search_settings import SearchSettings
 from ..storage.atomic import files_written_aside
-from ..storage.identity import Identity, config_identity, differences, digests
 from ..storage.metrics import MEASURES, Chosen
 from ..storage.reading import own_file, read_json
-from ..storage.run_files import CHECKPOINTS, RECIPE
+from ..storage.run_files import CHECKPOINTS, RECIPE, Identity, config_identity, differences, digests
 from ..storage.saved_model import (
     CONFIG,
     GENERATION_CONFIG,

@@ -31,8 +31,8 @@ from ..data.pair_files import sentence_lines
 from ..errors import RequestError
 from ..recipes.plan import Plan
 from ..storage.atomic import write_aside, write_json
-from ..storage.identity import digests
 from ..storage.reading import read_json, sha256
+from ..storage.run_files import digests
 from ..storage.saved_model import MODEL, load_saved_model, load_saved_tokenizer
 from ..translation import translate
 from .checkpoints import checkpoints

@@ -1,11 +1,14 @@
-"""Decide which checkpoints of a run are whole, kept and averaged (Section 6.1).
+"""Decide which checkpoints are whole, kept, averaged (Section 6.1) and safe to resume from.
 
 A checkpoint is many files, and a run may be killed while writing any of them. It counts only once
-it has its manifest, which is written last, atomically, and lists the digest of every file.
+it has its manifest, which is written last, atomically, and lists the digest of every file. It is
+resumed from only if what decides the updates is as it was.
 """
 
 import dataclasses
+import json
 import logging
+import math
 import os
 import shutil
 import time
@@ -14,20 +17,38 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
-from transformers import TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase, TrainerState
+from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
 
+from ..data.dataset import has_tokens, pairs_digest, tokenizer_digest
 from ..errors import RequestError
 from ..storage.atomic import let_others_read_weights, sync, write_json
-from ..storage.identity import changed_files, digests
 from ..storage.metrics import MEASURES
 from ..storage.reading import read_json
-from ..storage.run_files import CHECKPOINTS
+from ..storage.run_files import (
+    CHECKPOINTS,
+    Identity,
+    changed_files,
+    check_same,
+    config_identity,
+    differences,
+    digests,
+)
+from .arguments import VanillaTransformerTrainingArguments
 
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
+# Of our own arguments, those that decide no update; and those of transformers that do.
+_WITHOUT_EFFECT = frozenset(
+    {
+        *("output_dir", "max_minutes", "early_stopping_patience", "early_stopping_on"),
+        *("save_every_minutes", "checkpoints_to_keep", "logging_nan_inf_filter"),
+    }
+)
+_OF_TRANSFORMERS = ("adam_beta1", "label_smoothing_factor", "neftune_noise_alpha", "weight_decay")
 
 
 class _Manifest(TypedDict):
@@ -237,3 +258,120 @@ def prune(newest: Path, *, every: int, keep: int | None, spare: str | None = Non
             for name in (MANIFEST, TRAINER_STATE_NAME):
                 (path / name).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
+
+
+def checkpoint_to_resume(folder: Path, asked: str | os.PathLike[str] | bool | None) -> Path | None:
+    """Return the checkpoint that a training resumes from; None: it is a new one.
+
+    Args:
+        folder: Output directory of the training, which deletes older checkpoints there.
+        asked: A checkpoint, or whether to resume from the last whole one of the folder.
+
+    Raises:
+        ValueError: The training would delete checkpoints of another one, or there is none.
+    """
+    given = None if asked is None or isinstance(asked, bool) else Path(asked)
+    elsewhere = given is not None and given.resolve().parent != folder.resolve()
+    for path in checkpoints(folder).values():
+        stock = (path / TRAINER_STATE_NAME).is_file() and not (path / PROGRESS).is_file()
+        if stock or elsewhere:
+            raise RequestError(f"{path} is of another training; give another output_dir.")
+    if given is not None:
+        return given
+    found = last_whole_checkpoint(folder)
+    if bool(asked) != (found is not None):
+        holds = "no whole checkpoint" if found is None else f"{found}, which it would replace"
+        raise RequestError(
+            f"got resume_from_checkpoint={asked}, but output_dir holds {holds}; give "
+            f"{not asked}, or another output_dir."
+        )
+    return found
+
+
+def progress_to_continue(checkpoint: Path, identity: Identity) -> Progress:
+    """Return the clock and counts of a checkpoint, if it is whole and of this training.
+
+    Args:
+        checkpoint: The checkpoint.
+        identity: Result of `identity_of_updates` for this training.
+
+    Raises:
+        ValueError: It is broken, or what decides the updates was different.
+    """
+    has_parts = all(map(any, map(checkpoint.glob, ("*.safetensors", OPTIMIZER_NAME))))
+    if not is_whole(checkpoint) or not has_parts:
+        raise RequestError(
+            f"{checkpoint} is not whole, or lacks .safetensors, or (with save_only_model) "
+            f"{OPTIMIZER_NAME}; resume from another checkpoint."
+        )
+    progress = Progress.load(checkpoint)
+    check_same(progress.identity, identity, "the checkpoint was trained otherwise")
+    return progress
+
+
+def tell_of_resumption(checkpoint: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Log what resumes, and warn of other versions.
+
+    Args:
+        checkpoint: Where the training resumes.
+        before: Versions of the packages that wrote the checkpoint.
+        now: Those of this process.
+    """
+    logger.info("Resuming from %s.", checkpoint)
+    if changed := differences(before, now):
+        logger.warning("Other versions may round differently: %s.", "; ".join(changed))
+
+
+def identity_of_updates(
+    args: VanillaTransformerTrainingArguments,
+    *,
+    config: PreTrainedConfig,
+    tokenizer: PreTrainedTokenizerBase | None,
+    train_dataset: Any,
+    constants: Mapping[str, object],
+) -> dict[str, Any]:
+    """Return what decides the updates of a training, whatever the number of processes.
+
+    Args:
+        args: Its arguments.
+        config: The model's config.
+        tokenizer: The tokenizer, if it is known.
+        train_dataset: The training data.
+        constants: Those of an optimizer that the arguments may not describe.
+    """
+    own = VanillaTransformerTrainingArguments.__annotations__.keys() - _WITHOUT_EFFECT
+    names = {*own, *_OF_TRANSFORMERS}
+    values = {name: getattr(args, name) for name in sorted(names)}
+    values |= {f"optimizer's {name}": str(value) for name, value in constants.items()}
+    is_tokens = has_tokens(train_dataset)
+    by_number = args.batch_tokens is None or not is_tokens
+    return {
+        "training pairs": pairs_digest(train_dataset) if is_tokens else None,
+        "examples in a batch": args.per_device_train_batch_size if by_number else None,
+        "tokenizer": None if tokenizer is None else tokenizer_digest(tokenizer),
+        # The argument counts the batches of one process.
+        "batches_per_update": args.gradient_accumulation_steps * args.world_size,
+        "seed of the order": args.order_seed,
+        "seed of bpe_dropout": args.seed if args.bpe_dropout else None,
+        "precision": args.precision,
+        # As JSON gives them back: lists and enumerations would not be equal.
+        **json.loads(json.dumps(values)),
+        "model": {
+            name: value
+            for name, value in config_identity(config.to_dict()).items()
+            if isinstance(value, str | int | float)
+        },
+    }
+
+
+def check_rate(schedule: LRScheduler | None, update: int) -> None:
+    """Refuse to go on with a schedule that would have had another rate until here."""
+    if update == 0 or not isinstance(schedule, LambdaLR):
+        return
+    rates = zip(schedule.base_lrs, schedule.lr_lambdas, schedule.get_last_lr(), strict=True)
+    for base, factor, last in rates:
+        if not math.isclose(now := base * factor(schedule.last_epoch), last, rel_tol=1e-6):
+            raise RequestError(
+                f"the checkpoint ends with a learning rate of {last:.3g}, and the schedule has "
+                f"{now:.3g} there; give its arguments and the length of the training as they were."
+            )

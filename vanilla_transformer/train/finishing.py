@@ -17,7 +17,6 @@ from ..recipes.data import TextPairs
 from ..recipes.plan import Plan
 from ..search_settings import SearchSettings
 from ..storage.atomic import keep_text, write_aside, write_json, write_text
-from ..storage.identity import config_identity, digests
 from ..storage.metrics import NUM_SAMPLES, Chosen, Sample, TestTexts
 from ..storage.reading import printable
 from ..storage.run_files import (
@@ -29,6 +28,8 @@ from ..storage.run_files import (
     METRICS,
     MODEL_FILES,
     SAMPLES,
+    config_identity,
+    digests,
 )
 from ..storage.saved_model import GENERATION_CONFIG, MODEL, load_saved_tokenizer
 from ..target_tokenizer import target_tokenizer
@@ -37,7 +38,7 @@ from .arguments import VanillaTransformerTrainingArguments
 from .averaging import average_checkpoints, choose_on_validation_pairs
 from .checkpoints import Progress, averaging_set, step_of, trainer_state
 from .curves import plot_training_curves
-from .run_pairs import RunPairs
+from .run_inputs import RunPairs
 from .scoring import score_folder, without_texts
 
 logger = logging.getLogger(__name__)

@@ -35,12 +35,14 @@ from .arguments import share_of_update
 from .back_translation import back_translated
 from .checkpoints import Progress, last_whole_checkpoint, step_of, stopped_early, trainer_state
 from .finishing import finish
-from .new_model import run_model, run_tokenizer, warn_of_start
-from .run_pairs import (
+from .run_inputs import (
     RunPairs,
     read_run_pairs,
+    run_model,
+    run_tokenizer,
     tokenized_run_pairs,
     try_scored_pairs,
+    warn_of_start,
     with_translations,
 )
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments

@@ -17,7 +17,6 @@ from ..errors import RequestError
 from ..recipes.data import data_identity
 from ..recipes.plan import Plan, settings_as_yaml
 from ..storage.atomic import PARTIAL, keep_text, parents_made, write_json, write_text
-from ..storage.identity import changed_files, check_same, differences
 from ..storage.metrics import Metrics, read_metrics
 from ..storage.run_files import (
     CHECKPOINTS,
@@ -26,12 +25,15 @@ from ..storage.run_files import (
     METRICS,
     MODEL_FILES,
     RECIPE,
+    changed_files,
+    check_same,
+    differences,
     recorded_identity,
 )
 from ..storage.saved_model import TOKENIZER_SETTINGS, WEIGHTS
 from .checkpoints import checkpoints, last_whole_checkpoint
 from .finishing import write_samples
-from .new_model import identify_model
+from .run_inputs import identify_model
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, TrainOutput
 from transformers.training_args import OptimizerNames
 
 from ..beam_search import attention_of_any_shape
-from ..data.batches import TokenBatchSampler, check_lengths
+from ..data.batches import Stream, TokenBatchSampler, check_lengths, check_repeatable
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, has_tokens, pair_corpora, pair_lengths
 from ..errors import NotFiniteError, RequestError
@@ -50,7 +50,7 @@ from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGener
 from ..storage.atomic import write_text
 from ..storage.reading import reason_of
 from ..translation.many_texts import translate
-from . import resumption
+from . import checkpoints
 from .arguments import (
     VanillaTransformerTrainingArguments,
     check_arguments,
@@ -167,7 +167,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._evaluates_own_set = False
         self._told: set[str] = set()  # warnings, each given once
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
-        self.stream: resumption.Stream | None = None  # the batches of a data set without a length
+        self.stream: Stream | None = None  # the batches of a data set without a length
         # What a training resumes from, and whether the user lets the data begin anew.
         self._resumed_from: Path | None = None
         self._begins_anew = False
@@ -273,11 +273,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.accelerator.dataloader_config.data_seed = self.args.order_seed
         resumes = self._resumed_from is not None and not self._begins_anew
         if resumes and isinstance(self.train_dataset, IterableDataset):
-            resumption.check_repeatable(self.train_dataset)
+            check_repeatable(self.train_dataset)
         loader = super().get_train_dataloader()
         if has_length(loader):
             return loader
-        self.stream = resumption.Stream(loader, per_update=self.args.gradient_accumulation_steps)
+        self.stream = Stream(loader, per_update=self.args.gradient_accumulation_steps)
         if resumes:
             epoch, batches = self.progress.stream_epoch, self.progress.stream_batches
             restore = functools.partial(self._load_rng_state, str(self._resumed_from))
@@ -399,7 +399,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._print_once()
         asked = resume_from_checkpoint
         if trial is None:  # else its folder has no name yet
-            asked = resumption.checkpoint_to_resume(Path(self.args.output_dir), asked)
+            asked = checkpoints.checkpoint_to_resume(Path(self.args.output_dir), asked)
         checkpoint = None if asked is None or isinstance(asked, bool) else Path(asked)
         self._resumed_from, self.stream, self._ranks_changed = checkpoint, None, False
         self.run_control.signum = 0
@@ -431,7 +431,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         super()._hp_search_setup(trial)
         if trial is not None:
             folder = Path(self._get_output_dir(trial))
-            resumption.checkpoint_to_resume(folder, self._resumed_from)
+            checkpoints.checkpoint_to_resume(folder, self._resumed_from)
         self._read_arguments()
         self._set_progress()
         # Chosen once per run, so that a resumed run rounds the same.
@@ -486,7 +486,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _set_progress(self) -> None:
         """Set `progress` to that of the checkpoint to resume from, or to a new one."""
         checkpoint = self._resumed_from
-        identity = resumption.identity_of_updates(
+        identity = checkpoints.identity_of_updates(
             self.args,
             config=self.model.config,
             tokenizer=self.processing_class,
@@ -498,11 +498,11 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         if checkpoint is None:  # nothing of an earlier training counts
             self.progress = Progress(matmul_precision=self.progress.matmul_precision)
         else:
-            self.progress = resumption.progress_to_continue(checkpoint, identity)
+            self.progress = checkpoints.progress_to_continue(checkpoint, identity)
             self._ranks_changed = self.progress.world_size != self.args.world_size
             if self.is_world_process_zero():
                 before = self.progress.versions
-                resumption.tell_of_resumption(checkpoint, before, now["versions"])
+                checkpoints.tell_of_resumption(checkpoint, before, now["versions"])
         vars(self.progress).update(identity=identity, **now)
 
     def begin(self) -> None:
@@ -510,7 +510,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
 
         Not earlier: transformers makes the model of `model_init` in `train`, and seeds all alike.
         """
-        resumption.check_rate(self.lr_scheduler, self.state.global_step)
+        checkpoints.check_rate(self.lr_scheduler, self.state.global_step)
         self.args.ignore_data_skip = self._begins_anew  # before a checkpoint saves it
         precision = self.progress.matmul_precision
         settings = cpu_training_settings(self.model, matmul_precision=precision)

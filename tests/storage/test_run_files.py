@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.errors import RequestError
-from vanilla_transformer.storage.identity import (
+from vanilla_transformer.storage.run_files import (
     changed_files,
     config_identity,
     differences,
