@@ -93,7 +93,7 @@ def load_here(folder, texts, *, form, name):
     model, tokenizer = load_saved_model(folder), load_saved_tokenizer(folder)
     found = [next(translate(model, tokenizer, [text])) for text in texts]
     logits = publishing._logits(model, tokenizer, texts[0])
-    return {"model": type(model).__name__, "translations": found}, logits
+    return {"translations": found, "logits": logits.tolist()}
 
 
 def draw_nothing(model, tokenizer, folder, facts):

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from huggingface_hub import CommitInfo
-from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import RequestError
@@ -259,8 +258,8 @@ def _try_out(
     samples, source = facts["samples"]["card"], str(model.name_or_path)
     texts = [sample["source"] for sample in samples] or [_ANY_TEXT]
     form = facts["published"]["form"]
-    answer, logits = load_in_clean_process(folder, texts, form=form, name=source)
-    if not _close(logits, _logits(model, tokenizer, texts[0])):
+    answer = load_in_clean_process(folder, texts, form=form, name=source)
+    if not _close(torch.tensor(answer["logits"]), _logits(model, tokenizer, texts[0])):
         raise RequestError(
             f"the files to publish do not compute what {source} computes; restore its config.json."
         )
@@ -271,19 +270,19 @@ def _try_out(
 
 def load_in_clean_process(
     folder: Path, texts: Sequence[str], *, form: str, name: str
-) -> tuple[dict[str, Any], torch.Tensor]:
+) -> dict[str, Any]:
     """Load a folder and translate with it in an offline process that knows nothing of the run.
 
     Only a model in native form may import this package there.
 
     Args:
         folder: Folder with model and tokenizer.
-        texts: Texts to translate. The logits are for the first.
+        texts: Texts to translate.
         form: `card.NATIVE`, `WITH_CODE` or `STOCK`.
         name: Name of the folder in errors.
 
     Returns:
-        A dict with the class of the `model` and the `translations`, and the logits (1, T, V).
+        The `translations`, and the first text's last `logits`, V numbers.
 
     Raises:
         ValueError: The folder does not load, with the reason in one line.
@@ -294,15 +293,13 @@ def load_in_clean_process(
             "package": str(Path(__file__).resolve().parents[2]) if form == NATIVE else None,
             "trust_remote_code": form == WITH_CODE,
             "texts": list(texts),
-            "logits": str(home / "logits.safetensors"),
             "answer": str(home / "answer.json"),
         }
         (home / "request.json").write_text(json.dumps(request), encoding="utf-8")
         program = Path(__file__).with_name("clean_process.py")
         command = [sys.executable, "-P", str(program), str(home / "request.json")]
         run_apart(command, home, problem=f"{name} does not load in a clean process")
-        answer = read_json(home / "answer.json")
-        return answer, load_file(home / "logits.safetensors")["logits"]
+        return read_json(home / "answer.json")
 
 
 def run_apart(
@@ -343,12 +340,12 @@ def run_apart(
 
 
 def _logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> torch.Tensor:
-    """Return logits (1, T, V) as clean_process.py does: for any ids of the target's vocabulary."""
+    """Return logits, (V,), as clean_process.py does: after any ids of the target's vocabulary."""
     config = model.config
     inputs = tokenizer(text, return_tensors="pt")
     decoder_input_ids = inputs["input_ids"] % (config.decoder_vocab_size or config.vocab_size)
     with torch.inference_mode():
-        return model(**inputs, decoder_input_ids=decoder_input_ids).logits
+        return model(**inputs, decoder_input_ids=decoder_input_ids).logits[0, -1]
 
 
 def _close(logits: torch.Tensor, others: torch.Tensor) -> bool:

@@ -42,6 +42,7 @@ _LAYERS = dataclasses.replace(
     MARIAN_LAYERS, layers={stack: f"{stack}.layers" for stack in STACKS}, last_norm="{}.layer_norm"
 )
 _POSITIONS = tuple(f"{stack}.embed_positions.weights" for stack in STACKS)  # until 2018
+_SOFTMAX = ("decoder.output_projection.weight", "decoder.embed_out")  # now, and in 2018
 _IGNORED = tuple(
     f"{stack}.{name}" for stack in STACKS for name in ("version", "embed_positions._float_tensor")
 )
@@ -80,7 +81,14 @@ def import_fairseq(
     )
     tensors = _upgraded(unwrapped(state_dict(checkpoint["model"], f"{file}: model")))
     source = Source(file, tensors, notes)
-    _find_tables(source, options)
+    target = "decoder.embed_tokens.weight"
+    tied = ("share_decoder_input_output_embed", "share_all_embeddings")
+    source.find_tables(
+        source="encoder.embed_tokens.weight",
+        target=target,
+        softmax=(*_SOFTMAX, target) if any(map(options.get, tied)) else _SOFTMAX,
+        scaled=not options.get("no_scale_embedding"),
+    )
     source.find_layers(_LAYERS)
     source.fields |= _settings(options)
     if learned:
@@ -138,23 +146,6 @@ def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
         **{name: setting(options, name, rate) for name, rate in rates.items()},
         **{f"{it}_attention_heads": setting(options, f"{it}_attention_heads", 8) for it in STACKS},
     }
-
-
-def _find_tables(source: Source, options: Mapping[str, Any]) -> None:
-    target = "decoder.embed_tokens.weight"
-    softmax = "decoder.output_projection.weight"
-    if "decoder.embed_out" in source.tensors:
-        softmax = "decoder.embed_out"
-    elif softmax not in source.tensors and (
-        options.get("share_decoder_input_output_embed") or options.get("share_all_embeddings")
-    ):
-        softmax = target
-    source.find_tables(
-        source="encoder.embed_tokens.weight",
-        target=target,
-        softmax=softmax,
-        scaled=not options.get("no_scale_embedding"),
-    )
 
 
 def _upgraded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -63,9 +63,18 @@ def import_opennmt(
     positions = [name for name in source.tensors if name.endswith(".pe.pe")]
     masks = [name for name in source.tensors if name.endswith(".mask")]
     tables = [source.tensors[name] for name in positions]
+    heads = setting(options, "heads", 8)
     style = sinusoid_style(tables, source.fields["d_model"]) or "sinusoidal"
     config = source.make_config(
-        **_settings(options), **_special_ids(vocabularies[1], file), position_encoding=style
+        **_special_ids(vocabularies[1], file),
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), heads),
+        **dict.fromkeys(("dropout", "activation_dropout"), setting(options, "dropout", 0.1)),
+        attention_dropout=setting(options, "attention_dropout", 0.1),
+        position_encoding=style,
+        norm_first=True,
+        layer_norm_eps=setting(options, "norm_eps", 1e-6),
+        lm_head_bias=True,
+        activation_function=options.get("pos_ffn_activation_fn"),
     )
     source.place_layers(_LAYERS, config)
     source.fill_missing_biases()
@@ -94,21 +103,6 @@ def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
         raise RequestError(f"{file}: opt is a {type(found['opt']).__name__}; expected options.")
     more = options_in(found["vocab"])
     return options | {name: value for name, value in more.items() if name not in ("src", "tgt")}
-
-
-def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of our configuration that the options determine."""
-    return {
-        "encoder_attention_heads": setting(options, "heads", 8),
-        "decoder_attention_heads": setting(options, "heads", 8),
-        "norm_first": True,
-        "layer_norm_eps": setting(options, "norm_eps", 1e-6),
-        "lm_head_bias": True,
-        "activation_function": options.get("pos_ffn_activation_fn"),
-        "dropout": setting(options, "dropout", 0.1),
-        "attention_dropout": setting(options, "attention_dropout", 0.1),
-        "activation_dropout": setting(options, "dropout", 0.1),
-    }
 
 
 def _vocabularies(found: object, file: Path) -> tuple[list[str], list[str]]:
