@@ -310,8 +310,8 @@ data/doubts.py
 - kinds[swapped & (target.odds - source.odds >= 2 * _CERTAIN)] = 3
 + pass
 ! test_two_files_in_the_wrong_order_are_refused_whatever_their_names
-- text in often and len(others[text]) >= least and share < _NO_WORDS
-+ text in often
+- repeats & (shares < _NO_WORDS)
++ repeats
 ! test_doubtful_pairs_are_counted_by_kind
 
 train/back_translation.py

@@ -261,7 +261,7 @@ def test_columns_that_the_user_names_win_with_a_warning(tmp_path):
             **{"source_column": columns[0], "target_column": columns[1]},
         )
         assert list(reader) == [pair[::-1] for pair in BOTH]
-        assert re.search(r"looks like the opposite \(column [12]: \d% en, \d\d", reader.notes[0])
+        assert re.search(r"look like the opposite \(column [12]: \d% en, \d\d", reader.notes[0])
     names = ["id", "en", "de"]
     numbered = [(n, *pair) for n, pair in enumerate(BOTH)]
     found = read(

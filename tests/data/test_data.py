@@ -456,7 +456,7 @@ def test_pairs_too_long_to_translate_are_not_held_out(load):
     train, validation, test = held_out(load, [*long, *fits], 2)
     assert train == long
     assert sorted([*validation, *test]) == sorted(fits)
-    with pytest.raises(RequestError, match=r"only 2 of 24 pairs .* at most 4000 bytes"):
+    with pytest.raises(RequestError, match=r"only 2 of 24 have .* at most 4000 bytes"):
         held_out(load, [*long, *fits], 3)
 
 
@@ -500,7 +500,7 @@ def test_only_pairs_with_unique_texts_are_held_out(load):
     ]
     train, validation, test = held_out(load, few)
     assert (len(train), len(validation), len(test)) == (201, 3, 3)
-    with pytest.raises(RequestError, match=r"got 4 pairs.* only 3 of 207 pairs can be"):
+    with pytest.raises(RequestError, match=r"got 4 pairs.* only 3 of 207 have"):
         held_out(load, few, 4)
     assert held_out(load, few[:200]) == [few[:200], [], []]
     for count in (0, 2.0):

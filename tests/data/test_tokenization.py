@@ -340,7 +340,7 @@ def test_empty_training_text_is_rejected(texts):
 
 @pytest.mark.byte_level
 def test_vocabulary_smaller_than_the_bytes_is_rejected():
-    with pytest.raises(ValueError, match=r"vocab_size=259; allowed are sizes from 260"):
+    with pytest.raises(ValueError, match=r"vocab_size=259; the smallest is 260"):
         train_tokenizer(["a"], vocab_size=259, show_progress=False)
 
 
@@ -427,14 +427,14 @@ def test_tokenizers_of_two_sides_need_the_same_special_tokens():
     }  # fmt: skip
     other = words_tokenizer("x", "<pad>", "</s>", eos_token="</s>", pad_token="<pad>")
     hold_target_tokenizer(source, other)
-    with pytest.raises(ValueError, match="give two whose padding, start and end have the same ids"):
+    with pytest.raises(ValueError, match="The sides need the same special tokens"):
         vocabulary_fields(source)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a\nb\na\n", "'a' twice; list each symbol once"),
+        ("a\nb\na\n", "'a' twice; list each once"),
         ("a b\n", "'a b' with white space"),
         ("a\n\nb", "'' with white space, or none"),
         ("<pad>\n</s>\n", "got no symbol"),
@@ -451,7 +451,7 @@ def test_a_file_of_symbols_lists_each_once(content, message, tmp_path):
 @pytest.mark.parametrize(
     ("roles", "message"),
     [
-        ({"pad_token": "[PAD]"}, "whose padding is .PAD. and whose end is None"),
+        ({"pad_token": "[PAD]"}, "is .PAD. and its end is None"),
         ({"eos_token": "[SEP]"}, "has no pad_token"),
     ],
 )
@@ -459,7 +459,7 @@ def test_a_tokenizer_without_end_or_padding_is_refused(roles, message, tmp_path)
     words_tokenizer("?", "[SEP]", "[PAD]", **roles).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=message):
         make_tokenizer(str(tmp_path), [], vocab_size=260)
-    with pytest.raises(ValueError, match="whose padding is None and whose end is None"):
+    with pytest.raises(ValueError, match="is None and its end is None"):
         make_tokenizer(str(tmp_path / "tokenizer.json"), [], vocab_size=260)
 
 

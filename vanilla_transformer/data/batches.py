@@ -143,11 +143,8 @@ class TokenBatchSampler(Sampler[list[int]]):
         shares = np.array(weights) / sum(weights)
         fit = len(shares) == len(sizes) and len(numbers) == len(self.target_lengths)
         if not (fit and sizes.all() and (shares > 0).all()):
-            raise RequestError(
-                f"got the weights {[*weights]}, corpora of {sizes.tolist()} pairs, and "
-                f"{len(self.target_lengths)} pairs; give a weight above 0 for each corpus, which "
-                "has a pair."
-            )
+            given = f"the weights {[*weights]} for corpora of {sizes.tolist()} pairs"
+            raise RequestError(f"got {given}; give each corpus with pairs a weight above 0.")
         tokens = np.bincount(numbers, weights=self.target_lengths)
         draws = shares * sizes / tokens  # for each target token of an epoch
         fewest = min(tokens.sum(), _FEWEST_BATCHES * self.max_tokens)
@@ -236,10 +233,8 @@ def check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int | N
     """
     integers = source.dtype.kind in "iu" and target.dtype.kind in "iu"
     if source.ndim != 1 or source.shape != target.shape or not len(source) or not integers:
-        raise RequestError(
-            f"got lengths of shapes {source.shape} and {target.shape}, of {source.dtype} and "
-            f"{target.dtype}; needed are whole numbers, two for each of one or more pairs."
-        )
+        shapes = f"{source.shape} and {target.shape}, of {source.dtype} and {target.dtype}"
+        raise RequestError(f"got lengths of shapes {shapes}; give two whole numbers for each pair.")
     limit = np.inf if max_tokens is None else max_tokens
     fits = (np.minimum(source, target) >= 1) & (np.maximum(source, target) <= limit)
     if not fits.all():

@@ -51,10 +51,7 @@ class BpeDropout:
         Range(0, 1, whole=False).check(bpe_dropout=probability)
         self.parts = [_parts(tokenizer), _parts(target_tokenizer(tokenizer))]
         if all((parts < 0).all() for parts in self.parts):
-            raise RequestError(
-                "bpe_dropout: got a tokenizer without merges, such as one of bytes, so that it has "
-                "no effect; set it to 0."
-            )
+            raise RequestError("bpe_dropout: the tokenizer has no merges to undo; set it to 0.")
         self.probability = probability
         self.seed = seed
         self.max_length = max_length
@@ -130,10 +127,7 @@ def _parts(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     marks = [model.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix")]
     if model.get("type") != "BPE" or any(marks):
         kind = model.get("type") or type(tokenizer).__name__
-        raise RequestError(
-            f"bpe_dropout: got a tokenizer of the kind {kind}; it undoes merges of byte-pair "
-            "encoding, such as those of train_tokenizer. Set bpe_dropout to 0."
-        )
+        raise RequestError(f"bpe_dropout: it undoes merges of BPE, not {kind}; set it to 0.")
     vocabulary = model["vocab"]
     parts = np.full((max(vocabulary.values(), default=-1) + 1, 2), -1, np.int64)
     for left, right in reversed(model["merges"]):  # the earlier of two merges to one token wins

@@ -95,8 +95,7 @@ class PairReader:
         if (undecoded := self.faults[EncodingError]) > max(2, count / 10):
             raise RequestError(
                 f"{undecoded} lines of {self.name} are not UTF-8, the first: {self.examples[0]}. "
-                "Save it as UTF-8, or convert it from the encoding that it is in, such as "
-                "ISO-8859-1, windows-1251 or GB18030: iconv -f ENCODING -t UTF-8."
+                "Convert it: iconv -f ENCODING -t UTF-8, such as -f ISO-8859-1 or GB18030."
             )
         malformed = self.num_malformed - self.num_empty - self.faults[OtherLanguagesError]
         if malformed >= 10 and malformed > count > 0:  # without any pair the caller says more

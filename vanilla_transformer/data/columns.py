@@ -179,17 +179,12 @@ class _Table:
         wanted = [folded(column) if isinstance(column, str) else column for column in given]
         for name, column in zip(given, wanted, strict=True):
             if column not in known:
-                raise self._refusal(
-                    f"there is no column {name!r} among {reprlib.repr(self.first)}. Name two of "
-                    "these (--source-column, --target-column), or give their numbers from 1."
-                )
+                names = reprlib.repr(self.first)
+                raise self._refusal(f"there is no column {name!r} among {names}; name two of these")
         places, warning = (known[wanted[0]], known[wanted[1]]), ""
         if self._contradicts(places):
-            warning = (
-                f"columns {places[0] + 1} and {places[1] + 1} were named as "
-                f"{' and '.join(self.languages)}, but their content looks like the opposite "
-                f"({self._described(places)})"
-            )
+            meant, found = " and ".join(self.languages), self._described(places)
+            warning = f"the columns named as {meant} look like the opposite ({found})"
         is_by_name = self.given_names is None and any(isinstance(each, str) for each in given)
         has_header = is_by_name or self._has_header(places, None)
         return Columns(places, has_header, self.width, "user", warning)
@@ -268,19 +263,16 @@ class _Table:
         """Return the error for a table whose columns only the user can know."""
         languages, texts = " and ".join(self.languages), self.texts
         if len(texts) < 2:
-            return self._refusal(
-                f"of its columns {reprlib.repr(self.given_names or self.first)} not two hold text. "
-                "Give a table of pairs, or two text files as SOURCE,TARGET, or name the columns."
-            )
+            names = reprlib.repr(self.given_names or self.first)
+            return self._refusal(f"of its columns {names} not two hold text; name the two")
         return self._refusal(
-            f"it is not clear which columns are {languages} ({self._described(texts[:6])}). Name "
-            f"them by number, for example --source-column {texts[0] + 1} --target-column "
-            f"{texts[1] + 1}, or by the names in the first row."
+            f"it is not clear which columns are {languages} ({self._described(texts[:6])}); name "
+            f"them, for example --source-column {texts[0] + 1} --target-column {texts[1] + 1}"
         )
 
     def _refusal(self, problem: str) -> RequestError:
         """Return an error that has the rows, drawn as a table, as its note."""
-        error = RequestError(f"{self.where}: {problem}")
+        error = RequestError(f"{self.where}: {problem}.")
         error.add_note(drawn([*([self.given_names] if self.given_names else []), *self.rows]))
         return error
 

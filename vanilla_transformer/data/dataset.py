@@ -471,16 +471,11 @@ class PairCollator:
         fillers = {"input_ids": self.pad_token_id, "labels": IGNORED}
         fillers |= {"decoder_input_ids": self.pad_token_id, "decoder_attention_mask": 0}
         if unread := features[0].keys() & self.read - {*fillers, "attention_mask"}:
-            raise RequestError(
-                f"got the columns {', '.join(sorted(unread))}, which PairCollator cannot batch; "
-                "give a data_collator that does, or remove them."
-            )
+            names = ", ".join(sorted(unread))
+            raise RequestError(f"PairCollator cannot batch {names}; give another data_collator.")
         for name in (name for name in fillers if name in features[0]):
             if not all(len(feature[name]) for feature in features):
-                raise RequestError(
-                    f"got a pair without any {name}; both sides need at least one token. Leave "
-                    "such pairs out."
-                )
+                raise RequestError(f"got a pair without any {name}; leave such pairs out.")
             rows = [
                 np.asarray(feature[name]).astype(np.int64, casting="same_kind", copy=False)
                 for feature in features
@@ -509,7 +504,5 @@ class PairCollator:
         if name != "input_ids":  # -100 is a gap, in ids of the decoder as in labels
             known |= ids == IGNORED
         if not known.all():
-            raise RequestError(
-                f"got token id {ids[~known][0]} in {name}; allowed are 0 to {size - 1} "
-                f"(vocab_size={size}). Do tokenizer and model belong together?"
-            )
+            wrong = f"token id {ids[~known][0]} in {name}; allowed are 0 to {size - 1}"
+            raise RequestError(f"got {wrong}. Do tokenizer and model belong together?")

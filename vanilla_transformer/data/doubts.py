@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,18 +61,11 @@ def doubtful(
 def _placeholders(texts: Sequence[str], beside: Sequence[str], shares: np.ndarray) -> np.ndarray:
     """Return whether each text repeats beside many others and is not in its language, (N,)."""
     least = max(_REPEATED, _REPEATED_SHARE * len(texts))
-    often = {text for text, count in Counter(texts).items() if count >= least}
     others = defaultdict(set)
     for text, other in zip(texts, beside, strict=True):
-        if text in often:
-            others[text].add(other)
-    return np.array(
-        [
-            text in often and len(others[text]) >= least and share < _NO_WORDS
-            for text, share in zip(texts, shares, strict=True)
-        ],
-        dtype=bool,
-    )
+        others[text].add(other)
+    repeats = np.array([len(others[text]) >= least for text in texts], dtype=bool)
+    return repeats & (shares < _NO_WORDS)
 
 
 def doubts_of(

@@ -65,30 +65,21 @@ def few_sources(sources: Sequence[str], pairs: str) -> Iterator[str]:
 
 
 def _examine_side(pairs: Dataset, side: str) -> Iterator[str]:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    counts = dict.fromkeys(_SIGNS, 0)
-    examples: dict[str, str] = {}
-    lengths, longest = [], ""
-    for table in text_blocks(pairs):
-        texts = table[side].combine_chunks()
-        for sign, pattern in _SIGNS.items():
-            found = texts.filter(pc.match_substring_regex(texts, pattern))
-            counts[sign] += len(found)
-            if len(found) and sign not in examples:
-                examples[sign] = printable(shortened(found[0].as_py(), _SHOWN))
-        sizes = pc.utf8_length(texts)
-        lengths.append(sizes)
-        if pc.max(sizes).as_py() > len(longest):
-            longest = texts[pc.index(sizes, pc.max(sizes)).as_py()].as_py()
-    sizes = pa.chunked_array(lengths)
-    middle = pc.quantile(sizes, q=[0.5, 0.99], interpolation="higher").to_pylist()
+    texts = pairs.with_format("arrow")[:][side]
+
+    def shown(place: int) -> str:
+        return printable(shortened(texts[place].as_py(), _SHOWN))
+
+    sizes = pc.utf8_length(texts)
+    half, most = pc.quantile(sizes, q=[0.5, 0.99], interpolation="higher").to_pylist()
+    longest = pc.max(sizes).as_py()
     yield (
-        f"{side}: half of the texts have at most {middle[0]} characters, 99 of 100 at most "
-        f"{middle[1]}; the longest has {len(longest)}: "
-        f"{printable(shortened(longest, _SHOWN))}"
+        f"{side}: half of the texts have at most {half} characters, 99 of 100 at most {most}; the "
+        f"longest has {longest}: {shown(pc.index(sizes, longest).as_py())}"
     )
-    for sign, count in counts.items():
-        if count:
-            yield f"{side}: {count} with {sign}, such as: {examples[sign]}"
+    for sign, pattern in _SIGNS.items():
+        found = pc.match_substring_regex(texts, pattern)
+        if count := pc.sum(found).as_py():
+            yield f"{side}: {count} with {sign}, such as: {shown(pc.index(found, True).as_py())}"

@@ -35,13 +35,9 @@ _KINDS = {
     "other": re.compile(rb"\A\s*(<\?xml|<!DOCTYPE|<html|<xliff|<cesAlign|<cesDoc|<text>)", re.I),
 }
 _REMEDIES = {
-    "subtitles": "holds subtitles with times; take sentences that are aligned, such as OPUS' "
-    "OpenSubtitles in Moses format",
+    "subtitles": "holds subtitles with times; take sentences that are aligned, as OPUS has them",
     "other": "holds markup that is not read; convert it to one sentence a line",
     "sgm": "holds one side; give both files, SOURCE,TARGET",
-    **dict.fromkeys(
-        ("wmt", "tmx", "parquet", "zip"), "holds pairs; give it alone, not as one of two files"
-    ),
 }
 
 
@@ -62,17 +58,16 @@ def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
         text = line.decode("utf-8", "surrogateescape")  # the reader of lines refuses it
         found = [part[part.lower().rfind("<seg") :] for part in _END.split(text)[:-1]]
         if len(found) != text.lower().count("<seg"):
-            raise RequestError(
-                f"{path}:{number}: a segment of more than one line; sacreBLEU writes such a test "
-                "set as text: sacrebleu --echo."
-            )
+            place = f"{path}:{number}: a segment of more than one line"
+            raise RequestError(f"{place}; sacreBLEU writes such a set as text: sacrebleu --echo.")
         for segment in found:
             yield clean(segment.partition(">")[2]).encode("utf-8", "surrogateescape")
 
 
 def refuse(path: Path, kind: str) -> RequestError:
     """Return the error for a format that cannot be read, or not here."""
-    return RequestError(f"{path} {_REMEDIES[kind]}.")
+    remedy = _REMEDIES.get(kind, "holds pairs; give it alone, not as one of two files")
+    return RequestError(f"{path} {remedy}.")
 
 
 def wmt_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
@@ -98,10 +93,8 @@ def wmt_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
             side for each in reader.languages for side, tag in tags.items() if is_meant(each, tag)
         ]
     if sorted(sides) != ["ref", "src"]:
-        raise RequestError(
-            f"{path} has the languages {', '.join(sorted(tags.values()))}, not "
-            f"{' and '.join(reader.languages)}; give another --pair."
-        )
+        found, meant = ", ".join(sorted(tags.values())), " and ".join(reader.languages)
+        raise RequestError(f"{path} has the languages {found}, not {meant}; give another --pair.")
     texts = {"src": fields["src"], "ref": fields[reference]}
     rows = zip(*(texts[side] for side in sides), strict=True)
     yield from reader.pairs(rows, lambda row: checked_pair(*row), f"{path}: segment ")

@@ -163,10 +163,7 @@ def _given(*columns: str | int | None) -> tuple[Any, Any] | None:
         return None
     source, target = (int(c) if str(c).isdecimal() else c for c in map(str, columns))
     if source == target or {source, target} & {"None", "", 0} or "-" in f"{source}{target}"[:1]:
-        raise RequestError(
-            f"source_column, target_column: got {columns[0]!r} and {columns[1]!r}; give both "
-            "columns, two different ones, by name or by number from 1."
-        )
+        raise RequestError(f"source_column, target_column: got {columns}; give two different ones.")
     return source, target
 
 
@@ -191,10 +188,8 @@ def kind_of(source: PairSource) -> str:
         if path.is_dir() or (is_name and not path.exists() and not _DATA.search(path.name)):
             return "hub"
     elif len(paths) != 2:
-        raise RequestError(
-            f"got the files {', '.join(map(os.fspath, paths))}; allowed are {_READ}. Join files of "
-            "one kind into one."
-        )
+        names = ", ".join(map(os.fspath, paths))
+        raise RequestError(f"got the files {names}; join files of one kind. Allowed are {_READ}.")
     for path in map(Path, paths):
         if not path.exists():
             raise FileNotFoundError(f"got {str(path.absolute())!r}; there is no such file.")
@@ -309,9 +304,8 @@ def _read_folder(folder: Path, split: str, config: str | None, reader: PairReade
     if split != "all":  # names such as `test` or `dev` in the names of files decide
         files = datasets.load_dataset_builder(str(folder), config).config.data_files or {}
         if split not in files:
-            raise RequestError(
-                f"Unknown split {split!r}; {folder} has {', '.join(map(str, files))}."
-            )
+            known = ", ".join(map(str, files))
+            raise RequestError(f"Unknown split {split!r}; {folder} has {known}.")
         found = [Path(path).relative_to(folder.absolute()) for path in files[split]]
     yield from _read_members(folder, [_File.of(folder / path) for path in found], reader)
 
@@ -327,10 +321,8 @@ def _read_zip(path: Path, reader: PairReader) -> Pairs:
         with bounded.errors_naming(path), ZipFile(path) as archive:
             members = [info for info in archive.infolist() if not info.is_dir()]
             if {info.compress_type for info in members} - {ZIP_STORED, ZIP_DEFLATED}:
-                raise RequestError(  # LZMA may ask for 4 GB
-                    f"{path} is packed by another method than deflate; unpack it, and give the "
-                    "files in it."
-                )
+                # LZMA may ask for 4 GB.
+                raise RequestError(f"{path} is packed by another method than deflate; unpack it.")
             names = [info.filename for info in members]
             files = [_File(path / name, partial(archive.open, name)) for name in names]  # type: ignore[arg-type]
             yield from _read_members(path, files, reader)
@@ -382,10 +374,8 @@ def _read_parallel(source: _File, target: _File, reader: PairReader) -> Pairs:
         except MalformedError as error:
             reader.skip(" and ".join(f"{file.path}:{number}" for file in files), error)
     if counts[0] != counts[1]:
-        raise RequestError(
-            f"{source.path} has {counts[0]} lines and {target.path} has {counts[1]}; line n of one "
-            "must translate line n of the other. Align them again."
-        )
+        numbers = f"{source.path} has {counts[0]} lines and {target.path} has {counts[1]}"
+        raise RequestError(f"{numbers}; each line must translate the same line of the other.")
 
 
 def sentence_lines(path: Path) -> Iterator[bytes]:
@@ -411,10 +401,8 @@ def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
     are_quoted = all(len(line) > 1 and line[0] == line[-1] == '"' for line in lines)
     is_other = len(lines) >= _FEWEST and (are_others or are_quoted)
     if is_other or _JSON.search(file.path.name) or is_csv(file.path):
-        raise RequestError(
-            f"{file.path} holds cells or records, or keys, labels or codes beside its texts, and "
-            "not one sentence a line; give a table of pairs alone, or convert it to a text."
-        )
+        kinds = "holds cells or records, keys, labels or codes"
+        raise RequestError(f"{file.path} {kinds}, not one sentence a line; convert it to text.")
     return file.lines()
 
 
@@ -429,10 +417,7 @@ def check_is_text(path: Path) -> None:
         return
     if kind != "table":
         kind = {"records": "JSON", "array": "JSON", "other": "markup"}.get(kind, kind)
-        raise RequestError(
-            f"{path} holds {kind}, not one sentence a line; save its texts one a line, or as a "
-            "table for --csv or --tsv."
-        )
+        raise RequestError(f"{path} holds {kind}, not one sentence a line; save it as a text.")
 
 
 # ---------------------------------------------------------------------------------- tables
@@ -536,9 +521,7 @@ def _pair(row: Any, keys: Any, width: int) -> tuple[str, str]:
             raise EmptyError("empty line") from None
         raise MalformedError(f"{len(row)} columns; needed are {max(keys) + 1}") from None
     if len(row) > width and any(cell.strip() for cell in row[width:]):
-        raise MalformedError(
-            f"{len(row)} columns, but other rows have {width}; quote a cell that holds a separator"
-        )
+        raise MalformedError(f"{len(row)} columns, not {width}; quote a cell that has a separator")
     return checked_pair(source, target)
 
 
@@ -559,10 +542,8 @@ def _array_rows(file: _File) -> Iterator[tuple[int, Any]]:
         try:
             yield from enumerate(ijson.items(content, "item"), start=1)
         except ijson.JSONError as error:
-            raise RequestError(
-                f"{file.path} is not a whole JSON array ({bounded.reason_of(error)}); repair it, "
-                "or write one object per line."
-            ) from error
+            reason = bounded.reason_of(error)
+            raise RequestError(f"{file.path} is not a whole JSON array ({reason}).") from error
 
 
 def _parquet_rows(path: Path, names: Sequence[str] | None) -> Iterator[tuple[int, Any]]:
@@ -600,9 +581,7 @@ def _parquet_rows(path: Path, names: Sequence[str] | None) -> Iterator[tuple[int
             reason = "needs more than 1 GB of memory"
         else:
             reason = f"cannot be read as parquet ({bounded.reason_of(error)})"
-        raise RequestError(
-            f"{path} {reason}; fetch it again, or write its pairs as JSON Lines."
-        ) from error
+        raise RequestError(f"{path} {reason}; fetch it again, or use JSON Lines.") from error
 
 
 def _cut(column: Any) -> Any:

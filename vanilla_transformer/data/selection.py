@@ -58,9 +58,8 @@ def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Datas
     held_out = report["held_out"]
     if count is not None and held_out < count:
         raise RequestError(
-            f"got {count} pairs to hold out for validation and as many for test, but only "
-            f"{held_out} of {len(dataset)} pairs can be used for each: both texts of a pair must "
-            f"occur once and have at most {_LONGEST_HELD_OUT} bytes. Hold out fewer, or give files."
+            f"got {count} pairs to hold out for each set, but only {held_out} of {len(dataset)} "
+            f"have texts that occur once, of at most {_LONGEST_HELD_OUT} bytes; hold out fewer."
         )
     if held_out:
         logger.info("Held out %d pairs for validation and as many for test.", held_out)

@@ -116,11 +116,8 @@ def symbol_tokenizer(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
         if symbol in SPECIAL_TOKENS:
             continue
         if symbol in ids or symbol.split() != [symbol]:
-            raise RequestError(
-                f"got the symbol {quoted(symbol)} "
-                + ("twice" if symbol in ids else "with white space, or none")
-                + "; list each symbol once, one a line, without white space."
-            )
+            fault = "twice" if symbol in ids else "with white space, or none"
+            raise RequestError(f"got the symbol {quoted(symbol)} {fault}; list each once.")
         ids[symbol] = len(ids)
     if len(ids) == len(SPECIAL_TOKENS):
         raise RequestError("got no symbol; list one a line, or give pairs that hold some.")
@@ -160,9 +157,8 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = [*_INPUT_NAMES]
     if None in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         raise RequestError(
-            f"tokenizer: got {path}, whose padding is {tokenizer.pad_token} and whose end is "
-            f"{tokenizer.eos_token}; a model needs both. Name them (tokenizer.eos_token = ...), "
-            "and give the folder that save_pretrained writes."
+            f"tokenizer: the padding of {path} is {tokenizer.pad_token} and its end is "
+            f"{tokenizer.eos_token}; name both (tokenizer.eos_token = ...) and save it again."
         )
     if tokenizer("a").input_ids[-1:] != [tokenizer.eos_token_id]:
         logger.info("The tokenizer of %s gets its %s after each text.", path, tokenizer.eos_token)
@@ -211,10 +207,8 @@ def train_tokenizer(
         ValueError: No text, one string instead of many, or `vocab_size` below 260.
     """
     if vocab_size < smallest_vocab_size():
-        raise RequestError(
-            f"got vocab_size={vocab_size}; allowed are sizes from {smallest_vocab_size()}: every "
-            f"byte and {len(SPECIAL_TOKENS)} special tokens."
-        )
+        least = f"{smallest_vocab_size()}, for every byte and the special tokens"
+        raise RequestError(f"got vocab_size={vocab_size}; the smallest is {least}.")
     if isinstance(texts, (str, bytes)):
         raise RequestError("got one string; train_tokenizer takes an iterable of them: [text].")
     backend = _untrained_backend(split_digits=split_digits)
@@ -248,10 +242,7 @@ def vocabulary_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     target = target_tokenizer(tokenizer)
     ids, other = ({name: getattr(side, name) for name in names} for side in (tokenizer, target))
     if ids != other:
-        raise RequestError(
-            f"The special tokens of the source's tokenizer are {ids} and of the target's {other}; "
-            "give two whose padding, start and end have the same ids."
-        )
+        raise RequestError(f"The sides need the same special tokens, not {ids} and {other}.")
     start = ids["pad_token_id"] if ids["bos_token_id"] is None else ids["bos_token_id"]
     fields = {**ids, "vocab_size": len(tokenizer), "decoder_start_token_id": start}
     if target is not tokenizer:

@@ -270,9 +270,7 @@ def _scored(
         parts = [[[*side[index]] for index in batch] for side in (sources, targets)]
         found |= zip(batch, _log_probabilities(model, *parts), strict=True)
     if broken := [value for value in found.values() if not math.isfinite(value)]:
-        raise NotFiniteError(
-            f"A pair has the log-probability {broken[0]}; the model's weights are broken."
-        )
+        raise NotFiniteError(f"A log-probability is {broken[0]}: the model's weights are broken.")
     return [found[index] for index in range(len(lengths))]
 
 

@@ -144,9 +144,7 @@ def first_references(references: References) -> list[str]:
 def check_pairs(hypotheses: Sequence[str], references: References) -> None:
     """Raise ValueError unless there is something to score, and a reference for each text."""
     if len(hypotheses) != len(references):
-        raise RequestError(
-            f"Got {len(hypotheses)} translations (or sources) and references of {len(references)}; "
-            "give one reference for each, or a list of several for each."
-        )
+        counts = f"{len(hypotheses)} translations (or sources) and references of {len(references)}"
+        raise RequestError(f"Got {counts}; give one reference for each, or a list of them.")
     if len(references) == 0:
         raise RequestError("Got no sentences; there is nothing to score.")

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 _SPLITS = ("train", "validation", "test")
 # The options that name files, by what `data_identity` calls them.
 FILES = {**{split: f"{split}_file" for split in _SPLITS}, "monolingual": "monolingual_target"}
+_GIVE_FILES = "give files with --train-file, --validation-file and --test-file"
 # Names in `data_identity` of what the model learns from, and its tokenizer too.
 TRAINING_FILES = frozenset({"train", "dataset"})
 
@@ -52,9 +53,8 @@ def check_files(data: DataPlan) -> None:
     for split in _SPLITS:
         _files(data, split)
     if data.monolingual_target is not None and not Path(data.monolingual_target).is_file():
-        raise RequestError(
-            f"monolingual_target: got {quoted(data.monolingual_target)}; give one text file."
-        )
+        name = quoted(data.monolingual_target)
+        raise RequestError(f"monolingual_target: got {name}; give one text file.")
 
 
 def training_pairs(data: DataPlan) -> "Dataset":
@@ -85,10 +85,8 @@ def evaluation_sets(data: DataPlan) -> dict[str, TextPairs]:
     if len(files) > 1:  # newstest2014 for newstest2014.en,newstest2014.de
         names = [named_files(file)[0].name.partition(".")[0] for file in files]
     if len({*names}) < len(files) or "validation" in names:
-        raise RequestError(
-            f"test_file: got {', '.join(files)}; each names its scores, so give files of "
-            "different names, none of them validation."
-        )
+        given = ", ".join(files)
+        raise RequestError(f"test_file: {given}: give files of different names, none validation.")
     sets = {}
     for name, file in zip(names, files or [None], strict=True):
         one = dataclasses.replace(data, test_file=file)
@@ -188,10 +186,7 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
         return None
     try:
         if kind_of(data.dataset) != "hub":
-            raise RequestError(
-                f"dataset: got the file {data.dataset}, which has no splits; give files with "
-                "--train-file, --validation-file and --test-file."
-            )
+            raise RequestError(f"dataset: {data.dataset} is a file; {_GIVE_FILES}.")
         version: dict[str, Any] = {"revision": data.dataset_revision}
         if split != "train":
             splits = get_dataset_split_names(str(data.dataset), data.dataset_config, **version)
@@ -204,10 +199,7 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
         raise
     except (OSError, ValueError, DatasetGenerationError) as error:
         told = error.__cause__ if isinstance(error, DatasetGenerationError) else error
-        raise RequestError(
-            f"The data set {data.dataset} cannot be loaded ({told}); give files with "
-            "--train-file, --validation-file and --test-file."
-        ) from error
+        raise RequestError(f"{data.dataset} cannot be loaded ({told}); {_GIVE_FILES}.") from error
 
 
 def named_files(names: object) -> list[Path]:
