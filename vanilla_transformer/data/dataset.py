@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -373,30 +373,41 @@ def _token_tables(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    names = ["input_ids", "labels", "source_length", "target_length"]
+    sides = "source", "target"
+    names = ["input_ids", "labels", "source_length", "target_length", *_marks(dataset)]
     bounds = [np.inf if limit is None else limit for limit in limits]
     rows = 0
     report: dict[str, Any] = {"too_long": 0, "empty": 0, "unknown": []}
     for head in islice(text_blocks(dataset), 1):
-        for side, encode in zip(head.column_names, encoders, strict=True):
+        for side, encode in zip(sides, encoders, strict=True):
             texts = [text for text in head[side].to_pylist() if (text or "").strip()]
             if unknown := unknown_tokens(encode.tokenizer, texts, encode(texts)):
                 report["unknown"].append(f"On the {side} side {unknown}.")
-    with tqdm(
-        total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress
-    ) as bar:
-        for size, encoded, marks in _encoded_blocks(dataset, encoders):
-            columns = [pa.array(side, pa.list_(pa.int32())) for side in encoded]
-            lengths = [pc.list_value_length(column) for column in columns]
-            fits = bounds >= np.array(lengths).T
-            table = pa.table([*columns, *lengths], names)
-            for name, numbers in zip(_marks(dataset), marks, strict=True):
-                table = table.append_column(name, pa.array(numbers, pa.int32()))
-            table = table.filter(pa.array(fits.all(axis=1)))
+
+    def encoded(block: pa.Table) -> tuple[int, int, pa.Table]:
+        """Return how many pairs a block has, how many are filled, and the tokens of those kept."""
+        bare = [pc.utf8_trim_whitespace(pc.fill_null(block[side], "")) for side in sides]
+        filled = block.filter(pc.and_(*(pc.not_equal(text, "") for text in bare)))
+        ids = [
+            pa.array(encode(filled[side].to_pylist()), pa.list_(pa.int32()))
+            for side, encode in zip(sides, encoders, strict=True)
+        ]
+        lengths = [pc.list_value_length(column) for column in ids]
+        table = pa.table([*ids, *lengths, *filled.columns[2:]], names)
+        fits = (bounds >= np.array(lengths).T).all(axis=1)
+        return len(block), len(filled), table.filter(pa.array(fits))
+
+    blocks = text_blocks(dataset, with_marks=True)
+    # The tokenizer releases the GIL: blocks are encoded while others are written, and a second one
+    # keeps all cores busy while the first one ends.
+    workers = 2 if all(encoder.is_fast for encoder in encoders) else 1
+    bar = tqdm(total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress)
+    with bar:
+        for size, filled, table in _computed_ahead(encoded, blocks, workers):
             yield table
             rows += len(table)
-            report["too_long"] += len(columns[0]) - len(table)
-            report["empty"] += size - len(columns[0])
+            report["too_long"] += filled - len(table)
+            report["empty"] += size - filled
             bar.update(size)
     if not rows:
         remedy = "raise the limits" if report["too_long"] else "give pairs with two texts"
@@ -404,29 +415,14 @@ def _token_tables(
     return report
 
 
-def _encoded_blocks(
-    dataset: Dataset, encoders: Sequence[_Encoder]
-) -> Iterator[tuple[int, list[list[list[int]]], list[list[int]]]]:
-    """Yield for each block the number of pairs, and of those that are not empty the ids and marks.
-
-    The ids are those of both sides; the marks have one list for each column.
-    """
-
-    def encode_block(table: pyarrow.Table) -> tuple[int, list[list[list[int]]], list[list[int]]]:
-        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-        pairs = [row for row in rows if all((text or "").strip() for text in row[:2])]
-        columns = [[row[place] for row in pairs] for place in range(table.num_columns)]
-        sides, marks = columns[:2], columns[2:]
-        encoded = [encode(side) for encode, side in zip(encoders, sides, strict=True)]
-        return len(table), encoded, marks
-
-    # The tokenizer releases the GIL: blocks are encoded while others are written, and a second one
-    # keeps all cores busy while the first one ends.
-    workers = 2 if all(encoder.is_fast for encoder in encoders) else 1
+def _computed_ahead(
+    function: Callable[[Any], Any], items: Iterable[Any], workers: int
+) -> Iterator[Any]:
+    """Yield the results of a function for some items in order, computed ahead in threads."""
     with ThreadPoolExecutor(workers) as pool:
         ahead: deque[Future] = deque()
-        for table in text_blocks(dataset, with_marks=True):
-            ahead.append(pool.submit(encode_block, table))
+        for item in items:
+            ahead.append(pool.submit(function, item))
             if len(ahead) > workers:
                 yield ahead.popleft().result()
         while ahead:

@@ -189,7 +189,7 @@ def kind_of(source: PairSource) -> str:
             return "hub"
     elif len(paths) != 2:
         names = ", ".join(map(os.fspath, paths))
-        raise RequestError(f"got the files {names}; join files of one kind. Allowed are {_READ}.")
+        raise RequestError(f"got the files {names}; join files of one kind; allowed are {_READ}.")
     for path in map(Path, paths):
         if not path.exists():
             raise FileNotFoundError(f"got {str(path.absolute())!r}; there is no such file.")
