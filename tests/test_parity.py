@@ -91,14 +91,21 @@ def test_gradients_equal_marian():
         assert_close(ours[key].grad, gradient)
 
 
-@pytest.mark.parametrize("num_beams", [1, 4])
-def test_generate_equals_marian(num_beams):
+@pytest.mark.parametrize(
+    "search",
+    [{}, {"num_beams": 4}, {"num_beams": 4, "length_penalty": 2.0}, {"do_sample": True}],
+    ids=str,
+)
+def test_generate_equals_marian(search):
     model = make_model()
     source, mask, _, _ = make_batch()
-    settings = {"num_beams": num_beams, "max_new_tokens": 20, "no_repeat_ngram_size": 2}
-    ours = model.generate(source, attention_mask=mask, **settings)
-    assert torch.equal(to_marian(model).generate(source, attention_mask=mask, **settings), ours)
-    assert ours.unique().numel() > 6  # otherwise the outputs would be one repeated token
+    search = {"num_beams": 1, "max_new_tokens": 20, "no_repeat_ngram_size": 2, **search}
+    found = []
+    for translator in (model, to_marian(model)):
+        torch.manual_seed(2)
+        found.append(translator.generate(source, attention_mask=mask, **search))
+    assert torch.equal(*found)
+    assert found[0].unique().numel() > 6  # otherwise the outputs would be one repeated token
 
 
 # ---------------------------------------------- the paper's equations, for random configurations

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 import written_out
+from transformers import AutoTokenizer
 from written_out import Layout, sinusoids
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -81,21 +82,11 @@ def test_imported_log_probabilities_equal_the_equations(tmp_path, embedding_std)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def test_annotated_vocabularies_give_the_ids_of_the_model(tmp_path):
-    torch.save(make_state(), tmp_path / "a.pt")
-    special = ["<s>", "</s>", "<blank>", "<unk>"]
-    for side, size in (("source", SOURCE_SIZE), ("target", TARGET_SIZE)):
-        words = [f"{side}{number}" for number in range(size - 4)]
-        (tmp_path / f"{side}.txt").write_text("\n".join([*special, *words]))
-    vocabularies = {f"{side}_vocab": tmp_path / f"{side}.txt" for side in ("source", "target")}
-    imported = import_annotated(tmp_path / "a.pt", heads=HEADS, **vocabularies)
-    assert imported.tokenizer("source1 no").input_ids == [0, 5, 3, 1]
-    assert imported.target_tokenizer("target1").input_ids == [0, 5, 1]
-
-
 def test_block_import_annotated(documented_command, tmp_path):
     torch.save(make_state(), tmp_path / "multi30k_model_final.pt")
     for name, size in (("source", SOURCE_SIZE), ("target", TARGET_SIZE)):
         (tmp_path / f"{name}.txt").write_text("".join(f"word{n}\n" for n in range(size)))
     documented_command("import_annotated")
     VanillaTransformerForConditionalGeneration.from_pretrained("runs/annotated")
+    source = AutoTokenizer.from_pretrained("runs/annotated")
+    assert source("word5 no").input_ids == [0, 5, 3, 1]

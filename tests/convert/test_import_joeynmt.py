@@ -160,17 +160,13 @@ def test_stacks_without_sizes_have_those_of_joeynmt(tmp_path, monkeypatch):
         torch.testing.assert_close(ours(*make_batch()).logits, expected, atol=1e-5, rtol=0)
 
 
-def test_vocabularies_give_tokenizers_and_the_start_symbol(tmp_path):
+def test_vocabularies_give_tokenizers(tmp_path):
     folder = save_directory(tmp_path / "joey", make_state(), settings())
     import_joeynmt(folder, tmp_path / "ours")
     source = AutoTokenizer.from_pretrained(tmp_path / "ours")
     target = target_tokenizer(source)
     batch = source(["the do@@ gs run fast .", "run"], padding=True, return_tensors="pt")
     assert batch.input_ids.tolist() == [[4, 5, 6, 7, 0, 8, 3], [7, 3, 1, 1, 1, 1, 1]]
-    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
-    ids = ours.generate(**batch, max_new_tokens=6)
-    assert (ids[:, 0] == 2).all()
-    assert not set(ids[:, 1:].flatten().tolist()) & {0, 2}
     assert target.decode([2, 4, 5, 6, 7, 3], skip_special_tokens=True) == "die Hunde laufen"
 
 

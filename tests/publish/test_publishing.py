@@ -246,19 +246,6 @@ def test_model_with_other_outputs_in_a_clean_process_is_rejected(
         publish(run, "u/n", license="mit")
 
 
-def test_published_metrics_reproduce_the_card_and_can_be_published_again(
-    copied, tmp_path, quick_publishing
-):
-    publish(copied, "user/de-en", license="mit", output=tmp_path / "card")
-    again = json.loads((tmp_path / "card" / "metrics.json").read_text())
-    assert str(render_card(again)) == (tmp_path / "card" / "README.md").read_text()
-    shutil.copytree(tmp_path / "card", tmp_path / "again" / "card")
-    publish(tmp_path / "again" / "card", "u/card", license="mit", output=tmp_path / "2" / "card")
-    assert (tmp_path / "2" / "card" / "README.md").read_bytes() == (
-        tmp_path / "card" / "README.md"
-    ).read_bytes()
-
-
 # ---------------------------------------------------------------------------- what is rejected
 
 

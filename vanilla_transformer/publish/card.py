@@ -48,11 +48,10 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
     Args:
         metrics: What is known about the model, such as the metrics.json of its run.
         published: What publishing adds. Licence and origin of the data may be missing; they are
-            then the recipe's, or those of an earlier publication.
+            then the recipe's.
     """
     recipe = dict(metrics.get("recipe", {}))
-    earlier: Mapping[str, Any] = metrics.get("published", {})
-    said = {name: recipe.get(name) or earlier.get(name) for name in ("data_license", "data_source")}
+    said = {name: recipe.get(name) for name in ("data_license", "data_source")}
     for name in (*FILES, "tokenizer"):
         several = listed(recipe.get(name))
         names = [",".join(path.name for path in named_files(text)) for text in several]
@@ -105,9 +104,10 @@ def render_card(facts: Metrics) -> ModelCard:
     measures = [name for name in MEASURES if any(name in result for result in scores.values())]
     wanted = recipe.get("metric", "").split(",")[0]
     preset = _preset(recipe)
+    template = shipped_folder("_model_cards", "model_cards") / "card.md.j2"
     card = ModelCard.from_template(
         _card_data(facts, languages),
-        template_str=_template(),
+        template_str=template.read_text(encoding="utf-8"),
         facts=facts,
         published=published,
         recipe=recipe,
@@ -249,11 +249,6 @@ def _chosen_samples(samples: Mapping[str, Sequence[Sample]]) -> list[Sample]:
     if right and right[0] not in chosen:
         chosen = [*chosen, right[0]]
     return [{"source": sample["source"], "reference": sample["reference"]} for sample in chosen]
-
-
-def _template() -> str:
-    folder = shipped_folder("_model_cards", "model_cards")
-    return (folder / "card.md.j2").read_text(encoding="utf-8")
 
 
 def _base_model(facts: Metrics) -> str | None:

@@ -9,11 +9,9 @@ new target tokens, h heads, d_k and d_v widths of a head's keys and values, V vo
 lengths are dynamic.
 """
 
-import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -225,7 +223,8 @@ def _write_graph(
 ) -> None:
     """Trace and write a graph; `inputs` are examples and which of their sizes are dynamic."""
     size = sum(weight.numel() * weight.element_size() for weight in graph.parameters())
-    with torch.inference_mode(), _quiet():
+    # Warnings about names of axes and the exporter's own old calls.
+    with torch.inference_mode(), warnings.catch_warnings(action="ignore"):
         program = torch.onnx.export(
             graph.eval(),
             kwargs={name: example for name, (example, _) in inputs.items()},
@@ -270,21 +269,6 @@ def _store_in_half(graph: onnx_ir.Graph) -> None:
         cast = onnx_ir.node("Cast", [half], {"to": onnx_ir.DataType.FLOAT})
         weight.replace_all_uses_with(cast.outputs[0])
         graph.insert_before(graph[0], cast)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporter's warnings about torchvision, names of axes and its own old calls."""
-    registration = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = registration.level
-    registration.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*The axis name: ")
-            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
-            yield
-    finally:
-        registration.setLevel(level)
 
 
 def tensor_names(num_layers: int, prefix: str) -> list[str]:
