@@ -4,15 +4,13 @@ All large modules are imported here, once; each command then runs in a fork of t
 starts in milliseconds. Nothing is computed before a fork, since threads do not survive it.
 """
 
-import contextlib
 import errno
 import fcntl
+import multiprocessing
 import os
 import resource
 import signal
 import sys
-import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,76 +71,50 @@ class Started:
         pipes = [os.pipe() for _ in range(2)]  # not files, which the limit would cut, too
         for _, end in pipes:
             fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        words = (work, [end for _, end in pipes], folder, conditions)
+        self.process = multiprocessing.get_context("fork").Process(target=_become, args=words)
         # No interrupt before the work starts: only the work handles it.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.process = os.fork()
-        if self.process:
-            signal.signal(signal.SIGINT, before)
-        else:
-            ends = [end for _, end in pipes]
-            self._become(work, ends, folder, conditions)
+        self.process.start()
+        signal.signal(signal.SIGINT, before)
         self.said = [open(end, encoding="utf-8", errors="replace") for end, _ in pipes]  # noqa: SIM115
         for _, end in pipes:
             os.close(end)
 
-    def _become(
-        self,
-        work: Callable[[], int],
-        ends: Sequence[int],
-        folder: Path,
-        conditions: Sequence[Condition],
-    ) -> None:
-        code = 1
-        try:
-            os.setpgid(0, 0)
-            for number, end in enumerate(ends, start=1):
-                os.dup2(end, number)
-                os.close(end)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-            sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
-            os.chdir(folder)
-            datasets.config.HF_DATASETS_CACHE = folder / "cache"
-            for condition in conditions:
-                condition(folder)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            code = work()
-        except SystemExit as request:
-            code = request.code if isinstance(request.code, int) else 1
-        except BaseException:  # whatever it is, the parent reads it
-            traceback.print_exc()
-        finally:
-            with contextlib.suppress(OSError, ValueError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
-
     def send(self, signum: int) -> None:
         """Send a signal if the process still runs."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.process, signum)
+        if self.process.is_alive():
+            os.kill(int(self.process.pid or 0), signum)
 
     def ended(self, patience: float = PATIENCE) -> Ended:
         """Wait for the end; kill a process that hangs."""
-        deadline = time.monotonic() + patience
-        code: int | None = None
-        while True:
-            found, status = os.waitpid(self.process, os.WNOHANG)
-            if found:
-                code = os.waitstatus_to_exitcode(status)
-                break
-            if time.monotonic() > deadline:
-                self.send(signal.SIGKILL)
-                os.waitpid(self.process, 0)
-                break
-            time.sleep(0.005)
+        self.process.join(patience)
+        code = self.process.exitcode
+        self.process.kill()
         texts = []
         for stream in self.said:
             with stream:
                 texts.append(stream.read())
         return Ended(code, *texts)
+
+
+def _become(
+    work: Callable[[], int], ends: Sequence[int], folder: Path, conditions: Sequence[Condition]
+) -> None:
+    """Work in a folder, with the ends of two pipes as output, and exit with the work's code."""
+    os.setpgid(0, 0)
+    for number, end in enumerate(ends, start=1):
+        os.dup2(end, number)
+        os.close(end)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
+    os.chdir(folder)
+    datasets.config.HF_DATASETS_CACHE = folder / "cache"
+    for condition in conditions:
+        condition(folder)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(work())
 
 
 def command(*words: object) -> Callable[[], int]:

@@ -280,6 +280,6 @@ def test_links_are_followed_only_within_the_hub_cache(run, tmp_path):
 
 @pytest.mark.parametrize("name", ["run/checkpoint-9", "runs/demo-en-dee"])
 def test_a_mistyped_folder_is_not_asked_of_the_hub(run, monkeypatch, capsys, name):
-    monkeypatch.setattr("vanilla_transformer.storage.hub_model.snapshot_download", None)
+    monkeypatch.setattr("vanilla_transformer.storage.saved_model.snapshot_download", None)
     Path("runs").mkdir()
     assert f"There is no folder {name}" in error_of(["translate", name, "source.txt"], capsys)

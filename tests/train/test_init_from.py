@@ -18,7 +18,7 @@ from vanilla_transformer.publish.card import card_facts, render_card
 from vanilla_transformer.recipes.plan import settings_as_yaml
 from vanilla_transformer.recipes.planning import inherit
 from vanilla_transformer.recipes.recipe import load_recipe
-from vanilla_transformer.storage import hub_model
+from vanilla_transformer.storage import saved_model
 from vanilla_transformer.storage.metrics import read_metrics
 from vanilla_transformer.train import VanillaTransformerTrainer, run_recipe
 from vanilla_transformer.train.run_inputs import identify_model
@@ -204,7 +204,7 @@ def test_initial_model_of_the_hub_is_pinned_to_its_commit(
         asked.append((name, revision))
         return str(snapshot)
 
-    monkeypatch.setattr(hub_model, "snapshot_download", download)
+    monkeypatch.setattr(saved_model, "snapshot_download", download)
     with pytest.raises(TrainingStarted):
         run_recipe(continuing_recipe(tmp_path, "user/en-de"), tmp_path / "run")
     data = json.loads((tmp_path / "run/checkpoints/identity.json").read_text(encoding="utf-8"))

@@ -82,9 +82,8 @@ def _score(options: argparse.Namespace) -> int:
     from ..recipes.data import named_files
     from ..recipes.recipe import languages_of_model
     from ..recipes.testing import warn_of_other_languages
-    from ..storage.hub_model import model_folder
     from ..storage.run_files import warn_of_changed_model
-    from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+    from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
     from ..translation.many_texts import WINDOW
 
     folder, files = model_folder(options.directory), named_files(options.pairs)

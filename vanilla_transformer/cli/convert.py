@@ -142,8 +142,8 @@ def _export(options: argparse.Namespace) -> int:
     given = {"quantization": options.quantization} if options.quantization else {}
     if given and options.format != "ctranslate2":
         raise RequestError(f"--quantization is for ctranslate2; {options.format} has none.")
-    from ..storage.hub_model import model_folder
     from ..storage.run_files import warn_of_changed_model
+    from ..storage.saved_model import model_folder
 
     module = importlib.import_module(f"..convert.exporters.{options.format}", __package__)
     convert = getattr(module, f"export_{options.format}")

@@ -55,7 +55,7 @@ def _publish(options: argparse.Namespace) -> int:
     from ..publish.card import WITH_CODE
     from ..publish.publishing import publish
     from ..publish.space import publish_space
-    from ..storage.hub_model import model_folder
+    from ..storage.saved_model import model_folder
 
     # Each of their parameters is an option.
     call: Callable = publish_space if options.space else publish

@@ -94,9 +94,8 @@ def column(text: str) -> int | str:
 
 def _translate(options: argparse.Namespace) -> int:
     from ..data.pair_files import check_is_text
-    from ..storage.hub_model import model_folder
     from ..storage.run_files import warn_of_changed_model
-    from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+    from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
     from ..translation.many_texts import translate_nbest, translate_windows
 
     directory = model_folder(options.directory, options.revision)

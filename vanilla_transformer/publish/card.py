@@ -36,7 +36,6 @@ NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
-_NOT_PUBLISHED = (MODEL_FILES, "hypotheses")
 # What configuration fields that are None stand for.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
 _LONGEST_SAMPLE = 90  # characters, so that the picture can be read
@@ -57,9 +56,8 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
         names = [",".join(path.name for path in named_files(text)) for text in several]
         if names:
             recipe[name] = names if len(names) > 1 else names[0]
-    facts: dict[str, Any] = {
-        name: value for name, value in metrics.items() if name not in _NOT_PUBLISHED
-    }
+    facts: dict[str, Any] = {**metrics}
+    facts.pop(MODEL_FILES, None)
     if recipe.get("init_from") and _base_model(metrics) is None:
         recipe["init_from"] = Path(recipe["init_from"]).name
     # A run records the files of a data set that is a local folder. Name the folder instead.

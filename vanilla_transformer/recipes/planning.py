@@ -204,7 +204,7 @@ def inherit(recipe: Recipe, run: Path) -> Recipe:
     missing = [name for name in (*LANGUAGES, "bpe_dropout") if getattr(recipe, name) is None]
     if recipe.init_from is None or not missing:
         return recipe
-    from ..storage.hub_model import model_folder
+    from ..storage.saved_model import model_folder
 
     values = recipe_values(run)
     if values.get("init_from") != recipe.init_from:

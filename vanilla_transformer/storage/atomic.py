@@ -275,23 +275,19 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     _remove_leftovers(parent)
-    folder, lock = _locked_folder(parent)
-    try:
-        (folder / "new").mkdir()
-        yield folder / "new"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.release()
-
-
-def _locked_folder(parent: Path) -> tuple[Path, FileLock]:
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=PARTIAL))
         lock = FileLock(folder / _LOCK)
         with suppress(OSError, NotImplementedError):  # a file system without locks
             lock.acquire()
         if folder.is_dir():  # else another start took it for a leftover before it was locked
-            return folder, lock
+            break
+    try:
+        (folder / "new").mkdir()
+        yield folder / "new"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
 
 
 def _remove_leftovers(parent: Path) -> None:

@@ -47,23 +47,9 @@ def check_measures(names: Sequence[str]) -> None:
 
 
 class Scores(TypedDict, total=False):
-    """Scores of a model on a test set, as far as they were measured, and its beams."""
+    """Scores of a model on a test set: by each of `MEASURES`, with its signature, and these."""
 
     num_sentences: int
-    bleu: float
-    bleu_signature: str
-    chrf: float
-    chrf_signature: str
-    exact_match: float
-    exact_match_signature: str
-    wer: float
-    wer_signature: str
-    cer: float
-    cer_signature: str
-    tokenized_bleu: float
-    tokenized_bleu_signature: str
-    compound_bleu: float
-    compound_bleu_signature: str
     perplexity: float
     negative_log_likelihood: float  # nats per target token
     target_tokens: int
@@ -124,7 +110,6 @@ class Metrics(TypedDict, total=False):
     averaged_checkpoints: list[str]
     chosen_on_validation: Chosen
     model: dict[str, Any]  # config fields that no recipe has
-    hypotheses: dict[str, str]  # file names by test set
     model_files: dict[str, str]  # SHA-256 by file
     published: Published
     # Sizes, time, speed, machine and software of the training.

@@ -163,8 +163,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """
     import yaml
 
-    loader = _yaml_loader()
-    content = read_text(path, "YAML", YAML_BYTES, lambda text: yaml.load(text, Loader=loader))
+    def parse(text: str) -> object:
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise RequestError("it has an alias, which is not read here")
+        return yaml.load(text, Loader=_yaml_loader())
+
+    content = read_text(path, "YAML", YAML_BYTES, parse)
     return checked({} if content is None else content, dict[str, Any], path)
 
 
@@ -354,13 +358,6 @@ def _yaml_loader() -> type:
             first: [row for row in rows if not row[0].endswith((":int", ":float", ":timestamp"))]
             for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
-
-        def compose_node(self, parent: yaml.Node, index: Any) -> yaml.Node | None:
-            if self.check_event(yaml.AliasEvent):
-                problem = "it has an alias, which is not read here"
-                mark = self.peek_event().start_mark
-                raise yaml.composer.ComposerError(None, None, problem, mark)
-            return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
             names = Counter(key.value for key, _ in node.value if isinstance(key.value, str))

@@ -128,12 +128,10 @@ def recorded_identity(run: Path) -> dict[str, Any]:
     """Return what decided a run, as far as it is known; of a published model nothing may be."""
     if (run / IDENTITY).is_file():
         return read_json(run / IDENTITY)
-    metrics = read_metrics(run / METRICS)
-    if metrics is None:
-        return {}
-    recipe, data = metrics["recipe"], metrics["data"]
-    names = {"files": data, "revision": data, "dataset": recipe, "dataset_revision": recipe}
-    return {name: values[name] for name, values in names.items() if name in values}
+    metrics = read_metrics(run / METRICS) or {}
+    values = {**metrics.get("recipe", {}), **metrics.get("data", {})}
+    names = ("files", "revision", "dataset", "dataset_revision")
+    return {name: values[name] for name in names if name in values}
 
 
 def changed_since_scored(directory: Path) -> list[str]:

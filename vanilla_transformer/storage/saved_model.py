@@ -1,4 +1,4 @@
-"""Load a saved model and its tokenizer without running any code from their folder.
+"""Find a saved model by name, and load it and its tokenizer without running code of its folder.
 
 transformers builds the model and reports weights that do not fit. Weights come only from
 safetensors, and nothing in the directory can choose code or files elsewhere, or prompt the user to
@@ -8,6 +8,7 @@ run code.
 import importlib
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
+from huggingface_hub import errors, snapshot_download
 from safetensors import SafetensorError, safe_open
 from transformers import (
     CONFIG_MAPPING,
@@ -31,7 +33,7 @@ from transformers import (
 from ..errors import RequestError, quoted
 from ..target_tokenizer import target_tokenizer
 from .reading import JSON_BYTES, own_file, read_json, reason_of
-from .run_files import CHECKPOINTS
+from .run_files import CHECKPOINTS, METRICS
 from .shipped import pretrained_models
 
 logger = logging.getLogger(__name__)
@@ -52,6 +54,9 @@ TOKENIZER_FILES = (*PIECES, TOKENIZER_SETTINGS, "special_tokens_map.json", "adde
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 SETTINGS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES)
 MODEL = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX)
+# No code, and no weights in formats that can run code. SentencePiece's files end in .model too.
+# The metrics say which languages the model was trained for.
+_OF_HUB = [*SETTINGS, "*.safetensors*", "*.model", METRICS]
 # Tokenizers of transformers, and the package that each needs.
 _PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
 # Fields of a config.json that make transformers load code, kernels or weights from elsewhere.
@@ -84,6 +89,45 @@ class ModelConfig(TypedDict, total=False):
 
 class _WeightsIndex(TypedDict):
     weight_map: dict[str, str]
+
+
+def model_folder(name: str, revision: str | None = None) -> Path:
+    """Return the folder of a model, and download the model from the Hub if necessary.
+
+    A local folder of that name comes first, then a model that comes with the package. A name that
+    begins with a local folder is local: `runs/demo` is never asked of the Hub. Code on the Hub is
+    neither downloaded nor run.
+
+    Args:
+        name: Path of a folder, or name in the package or on the Hub.
+        revision: Branch, tag or commit on the Hub. None takes the main branch.
+
+    Raises:
+        ValueError: There is no such model, or it cannot be downloaded.
+    """
+    folder = Path(name)
+    is_local = folder.exists() or (len(folder.parts) > 1 and Path(folder.parts[0]).is_dir())
+    if is_local or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]*\w", name):
+        if revision is not None:
+            kind = "a local folder" if is_local else "no name of a model on the Hub"
+            raise RequestError(f"{name} is {kind}; leave out --revision.")
+        if not is_local:
+            folder = pretrained_models().get(name, folder)
+        if not (folder / CONFIG).is_file():
+            raise nothing_trained(folder, CONFIG)
+        return folder
+    try:
+        # Not those of checkpoints or exports, which are in folders.
+        chosen: Any = {"allow_patterns": _OF_HUB, "ignore_patterns": "*/*"}
+        found = Path(snapshot_download(name, revision=revision, **chosen))
+    except (errors.HFValidationError, errors.HTTPError, OSError) as error:
+        raise RequestError(
+            f"There is no folder {name}, and no model of that name could be loaded from the Hub: "
+            f"{reason_of(error)}; check name, revision and connection, or log in: hf auth login."
+        ) from error
+    if not (found / CONFIG).is_file():
+        raise RequestError(f"{name} on the Hub holds no model (no config.json).")
+    return found
 
 
 def load_saved_model(

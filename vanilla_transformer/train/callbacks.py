@@ -29,7 +29,7 @@ class TrainingInterrupted(Exception):
 
 
 class RunControl(TrainerCallback):
-    """Callback that stops by time, patience or a signal, and sets the sampler's epoch.
+    """Callback that stops by time, patience or a signal, sets the sampler's epoch, and logs lines.
 
     Args:
         trainer: Our trainer.
@@ -44,9 +44,7 @@ class RunControl(TrainerCallback):
         if self.signum:
             raise KeyboardInterrupt
         self.signum = signum
-        told = (
-            "Got %s: the run saves a checkpoint after this update. Send it again to stop at once."
-        )
+        told = "Got %s: the run ends after this update, with a checkpoint. Again: it stops at once."
         logger.warning(told, signal.Signals(signum).name)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
@@ -55,7 +53,7 @@ class RunControl(TrainerCallback):
         # A checkpoint restores its own intervals; use those of this start.
         state.compute_steps(args, state.max_steps)
         self.last_save = time.monotonic()
-        self.stopped = False
+        self.stopped = self.is_size_told = False
         self.trainer.progress.start()
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
@@ -120,26 +118,11 @@ class RunControl(TrainerCallback):
         """Start the time until the next save anew."""
         self.last_save = time.monotonic()
 
-
-class LogLines(TrainerCallback):
-    """Callback that logs a line for each report of our trainer, and the size of the training.
-
-    Args:
-        trainer: Our trainer.
-    """
-
-    def __init__(self, trainer: Any) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Log the size with the first update, when the number of updates per epoch is known."""
-        self._is_size_told = False
-
     def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Log the size of the training once."""
-        if self._is_size_told or not state.is_world_process_zero:
+        if self.is_size_told or not state.is_world_process_zero:
             return
-        self._is_size_told = True
+        self.is_size_told = True
         told, epochs = [f"{self.trainer.model.num_parameters():,} parameters"], ""
         if each := self.trainer.updates_per_epoch:  # the data has a length
             told.append(f"{len(self.trainer.train_dataset):,} training pairs")

@@ -67,6 +67,7 @@ def finish(
             *(step_of(averaged[0]), args.warmup_steps),
         )
     write_history(state.log_history, run / HISTORY)
+    write_hypotheses(run, results)
     with _picture(CURVES):
         save_figure(plot_training_curves(state.log_history), run / CURVES)
     samples = choose_samples(results, plan.evaluation.num_samples)
@@ -88,7 +89,6 @@ def finish(
         "data": pairs.facts,
         "recipe": plan.settings,
         "samples": samples,
-        "hypotheses": write_hypotheses(run, results),
         MODEL_FILES: digests(run, MODEL),
     }
     write_json(run / METRICS, metrics)
@@ -185,13 +185,11 @@ def write_history(log_history: Sequence[Mapping[str, Any]], path: Path) -> None:
     write_text(path, "".join("\t".join(line) + "\n" for line in [names, *lines]))
 
 
-def write_hypotheses(run: Path, results: Mapping[str, TestTexts]) -> dict[str, str]:
-    """Write all translations, one file per test set; return the file names by test set."""
-    files = {name: HYPOTHESES.format(name) for name in results}
-    for name, file in files.items():
-        lines = (" ".join(text.splitlines()) for text in results[name]["hypotheses"])
-        write_text(run / file, "".join(f"{line}\n" for line in lines))
-    return files
+def write_hypotheses(run: Path, results: Mapping[str, TestTexts]) -> None:
+    """Write all translations, one file per test set."""
+    for name, result in results.items():
+        lines = (" ".join(text.splitlines()) for text in result["hypotheses"])
+        write_text(run / HYPOTHESES.format(name), "".join(f"{line}\n" for line in lines))
 
 
 def choose_samples(results: Mapping[str, TestTexts], count: int) -> dict[str, list[Sample]]:

@@ -26,10 +26,10 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ..errors import RequestError
 from ..recipes.plan import Plan
-from ..storage.hub_model import model_folder
 from ..storage.metrics import Metrics
 from ..storage.reading import read_json
 from ..storage.run_files import CHECKPOINTS, METRICS
+from ..storage.saved_model import model_folder
 from . import run_directory
 from .arguments import share_of_update
 from .back_translation import back_translated
@@ -81,7 +81,10 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
                 run_directory.check_shared(run)
             last = last_whole_checkpoint(run / CHECKPOINTS)
             identity = run_directory.identify(plan, run, from_start=last is None)
-            _check_updates(args, last)
+            if last is not None and (done := step_of(last)) > args.max_steps:
+                raise RequestError(
+                    f"got max_steps={args.max_steps}, but this run has done {done} updates."
+                )
             pairs = read_run_pairs(plan.data)
         added = back_translated(
             plan, run, pairs.train, [*pairs.validation.pairs()], args=args, train_run=run_plan
@@ -196,14 +199,6 @@ def _warn_of_missing_sets(plan: Plan, pairs: RunPairs) -> None:
             "The pairs held out for validation and test may be training pairs of %s; if they are, "
             "give --validation-file and --test-file.",
             plan.model.init_from,
-        )
-
-
-def _check_updates(args: VanillaTransformerTrainingArguments, last: Path | None) -> None:
-    """Refuse fewer updates than the run has done, before anything is written."""
-    if last is not None and step_of(last) > args.max_steps:
-        raise RequestError(
-            f"got max_steps={args.max_steps}, but this run has done {step_of(last)} updates."
         )
 
 

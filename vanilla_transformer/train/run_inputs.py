@@ -44,7 +44,6 @@ from ..recipes.options import listed
 from ..recipes.plan import DataPlan, ModelPlan, Tokenizer
 from ..recipes.testing import shared_with_training, texts_as_dataset, warn_of_other_languages
 from ..storage.atomic import files_written_aside
-from ..storage.hub_model import model_folder
 from ..storage.reading import read_json
 from ..storage.run_files import digests, warn_of_changed_model
 from ..storage.saved_model import (
@@ -55,6 +54,7 @@ from ..storage.saved_model import (
     copy_tokenizer,
     load_saved_model,
     load_saved_tokenizer,
+    model_folder,
     weight_files,
 )
 from ..target_tokenizer import hold_target_tokenizer, target_ids, target_tokenizer

@@ -15,11 +15,10 @@ from ..evaluation.scores import first_references
 from ..recipes.data import TextPairs
 from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
 from ..search_settings import SearchSettings, search_settings
-from ..storage.hub_model import model_folder
 from ..storage.metrics import MEASURES, TestTexts
 from ..storage.reading import printable
 from ..storage.run_files import RECIPE, differences
-from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
 
 
 def score_run(

@@ -57,7 +57,7 @@ from .arguments import (
     refuse_sharding,
     void_arguments,
 )
-from .callbacks import LogLines, RunControl, TrainingInterrupted
+from .callbacks import RunControl, TrainingInterrupted
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
 from .optimization import factor_of_peak, noam_schedule, paper_adam, peak_rate
@@ -176,9 +176,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.progress = Progress()
         self.threads: FreeThreads | None = None  # while it trains
         self._settings = ExitStack()
-        self.run_control, self.log_lines = RunControl(self), LogLines(self)
+        self.run_control = RunControl(self)
         self.add_callback(self.run_control)  # first: it starts the clock
-        self.add_callback(self.log_lines)
 
     def _tell_once(self, warning: str) -> None:
         if warning not in self._told:
