@@ -12,7 +12,7 @@ from torch import nn
 from written_out import perturb
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.convert.exporters.marian import to_marian
+from vanilla_transformer.convert.exporters.stock import to_stock
 from vanilla_transformer.convert.marian_names import tensor_names
 
 VOCAB_SIZE = 50
@@ -67,7 +67,7 @@ def assert_close(actual, expected, tolerance=1e-5):
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_logits_and_loss_equal_marian(attention, padded):
     model = make_model(attention=attention)
-    marian = to_marian(model)
+    marian = to_stock(model)
     marian.set_attn_implementation(attention)
     source, mask, target, labels = make_batch(padded=padded)
     ours = model(source, mask, labels=labels)
@@ -79,7 +79,7 @@ def test_logits_and_loss_equal_marian(attention, padded):
 
 def test_gradients_equal_marian():
     model = make_model(label_smoothing=0.0).train()
-    marian = to_marian(model).train()
+    marian = to_stock(model).train()
     source, mask, _, labels = make_batch()
     model(source, mask, labels=labels).loss.backward()
     marian(source, mask, labels=labels).loss.backward()
@@ -96,12 +96,13 @@ def test_gradients_equal_marian():
     [{}, {"num_beams": 4}, {"num_beams": 4, "length_penalty": 2.0}, {"do_sample": True}],
     ids=str,
 )
-def test_generate_equals_marian(search):
-    model = make_model()
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_generate_equals_the_stock_classes(search, norm_first):
+    model = make_model(norm_first=norm_first)
     source, mask, _, _ = make_batch()
     search = {"num_beams": 1, "max_new_tokens": 20, "no_repeat_ngram_size": 2, **search}
     found = []
-    for translator in (model, to_marian(model)):
+    for translator in (model, to_stock(model)):
         torch.manual_seed(2)
         found.append(translator.generate(source, attention_mask=mask, **search))
     assert torch.equal(*found)

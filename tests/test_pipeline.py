@@ -33,7 +33,7 @@ from vanilla_transformer.batch_translation import (
     prefix_ids,
 )
 from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, evaluation_mode
-from vanilla_transformer.convert.exporters.marian import to_marian
+from vanilla_transformer.convert.exporters.stock import to_stock
 from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import log_probabilities, perplexity
@@ -271,7 +271,7 @@ def test_compiled_model_is_searched_like_the_model(model, tokenizer):
 
 
 def test_other_models_are_decoded_with_generate(tokenizer, model):
-    marian = to_marian(VanillaTransformerForConditionalGeneration(model.config))
+    marian = to_stock(VanillaTransformerForConditionalGeneration(model.config))
     inputs = tokenizer("one two", return_tensors="pt")
     ids = marian.generate(**inputs, max_new_tokens=inputs["input_ids"].size(1) + 50)
     expected = tokenizer.decode(ids[0], skip_special_tokens=True)
@@ -292,7 +292,7 @@ def test_generate_limits_each_translation_by_its_own_source(model, beams):
 
 def test_generate_obeys_a_calls_own_limits(model):
     """Whatever the generation config says, and beside the limit by the source."""
-    marian = to_marian(VanillaTransformerForConditionalGeneration(model.config))
+    marian = to_stock(VanillaTransformerForConditionalGeneration(model.config))
     marian.generation_config.max_new_tokens = 2
     ids = torch.tensor([[5, 6, 2]])
     stop = [lambda ids, _: torch.full((len(ids),), ids.size(1) >= 4)]

@@ -47,7 +47,8 @@ def one_cache(
 def longest_sequence(model: PreTrainedModel) -> int | None:
     """Return the length of the model's table of positions; None if its positions are unlimited."""
     kind = getattr(model.config, "position_encoding", None)
-    if kind == "learned" or getattr(model.config, "model_type", None) == "marian":
+    stock = getattr(model.config, "model_type", None) in ("marian", "pegasus")
+    if kind == "learned" or stock:
         return model.config.max_position_embeddings
     return None
 

@@ -40,7 +40,7 @@ class Format(NamedTuple):
     folder: str = ""
 
 
-def spoil_marian(monkeypatch):
+def spoil_stock(monkeypatch):
     save_model = MarianMTModel.save_pretrained
 
     def save_another(self, directory, **kwargs):
@@ -70,7 +70,7 @@ def spoil_onnx(monkeypatch):
 
 
 FORMATS = {
-    "marian": Format({WEIGHTS, "config.json", "generation_config.json"}, spoil_marian),
+    "stock": Format({WEIGHTS, "config.json", "generation_config.json"}, spoil_stock),
     "ctranslate2": Format(
         {"model.bin", "config.json", "generation_config.json", "shared_vocabulary.json"},
         spoil_ctranslate2,
@@ -94,7 +94,7 @@ def exporter_of(name):
 
 @pytest.fixture(params=FORMATS)
 def name(request):
-    if request.param != "marian":
+    if request.param != "stock":
         require(request.param)
     return request.param
 
@@ -166,7 +166,7 @@ def test_export_of_two_vocabularies_gives_the_models_translations(name, export, 
         return
     output = export(tmp_path / "run", tmp_path / "out")
     reads = AutoTokenizer.from_pretrained(output)
-    if name == "marian":
+    if name == "stock":
         model = MarianMTModel.from_pretrained(output)
         assert list(translate(model, reads, sources, num_beams=1, max_new_tokens=9)) == targets
     elif name == "ctranslate2":
@@ -219,7 +219,7 @@ def test_model_of_another_architecture_is_refused(export, run, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_blocks_export_marian_and_export_ctranslate2_and_export_onnx_and_export_web(
+def test_blocks_export_stock_and_export_ctranslate2_and_export_onnx_and_export_web(
     name, saved, documented_command
 ):
     shutil.copytree(saved, "everyday-en-de")  # comes before the bundled model, and is smaller

@@ -16,7 +16,7 @@ from transformers import (
 from written_out import perturb
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.convert.exporters.marian import to_marian
+from vanilla_transformer.convert.exporters.stock import to_stock
 from vanilla_transformer.convert.importers.marian import import_marian
 
 TARGET_SIZE = 46
@@ -82,7 +82,7 @@ def test_sharded_checkpoints_are_read(tmp_path):
     ],
     ids=str,
 )
-def test_export_to_marian_and_import_is_bit_exact(tmp_path, fields):
+def test_export_to_stock_and_import_is_bit_exact(tmp_path, fields):
     torch.manual_seed(0)
     config = VanillaTransformerConfig(
         **{"vocab_size": VOCAB_SIZE, "d_model": 24, "encoder_layers": 2, "decoder_layers": 1},
@@ -90,7 +90,7 @@ def test_export_to_marian_and_import_is_bit_exact(tmp_path, fields):
         **fields,
     )
     model = perturb(VanillaTransformerForConditionalGeneration(config), factor=5)
-    to_marian(model).save_pretrained(tmp_path / "marian")
+    to_stock(model).save_pretrained(tmp_path / "marian")
     back = import_marian(tmp_path / "marian").model
     assert set(back.state_dict()) == set(model.state_dict())
     for name, tensor in model.state_dict().items():

@@ -43,7 +43,7 @@ from transformers import (
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import parser as cli
-from vanilla_transformer.convert.exporters.marian import export_marian
+from vanilla_transformer.convert.exporters.stock import export_stock
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.publish import publishing
 from vanilla_transformer.publish.card import (
@@ -165,7 +165,7 @@ def test_published_config_has_no_leftovers_from_training(copied, tmp_path):
 
 
 def test_stock_form_is_published_with_the_metrics_of_its_run(run, tmp_path, quick_publishing):
-    export_marian(run, tmp_path / "stock")
+    export_stock(run, tmp_path / "stock")
     publication = publish(tmp_path / "stock", "user/de-en", run=run, license="cc-by-4.0")
     assert set(publication.files) == MODEL | TOKENIZER | CARD
     assert publication.form == "stock"
@@ -227,7 +227,7 @@ def test_files_that_changed_after_they_were_scored_are_rejected(copied, tmp_path
     (copied / "metrics.json").write_text(json.dumps(metrics))
     told = f"{copied / name} changed after"
     assert told in error_of(capsys, *request(copied))
-    stock = export_marian(copied, tmp_path / "stock")
+    stock = export_stock(copied, tmp_path / "stock")
     assert told in error_of(capsys, *request(stock, "--run", copied))
     metrics["model_files"] = {name: sha256(copied / name)}
     (copied / "metrics.json").write_text(json.dumps(metrics))
@@ -346,7 +346,7 @@ def test_no_path_of_this_machine_is_published(private, tmp_path, quick_publishin
         shutil.copytree(source, place / f"pushed-{next(count)}")
 
     monkeypatch.setattr(publishing, "push_folder", keep)
-    stock = export_marian(first, tmp_path / "stock")
+    stock = export_stock(first, tmp_path / "stock")
     for source, options in (
         (first, {"push": True}),
         (first, {"push": False, "with_code": True}),
@@ -532,7 +532,7 @@ def test_card_of_a_model_that_was_not_pushed_names_nothing_on_the_hub(
 ):
     """Its code loads the folder that it is in, and it shows the run's recipe."""
     monkeypatch.chdir(tmp_path)
-    directory = export_marian(run, tmp_path / "marian") if form == "stock" else run
+    directory = export_stock(run, tmp_path / "marian") if form == "stock" else run
     more = {"with_code": form == "with_code", "run": run if form == "stock" else None}
     publish(directory, "user/de-en", license="mit", output="mine", **more)
     text = Path("mine", "README.md").read_text()

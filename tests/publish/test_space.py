@@ -15,7 +15,7 @@ from huggingface_hub import SpaceCard
 from published_runs import METRICS, tiny_model
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.convert.exporters.marian import export_marian
+from vanilla_transformer.convert.exporters.stock import export_stock
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish.space import write_space
 
@@ -146,7 +146,7 @@ def test_limit_is_lowered_to_the_models_positions(translation, translator, tmp_p
             part.save_pretrained(tmp_path / name)
         folder = tmp_path / name
         if name == "marian":
-            folder = export_marian(folder, tmp_path / "stock")
+            folder = export_stock(folder, tmp_path / "stock")
         small = translation.load_translator(str(folder))
         assert translation.checked_sentence(small, "!" * 8) == "!" * 8
         assert translation.translations(small, "!" * 8)

@@ -4,7 +4,7 @@ from vanilla_transformer.convert.marian_names import marian_columns, reordered, 
 
 
 def from_marian_tensors(state_dict, config):
-    """Invert `to_marian_tensors` bit by bit."""
+    """Invert `to_stock_tensors` bit by bit."""
     found = reordered(state_dict, marian_columns(config.d_model).argsort())
     tensors = {key: found[name] for key, name in tensor_names(config).items()}
     if config.lm_head_bias:

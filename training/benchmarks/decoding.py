@@ -32,7 +32,7 @@ from vanilla_transformer import (
     translate,
 )
 from vanilla_transformer.beam_search import beam_search
-from vanilla_transformer.convert.exporters.marian import to_marian
+from vanilla_transformer.convert.exporters.stock import to_stock
 
 SIZES = {
     "base": {"vocab_size": 37_000},
@@ -154,7 +154,7 @@ def contender(name: str, size: str) -> Contender:
     if name.startswith(MARIAN):
         if name.endswith("medium"):
             torch.set_float32_matmul_precision("medium")
-        return host(to_marian(model))
+        return host(to_stock(model))
     return ours(model, prepack="one copy" not in name)
 
 
@@ -226,7 +226,7 @@ def text_contender(name: str, run_directory: Path) -> Callable[[Sequence[str]], 
     model = AutoModelForSeq2SeqLM.from_pretrained(run_directory).eval()
     tokenizer = AutoTokenizer.from_pretrained(run_directory)
     if name == MARIAN:
-        return functools.partial(marian_loop, to_marian(model), tokenizer)
+        return functools.partial(marian_loop, to_stock(model), tokenizer)
     return lambda sentences: list(translate(model, tokenizer, sentences))
 
 

@@ -23,7 +23,7 @@ from training import CONTENDERS, SIZES, Size, make_trainer
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.beam_search import beam_search
-from vanilla_transformer.convert.exporters.marian import to_marian
+from vanilla_transformer.convert.exporters.stock import to_stock
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
@@ -270,7 +270,7 @@ def decoding(batch: int, system: str, settings: Settings) -> dict[str, object]:
     torch.manual_seed(0)
     model = VanillaTransformerForConditionalGeneration(config_of(sizes)).eval()
     if system == "generate":
-        model = to_marian(model)
+        model = to_stock(model)
     model = model.to(DEVICE, torch.bfloat16)
     generator = torch.Generator().manual_seed(batch)
     lengths = torch.randint(8, 41, (batch, 1), generator=generator)

@@ -8,7 +8,7 @@ import interleave as turns
 import pytest
 from noted_turns import noting
 
-from vanilla_transformer.convert.exporters.marian import to_marian
+from vanilla_transformer.convert.exporters.stock import to_stock
 
 SCRIPT = Path(__file__).parents[2] / "training/benchmarks/decoding.py"
 
@@ -18,7 +18,7 @@ def test_both_implementations_give_the_same_tokens():
     script = runpy.run_path(str(SCRIPT))
     model = script["random_model"]("tiny").double()
     mine = script["ours"](model)(5)
-    assert mine == script["host"](to_marian(model))(5)
+    assert mine == script["host"](to_stock(model))(5)
     assert {len(tokens) for tokens in mine} == {script["NEW_TOKENS"]}
 
 

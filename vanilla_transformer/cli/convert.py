@@ -72,15 +72,15 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
     ),
     "opennmt": ("OpenNMT-py 3 checkpoint (.pt)", {}, "model_step_100000.pt runs/opennmt"),
 }
-FORMATS = ("marian", "ctranslate2", "onnx", "web")
+FORMATS = ("stock", "ctranslate2", "onnx", "web")
 QUANTIZATIONS = ("float32", "bfloat16", "int8", "int8_float32")
 _EXPORT_EXAMPLE = """example:
-  vanilla-transformer export marian everyday-en-de exports/marian
+  vanilla-transformer export stock everyday-en-de exports/stock
   vanilla-transformer export ctranslate2 everyday-en-de exports/int8 --quantization int8
   vanilla-transformer export onnx everyday-en-de exports/onnx
   vanilla-transformer export web everyday-en-de exports/web
 
-marian       a stock MarianMTModel, for Optimum and for transformers without this package
+stock        a model that transformers 4 and 5 load without this package, for Optimum too
 ctranslate2  for CTranslate2, fast on a CPU
 onnx         for ONNX Runtime, Optimum and Transformers.js
 web          a page that translates in the browser: npm install in it, then python -m http.server

@@ -1,9 +1,9 @@
 import pytest
 import torch
 from tiny_exports import make_batch, make_model, save
-from transformers import MarianMTModel
+from transformers import MarianMTModel, PegasusForConditionalGeneration
 
-from vanilla_transformer.convert.exporters.marian import export_marian, to_marian
+from vanilla_transformer.convert.exporters.stock import export_stock, to_stock
 from vanilla_transformer.convert.marian_names import marian_columns
 from vanilla_transformer.convert.verification import check_equal
 
@@ -16,6 +16,10 @@ DIALECTS = {
         "tie_word_embeddings": False,
     },
     "swish and a bias": {"activation_function": "swish", "lm_head_bias": True},
+    "norms first": {"norm_first": True},
+    "norms first, swish and a bias": {
+        **{"norm_first": True, "activation_function": "swish", "lm_head_bias": True}
+    },
 }
 
 
@@ -24,14 +28,15 @@ def dialect(request):
     return DIALECTS[request.param]
 
 
-def test_marian_export_computes_the_same_logits(dialect):
+def test_export_computes_the_same_logits(dialect):
     model = make_model(**dialect)
-    marian = to_marian(model)
-    assert type(marian) is MarianMTModel
+    stock = to_stock(model)
+    kinds = {False: MarianMTModel, True: PegasusForConditionalGeneration}
+    assert type(stock) is kinds[model.config.norm_first]
     source, mask, target = make_batch()
     with torch.no_grad():
         ours = model(source, mask, target, output_hidden_states=True)
-        theirs = marian(source, mask, target, output_hidden_states=True)
+        theirs = stock(source, mask, target, output_hidden_states=True)
     torch.testing.assert_close(theirs.logits, ours.logits, atol=1e-5, rtol=0)
     columns = marian_columns(model.config.d_model)
     for ours_state, theirs_state in zip(
@@ -40,19 +45,19 @@ def test_marian_export_computes_the_same_logits(dialect):
         torch.testing.assert_close(theirs_state, ours_state[..., columns], atol=1e-5, rtol=0)
 
 
-def test_marian_export_keeps_tied_and_untied_tables_and_dtype():
-    tied = to_marian(make_model().bfloat16())
+def test_export_keeps_tied_and_untied_tables_and_dtype():
+    tied = to_stock(make_model().bfloat16())
     assert tied.lm_head.weight is tied.model.shared.weight is tied.model.encoder.embed_tokens.weight
     assert tied.dtype == torch.bfloat16
-    untied = to_marian(make_model(tie_word_embeddings=False))
+    untied = to_stock(make_model(tie_word_embeddings=False))
     assert untied.lm_head.weight is not untied.model.decoder.embed_tokens.weight
 
 
-def test_marian_export_does_not_change_model_or_random_state():
+def test_export_does_not_change_model_or_random_state():
     model = make_model().train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     random_state = torch.get_rng_state()
-    marian = to_marian(model)
+    marian = to_stock(model)
     assert torch.equal(torch.get_rng_state(), random_state)
     with torch.no_grad():
         for parameter in marian.parameters():
@@ -65,22 +70,30 @@ def test_marian_export_does_not_change_model_or_random_state():
     ("overrides", "named"),
     [
         ({"position_encoding": "learned"}, ["position_encoding='learned'"]),
-        ({"norm_first": True}, ["norm_first=True"]),
         ({"final_norm": True}, ["final_norm=True"]),
         ({"position_offset": 2}, ["position_offset=2"]),
         ({"layer_norm_eps": 1e-6}, ["layer_norm_eps=1e-06"]),
         ({"d_k": 5}, ["d_k=5", "encoder heads", "decoder heads"]),
         ({"d_k": 8, "d_v": 8}, ["d_k=8", "decoder heads"]),
         (
-            {"position_encoding": "learned", "norm_first": True, "layer_norm_eps": 1e-6, "d_v": 5},
-            ["position_encoding", "norm_first", "layer_norm_eps", "d_v"],
+            {"position_encoding": "learned", "layer_norm_eps": 1e-6, "d_v": 5},
+            ["position_encoding", "layer_norm_eps", "d_v"],
+        ),
+        (
+            {"norm_first": True, "tie_word_embeddings": False, "layer_norm_eps": 1e-6},
+            ["tie_word_embeddings=False", "layer_norm_eps"],
+        ),
+        (
+            {"norm_first": True, **DIALECTS["two vocabularies"]},
+            ["share_encoder_decoder_embeddings=False", "decoder_vocab_size=70"],
         ),
     ],
 )
-def test_settings_that_marian_lacks_are_refused_by_name(overrides, named):
+def test_settings_that_stock_classes_lack_are_refused_by_name(overrides, named):
     model = make_model(**overrides)
-    with pytest.raises(ValueError, match="MarianMTModel cannot represent this model") as error:
-        to_marian(model)
+    kind = "PegasusForConditionalGeneration" if "norm_first" in overrides else "MarianMTModel"
+    with pytest.raises(ValueError, match=f"{kind} cannot represent this model") as error:
+        to_stock(model)
     for name in named:
         assert name in str(error.value)
 
@@ -89,11 +102,11 @@ def test_foreign_tensors_are_refused():
     model = make_model()
     model.model.encoder.layers[0].self_attn.q_proj.lora_A = torch.nn.Linear(24, 2, bias=False)
     with pytest.raises(ValueError, match=r"lora_A.*merge adapters"):
-        to_marian(model)
+        to_stock(model)
     model = make_model()
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone() + 1)
     with pytest.raises(ValueError, match=r"lm_head\.weight"):
-        to_marian(model)
+        to_stock(model)
 
 
 def test_export_that_reads_the_padding_of_sources_is_refused(tmp_path, monkeypatch):
@@ -102,7 +115,7 @@ def test_export_that_reads_the_padding_of_sources_is_refused(tmp_path, monkeypat
         MarianMTModel, "forward", lambda self, attention_mask, **inputs: forward(self, **inputs)
     )
     with pytest.raises(ValueError, match="differs from the model by up to"):
-        export_marian(save(tmp_path)[0], tmp_path / "marian")
+        export_stock(save(tmp_path)[0], tmp_path / "stock")
 
 
 def test_nan_differences_fail_the_export_check():
