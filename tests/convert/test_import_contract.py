@@ -270,7 +270,7 @@ SETTINGS = {
     ],
     "fsmt": [({"pad_token_id": None}, "'pad_token_id' expected int")],
     "fairseq": [
-        ({"arch": "transformer_lm_big"}, "has arch='transformer_lm_big', not computed"),
+        ({"arch": "transformer_lm_big"}, "has arch='transformer_lm_big'; allowed"),
         ({"task": "translation_lev"}, "task='translation_lev'"),
         ({"layer_wise_attention": True}, "layer_wise_attention=True"),
         ({"encoder_langtok": "tgt"}, "encoder_langtok='tgt'"),

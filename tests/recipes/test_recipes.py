@@ -202,7 +202,7 @@ def test_arguments_of_the_trainer_have_the_names_and_the_checks_of_transformers(
         with pytest.raises(RequestError, match=f"trainer: .*{said}"):
             training_arguments(argument_values(make_recipe({"trainer": trainer})), tmp_path)
     for trainer, said in (
-        ({"max_steps": 3, "fp16": True}, "got fp16, max_steps, which the run or another option"),
+        ({"max_steps": 3, "fp16": True}, "got fp16, max_steps, which the run sets"),
         (["save_steps"], "got a list; it must be NAME=VALUE"),
     ):
         with pytest.raises(RequestError, match=f"trainer: {said}"):

@@ -647,7 +647,7 @@ def test_a_run_is_not_made_where_its_pairs_are_read(tmp_path, option):
     values = dict.fromkeys(("train_file", "validation_file", "test_file"), "null")
     recipe = load_recipe(str(tiny_recipe(tmp_path, **values | {option: tmp_path / "pairs"})))
     for place in (tmp_path / "pairs", tmp_path / "pairs" / "run", tmp_path / "x" / ".." / "pairs"):
-        with pytest.raises(RequestError, match=r"is inside .*pairs, whose files are read as pairs"):
+        with pytest.raises(RequestError, match=r"is in .*pairs, a folder of pairs"):
             run_recipe(recipe, place)
     assert [path.name for path in (tmp_path / "pairs").iterdir()] == ["train.jsonl"]
 

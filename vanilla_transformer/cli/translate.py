@@ -259,9 +259,7 @@ def _rows(
             continue
         cells += [""] * (width - len(cells))
         if len(cells) > width:
-            raise RequestError(
-                f"{name}, line {number}: {len(cells)} cells for {width} columns; quote separators."
-            )
+            raise RequestError(f"{name}, line {number}: {len(cells)} cells for {width} columns.")
         yield _Row(cells, _sentences(cells[place], languages), separator)
 
 

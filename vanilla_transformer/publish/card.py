@@ -80,9 +80,7 @@ def is_non_commercial(license: str) -> bool:
 def check_licenses(license: str | None, data_license: str | None) -> None:
     """Raise ValueError if the model has no licence, or one that its training pairs do not allow."""
     if not license:
-        raise RequestError(
-            "the model needs a --license as the Hub names it: apache-2.0, cc-by-4.0, other ..."
-        )
+        raise RequestError("the model needs a --license as the Hub names it: apache-2.0, other ...")
     allowed = is_non_commercial(license) or license == "other"
     if data_license and is_non_commercial(data_license) and not allowed:
         raise RequestError(

@@ -62,9 +62,7 @@ def push_folder(
         api.create_repo(**place, private=private or None, exist_ok=True, space_sdk=space_sdk)
         is_private = api.repo_info(**place).private
     if private and not is_private:
-        raise RequestError(
-            f"{repo_id} exists and is public; make it private first, or leave --private out."
-        )
+        raise RequestError(f"{repo_id} exists and is public; make it private first.")
     with hub_errors(repo_id):
         if revision is not None:
             api.create_branch(**place, branch=revision, exist_ok=True)

@@ -218,9 +218,7 @@ def _form(directory: Path, *, with_code: bool) -> str:
     if model_type == "vanilla_transformer":
         return WITH_CODE if with_code else NATIVE
     if TARGET_TOKENIZER in read_json(directory / TOKENIZER_SETTINGS):
-        raise RequestError(
-            f"{directory} has two tokenizers, of which transformers reads one; export it again."
-        )
+        raise RequestError(f"{directory} has two tokenizers, but transformers reads one.")
     return STOCK
 
 
@@ -260,9 +258,7 @@ def _try_out(
     form = facts["published"]["form"]
     answer = load_in_clean_process(folder, texts, form=form, name=source)
     if not _close(torch.tensor(answer["logits"]), _logits(model, tokenizer, texts[0])):
-        raise RequestError(
-            f"the files to publish do not compute what {source} computes; restore its config.json."
-        )
+        raise RequestError(f"the files to publish do not compute what {source} computes.")
     for sample, text in zip(samples, answer["translations"], strict=False):
         sample["translation"] = text
     _draw(model, tokenizer, folder, facts)
@@ -319,9 +315,7 @@ def run_apart(
     Raises:
         ValueError: The process fails; the message ends with the last line that it wrote.
     """
-    environment = {
-        name: value for name, value in os.environ.items() if not _SECRET.search(name.upper())
-    }
+    environment = {name: it for name, it in os.environ.items() if not _SECRET.search(name.upper())}
     environment |= {"HOME": str(home), "USERPROFILE": str(home), "HF_HOME": str(home)}
     environment |= {"HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
     environment["PYTHONUSERBASE"] = site.getuserbase()  # by default in the home

@@ -83,9 +83,7 @@ class Model:
     attention_heads: int | None = _of_config(
         "heads of each attention layer", "encoder_attention_heads", "decoder_attention_heads"
     )
-    ffn_dim: int | None = _of_config(
-        "inner width of the feed-forward networks", "encoder_ffn_dim", "decoder_ffn_dim"
-    )
+    ffn_dim: int | None = _of_config("inner width of Eq. 2", "encoder_ffn_dim", "decoder_ffn_dim")
     position_encoding: str | None = _option(
         None, ", ".join(_ENCODINGS), _ENCODINGS, config=("position_encoding",)
     )
@@ -161,9 +159,7 @@ class Tokenizer:
     tokenizer: str = _option(
         "bpe", "bpe, bytes, symbols, yours, or SOURCE,TARGET of these", common=True, paper=_SAME
     )
-    vocab_size: int = _option(
-        37_000, "entries of the vocabulary, at most", _VOCABULARY, common=True, paper=_SAME
-    )
+    vocab_size: int = _option(37_000, "entries at most", _VOCABULARY, common=True, paper=_SAME)
     split_digits: bool = _option(False, "each digit is a token of its own", paper=_SAME)
     normalize_text: bool | None = _option(
         None, "fold white space and compose accents (default: if both are languages)"
@@ -194,9 +190,7 @@ class Training:
         None, "stop after this many minutes of training", _POSITIVE, common=True, argument=""
     )
     precision: str = _option("auto", "fp32, bf16 or the faster one", ("auto", "fp32", "bf16"))
-    seed: int = _training(
-        0, "seed of initialisation, order of the pairs and dropout", _SEED, common=True, paper=None
-    )
+    seed: int = _training(0, "seed of weights, order and dropout", _SEED, common=True, paper=None)
     checkpoints_to_average: int = _training(
         5, "last checkpoints to average", COUNT, argument="checkpoints_to_keep", big=20
     )
@@ -210,22 +204,16 @@ class Evaluation:
     """Log and evaluation (Section 6.1)."""
 
     evaluate_pairs: int = _option(500, "validation pairs for BLEU while training", COUNT)
-    metric: str = _option(
-        ",".join(TRANSLATION_MEASURES), "measures, such as exact_match,wer; the first decides"
-    )
+    metric: str = _option(",".join(TRANSLATION_MEASURES), "measures such as wer; the first decides")
     choose_on_validation: bool = _option(False, "choose average and length penalty by validation")
-    num_beams: int = _option(
-        SearchSettings.num_beams, "beams of the final model's search", NUM_BEAMS, paper=_SAME
-    )
+    num_beams: int = _option(SearchSettings.num_beams, "beams of a search", NUM_BEAMS, paper=_SAME)
     length_penalty: float | None = _option(
         None,
         f"alpha of the final model's beam search; {SearchSettings.length_penalty} if not given",
         LENGTH_PENALTY,
         paper=SearchSettings.length_penalty,
     )
-    stop_search_early: bool = _option(
-        False, "end a search once num_beams hypotheses have ended", paper=_SAME
-    )
+    stop_search_early: bool = _option(False, "stop once num_beams hypotheses ended", paper=_SAME)
     num_samples: int = _option(20, "samples of each test set, three at least", COUNT_OR_ZERO)
 
 

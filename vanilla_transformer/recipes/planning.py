@@ -150,9 +150,7 @@ def _check_outside_of_pairs(data: DataPlan, run: Path) -> None:
     names = [getattr(data, option) for option in (*FILES.values(), "dataset")]
     for path in named_files([each for name in names for each in listed(name)]):
         if path.is_dir() and run.resolve().is_relative_to(path.resolve()):
-            raise RequestError(
-                f"{run} is inside {path}, whose files are read as pairs; give another --output-dir."
-            )
+            raise RequestError(f"{run} is in {path}, a folder of pairs; give another --output-dir.")
 
 
 def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
@@ -166,9 +164,7 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
         ValueError: If no pairs are named.
     """
     if not typed.keys() & {"train_file", "dataset"}:
-        raise RequestError(
-            "Name a recipe, such as multi30k_en_de, or give --train-file to get one by size."
-        )
+        raise RequestError("Name a recipe, such as multi30k_en_de, or give --train-file.")
     of_pairs = names_of(Text, Data) | {"pair", "init_from", "tokenizer"}
     recipe = inherit(make_recipe({name: typed[name] for name in typed if name in of_pairs}), run)
     data = data_plan(recipe, run)

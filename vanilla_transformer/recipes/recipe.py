@@ -87,13 +87,9 @@ class Recipe(EvaluationPlan, Training, Tokenizer, DataPlan, ModelPlan):
             )
         sides = self.tokenizer.split(",")
         if len(sides) > 2 or not all(sides):
-            raise RequestError(
-                f"tokenizer: got {quoted(self.tokenizer)}; give one, or SOURCE,TARGET."
-            )
+            raise RequestError(f"tokenizer: {quoted(self.tokenizer)}; give one, or SOURCE,TARGET.")
         if taken := {*(self.trainer or {})} & ({*ARGUMENTS.values()} | _OF_RUN):
-            raise RequestError(
-                f"trainer: got {', '.join(sorted(taken))}, which the run or another option sets."
-            )
+            raise RequestError(f"trainer: got {', '.join(sorted(taken))}, which the run sets.")
         self.check_positions(self.config(vocab_size=self.vocab_size))
 
 
@@ -281,9 +277,7 @@ def languages_of_model(
 def _split_pair(value: object) -> dict[str, str]:
     # No slash: the pair is a part of a run directory's name.
     if not isinstance(value, str) or not re.fullmatch(r"[^\s/-]+-[^\s/-]+", value):
-        raise RequestError(
-            f"pair: got {quoted(value)}; write SOURCE-TARGET, such as en-de or pt_BR-en."
-        )
+        raise RequestError(f"pair: got {quoted(value)}; write SOURCE-TARGET, as en-de or pt_BR-en.")
     return dict(zip(LANGUAGES, value.split("-"), strict=True))
 
 

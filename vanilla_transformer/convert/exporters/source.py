@@ -46,10 +46,8 @@ def write_export(
     """
     source, output = Path(model_dir), Path(output_dir)
     with folder_written_aside(output) as aside:
-        found = write(source, aside)
-    logger.info(
-        "Wrote %s as %s to %s; log-probabilities differ by %s.", source, kind, output, found
-    )
+        by = write(source, aside)
+    logger.info("Wrote %s as %s to %s; log-probabilities differ by %s.", source, kind, output, by)
     return output
 
 
@@ -69,9 +67,7 @@ def load_source(
     """
     config = read_config(source)
     if config.model_type != "vanilla_transformer":
-        raise RequestError(
-            f"{source} holds a model of type {config.model_type!r}, not 'vanilla_transformer'."
-        )
+        raise RequestError(f"{source} is of type {config.model_type!r}, not 'vanilla_transformer'.")
     vocabularies = [source / name for name in VOCABULARY_FILES]
     vocabulary = next(filter(Path.is_file, vocabularies), vocabularies[0])
     for path in (source / TOKENIZER_SETTINGS, vocabulary):

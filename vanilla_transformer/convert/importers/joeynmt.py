@@ -127,9 +127,7 @@ def _norm_first(
         default = "pre" if name == "encoder" or final else "post"
         places[name] = settings.get("layer_norm") or default
         if places[name] == "pre" and not final:
-            raise RequestError(
-                f"{origin}: the pre-norm {name} has no final norm; train it with `layer_norm: pre`."
-            )
+            raise RequestError(f"{origin}: the pre-norm {name} has no final norm; allowed is one.")
     return shared_option("layer_norm", places, origin=origin) == "pre"
 
 

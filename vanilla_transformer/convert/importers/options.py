@@ -54,9 +54,7 @@ def check_options(
     for name, value in options.items():
         if value is not None and name in values and not _is_one_of(value, values[name]):
             others = [repr(other) for other in values[name] if other not in _OFF] or ["off"]
-            raise RequestError(
-                f"{origin} has {name}={quoted(value)}, not computed; allowed: {listed(others)}."
-            )
+            raise RequestError(f"{origin} has {name}={quoted(value)}; allowed: {listed(others)}.")
     unknown = sorted(
         str(name)
         for name, value in options.items()

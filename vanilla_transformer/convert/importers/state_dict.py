@@ -268,7 +268,7 @@ class Source:
         problems["surplus"] = [name for name in self.tensors if name not in known]
         if any(problems.values()):
             named = [f"{kind}: {listed(names)}" for kind, names in problems.items() if names]
-            raise RequestError(f"{self.origin} does not fit this model; {'; '.join(named)}.")
+            raise RequestError(f"{self.origin} does not fit the model; {'; '.join(named)}.")
         return found
 
     def _matrices(self, *names: str) -> list[Tensor]:
@@ -280,9 +280,7 @@ class Source:
         tensors = self.tensors
         missing = [name for name in names if name not in tensors or tensors[name].dim() != 2]
         if missing:
-            raise RequestError(
-                f"{self.origin} does not fit this model; missing: {listed(missing)}."
-            )
+            raise RequestError(f"{self.origin} does not fit the model; missing: {listed(missing)}.")
         return [tensors[name] for name in names]
 
 

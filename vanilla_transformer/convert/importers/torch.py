@@ -153,9 +153,7 @@ def _prefix(tensors: Mapping[str, Tensor], file: Path) -> str:
 
 def _find(tensors: Mapping[str, Tensor], pattern: re.Pattern[str], option: str, file: Path) -> str:
     matrices = [
-        name
-        for name, tensor in tensors.items()
-        if tensor.dim() == 2 and not _POSITIONS.search(name)
+        name for name, it in tensors.items() if it.dim() == 2 and not _POSITIONS.search(name)
     ]
     found = [name for name in matrices if pattern.search(name)]
     if len(found) != 1:
@@ -174,6 +172,4 @@ def _by_stack(names: list[str], file: Path) -> dict[str, str]:
     if len(names) == 2 and len(of_target) == 1:
         (of_source,) = set(names) - set(of_target)
         return {"encoder": of_source, "decoder": of_target[0]}
-    raise RequestError(
-        f"{file} has learned position tables {listed(names)}; allowed are one, or one a stack."
-    )
+    raise RequestError(f"{file} has position tables {listed(names)}; allowed: one, or one a stack.")
