@@ -389,6 +389,7 @@ READ = [  # a name, content and options; the pairs
     ("a.tsv", b"id\ten\tX\n1\ta\tb\n", {"source_column": 2, "target_column": 3}, ["a b"]),
     ("a.jsonl", b'{"source": "a", "target": "b"}\n', {}, ["a b"]),
     ("a.jsonl", b'{"en": "c", "de": "d", "source": "x", "target": ""}\n', {}, ["c d"]),
+    ("a.jsonl", b'["a", "b"]\n["c", "d"]\n' * 2 + b'["e", "f", 3]\n[4]\n', {}, ["a b", "c d"] * 2),
     (
         *("a.jsonl", b'{"text": "a", "translation": "b"}\n'),
         *({"source_column": "text", "target_column": "translation"}, ["a b"]),

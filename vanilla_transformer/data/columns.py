@@ -18,6 +18,7 @@ import re
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -47,7 +48,7 @@ _SIDES = {
     **dict.fromkeys(("target", "tgt", "trg", "output", "translation", "reference", "ref"), 1),
 }
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[^\W\d_a-z]+")  # of snake_case and camelCase names
-_IDENTIFIER_SIGNS = frozenset("0123456789_/\\#|@:.")
+_KEY_SIGNS = frozenset("0123456789_/\\#|@:.")
 _NAME_WORDS = 4  # at most, in a name of a column
 _NAME = re.compile(r"[\w.:/#()\[\] -]*")  # letters and digits, with few other signs
 _SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 20
@@ -112,17 +113,17 @@ def find_columns(
     return table.find() if given is None else table.columns_of(given)
 
 
+@dataclass
 class _Table:
     """Rows of a table, column by column, with what the identifier says of each."""
 
-    def __init__(
-        self,
-        rows: Sequence[Sequence[str]],
-        languages: Languages,
-        names: Sequence[str] | None,
-        where: str,
-    ) -> None:
-        self.rows, self.languages, self.given_names, self.where = rows, languages, names, where
+    rows: Sequence[Sequence[str]]
+    languages: Languages
+    given_names: Sequence[str] | None
+    where: str
+
+    def __post_init__(self) -> None:
+        rows, names = self.rows, self.given_names
         self.width = len(names) if names else usual_width(rows)
         step = max(1, len(rows) * self.width // max(_CELLS, _FEWEST * self.width))
         padded = [[*row, *[""] * self.width][: self.width] for row in rows[::step]]
@@ -134,7 +135,7 @@ class _Table:
         for place in self.texts:
             # A repetition says nothing new.
             cells = [*dict.fromkeys(filter(_has_letters, self.columns[place]))]
-            if cells and (found := identified(cells, languages)):
+            if cells and (found := identified(cells, self.languages)):
                 self.shares[place] = found.shares.mean(axis=0)
                 self.odds[place] = found.odds.sum()
 
@@ -279,9 +280,8 @@ class _Table:
     def _described(self, places: Sequence[int]) -> str:
         source, target = self.languages
         return "; ".join(
-            f"column {place + 1}: {self.shares[place, 0]:.0%} {source}, "
-            f"{self.shares[place, 1]:.0%} {target}"
-            for place in places
+            f"column {p + 1}: {self.shares[p, 0]:.0%} {source}, {self.shares[p, 1]:.0%} {target}"
+            for p in places
         )
 
 
@@ -345,15 +345,15 @@ def _is_lower_alone(name: str, cells: Sequence[str]) -> bool:
     return name == name.lower() and " " not in name and lower <= _FEW * len(cells)
 
 
-def _is_identifier(text: str) -> bool:
+def _is_key(text: str) -> bool:
     """Return whether a cell is a number, a link or a key: ASCII without spaces, with such signs."""
-    return text.isascii() and " " not in text and not _IDENTIFIER_SIGNS.isdisjoint(text[:-1])
+    return text.isascii() and " " not in text and not _KEY_SIGNS.isdisjoint(text[:-1])
 
 
 def _has_texts(cells: Sequence[str]) -> bool:
     """Return whether the filled cells of a column are texts, not numbers, links or keys."""
     filled = [*filter(None, cells)]
-    texts = sum(_has_letters(cell) and not _is_identifier(cell) for cell in filled)
+    texts = sum(_has_letters(cell) and not _is_key(cell) for cell in filled)
     return texts >= _TEXTS * len(filled)
 
 

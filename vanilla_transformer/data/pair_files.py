@@ -34,7 +34,7 @@ from .checked_pairs import (
     checked_pair,
     decoded,
 )
-from .columns import SAMPLE, drawn, find_columns, sampled
+from .columns import SAMPLE, Columns, drawn, find_columns, sampled
 from .languages import language_of, places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import is_csv, sniff, split_rows
@@ -450,23 +450,21 @@ def _read_rows(
         names = [*dict.fromkeys(name for row in head for name in row)]
         head = [[row.get(name, "") for name in names] for row in head]
     cells = [row for row in head if any(row)]
-    keys: Any = (0, 1)
-    width, header, is_first = 2, None, True
+    found = Columns((0, 1), has_header=False, width=2, decided_by="order")  # of nothing
     if cells:
         found = find_columns(cells, reader.languages, reader.given, names=names, where=where)
-        if found.warning:
-            reader.note(f"{where}: {found.warning}.")
-        keys, width = found.places, found.width
-        columns = (where, *(place + 1 for place in keys), found.decided_by)
-        logger.info("%s: source and target are columns %d and %d, by %s.", *columns)
-        if found.has_header:
-            logger.info("%s: the first row is read as a header: %s.", where, cells[0])
-            header = cells[0][keys[0]], cells[0][keys[1]]
-        if names:
-            keys = names[keys[0]], names[keys[1]]
+    if found.warning:
+        reader.note(f"{where}: {found.warning}.")
+    columns = (where, *(place + 1 for place in found.places), found.decided_by)
+    logger.info("%s: source and target are columns %d and %d, by %s.", *columns)
+    header, is_first = None, True
+    if found.has_header:
+        logger.info("%s: the first row is read as a header: %s.", where, cells[0])
+        header = tuple(cells[0][place] for place in found.places)
+    keys: Any = [names[place] for place in found.places] if names else found.places
     for number, row in rows(keys if names else None):
         try:
-            pair = _pair(_cells_of(row), keys, width)
+            pair = _pair(_cells_of(row), keys, found.width)
             if header != (pair[0].strip(), pair[1].strip()):
                 yield pair
             elif not is_first:  # of files that were joined
@@ -517,10 +515,10 @@ def _pair(row: Any, keys: Any, width: int) -> tuple[str, str]:
         if isinstance(keys[0], str):
             wanted = f"no {keys[0]!r} and {keys[1]!r} in {reprlib.repr(row)}"
             raise MalformedError(wanted) from None
-        if not any(map(str.strip, row)):
+        if not any(str(cell).strip() for cell in row):
             raise EmptyError("empty line") from None
         raise MalformedError(f"{len(row)} columns; needed are {max(keys) + 1}") from None
-    if len(row) > width and any(cell.strip() for cell in row[width:]):
+    if len(row) > width and any(str(cell).strip() for cell in row[width:]):
         raise MalformedError(f"{len(row)} columns, not {width}; quote a cell that has a separator")
     return checked_pair(source, target)
 
