@@ -36,6 +36,11 @@ def table(column, nested=False):
     return write
 
 
+def shared():
+    """Return 64 times the same 20 MB."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * 64), pa.array(["a" * 20_000_000]))
+
+
 def prefixes(path):
     """Write 40 times the same 30 MB, each but the first as a prefix of the one before."""
     table = pa.table({"de": ["a" * 30 * MIB] * 40, "en": ["b"] * 40})
@@ -127,6 +132,8 @@ def text(content):
 
 
 BOMBS = {
+    "shared.parquet": ("pairs", table(shared), " than "),  # 64 KiB, or 1 GB
+    "long.parquet": ("pairs", table(lambda: pa.array(["a" * 300 * MIB])), "needs more than 1 GB"),
     "prefixes.parquet": ("pairs", prefixes, "needs more than 1 GB"),
     "line": ("pairs", folder(packed(b'{"de": "', b"a" * MIB), "a.json.gz"), "longer than 1 MiB"),
     "nested.parquet": ("pairs", table(lambda: pa.array(["a" * MIB] * 50), True), "than 64 KiB"),

@@ -300,8 +300,11 @@ def _next_in_bounded_memory(batches: Iterator[_Content]) -> _Content | None:
 
     with _READING:
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        size, *_, data, _ = map(int, Path("/proc/self/statm").read_text().split())
-        most = (data or size) * resource.getpagesize() + 2**30  # gVisor does not say `data`
+        size, used, shared, *_, data, _ = map(int, Path("/proc/self/statm").read_text().split())
+        # Memory that is mapped but not used, as by allocators, is part of the gigabyte.
+        # gVisor does not say `data`.
+        page = resource.getpagesize()
+        most = max((used - shared) * page + 2**30, (data or size) * page + 2**28)
         lower = most if soft == resource.RLIM_INFINITY else min(soft, most)
         resource.setrlimit(resource.RLIMIT_DATA, (lower, hard))
         try:
