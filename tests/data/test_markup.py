@@ -113,17 +113,6 @@ def test_what_stands_above_a_memory_is_passed_over(tmp_path, above):
     assert read(tmp_path / "a.tmx") == (PAIRS, 1)
 
 
-def test_texts_may_speak_of_tags(tmp_path):
-    pairs = [
-        *PAIRS,
-        ("Open a <dataset> or <tmx>.", "<dataset> und <tmx>"),
-        ("01:02:03,004 --> x", "y"),
-    ]
-    text = "".join(f"{source}\t{target}\n" for source, target in pairs)
-    (tmp_path / "a.tsv").write_text(text, encoding="utf-8")
-    assert list(read_pairs(tmp_path / "a.tsv", source_language="en", target_language="de")) == pairs
-
-
 BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(
     f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in itertools.pairwise("abcdefghij")
 )
@@ -185,15 +174,6 @@ def test_a_damaged_archive_and_one_of_several_files_are_refused(tmp_path):
         archive.add(tmp_path / "t.tsv", "t.tsv")
     with pytest.raises(RequestError, match=r"t\.tgz is packed.*; unpack it"):
         read(tmp_path / "t.tgz")
-
-
-def test_a_folder_names_what_it_does_not_read(tmp_path, caplog):
-    text = "".join("\t".join(pair) + "\n" for pair in PAIRS)
-    for name in ("a.tsv", "b.tab", "c.csv", "notes.md", "x.en"):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    reader = read_pairs(str(tmp_path), source_language="en", target_language="de", split="all")
-    assert list(reader) == PAIRS * 3
-    assert "not read: ['notes.md', 'x.en']" in caplog.text
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
