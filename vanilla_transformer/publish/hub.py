@@ -1,7 +1,6 @@
 """Push a folder to a repository on the Hub, in one commit or not at all."""
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -10,12 +9,13 @@ from typing import Any
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, errors
 
 from ..errors import RequestError
+from ..storage.reading import StrPath
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _TOKEN = re.compile(r"hf_\w{16,}|(?<=Bearer )[^\s'\"]+")
 
 
-def plan_files(folder: str | os.PathLike[str]) -> dict[str, int]:
+def plan_files(folder: StrPath) -> dict[str, int]:
     """List the files of a folder to push: names with forward slashes, and sizes in bytes."""
     root = Path(folder)
     paths = sorted(path for path in root.rglob("*") if path.is_file())
@@ -23,7 +23,7 @@ def plan_files(folder: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def push_folder(
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     repo_id: str,
     *,
     message: str,

@@ -27,7 +27,7 @@ from ..generation_limits import HOSTS_LENGTH
 from ..recipes.data import TRAINING_FILES
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
 from ..storage.metrics import Metrics, Published
-from ..storage.reading import own_file, read_json
+from ..storage.reading import StrPath, own_file, read_json
 from ..storage.run_files import CHOSEN, CURVES, HISTORY, METRICS, changed_since_scored
 from ..storage.saved_model import (
     CHOOSE_CODE,
@@ -78,19 +78,19 @@ class Publication:
 
 
 def publish(
-    directory: str | os.PathLike[str],
+    directory: StrPath,
     repo_id: str,
     *,
     license: str | None,
     data_license: str | None = None,
     data_source: str | None = None,
-    run: str | os.PathLike[str] | None = None,
+    run: StrPath | None = None,
     with_code: bool = False,
     push: bool = False,
     private: bool = False,
     revision: str | None = None,
     token: str | None = None,
-    output: str | os.PathLike[str] | None = None,
+    output: StrPath | None = None,
 ) -> Publication:
     """Check a model, render its card, and push both in one commit, or write them into a folder.
 

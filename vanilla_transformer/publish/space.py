@@ -5,7 +5,6 @@ package's source instead of requiring the package: a Space installs its requirem
 files are there, so it would not find a wheel among them, and there may be no release.
 """
 
-import os
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from huggingface_hub import HfApi
 
 from ..errors import RequestError
 from ..storage.atomic import copy_files, temporary_folder
+from ..storage.reading import StrPath
 from ..storage.shipped import shipped_folder
 from .hub import check_repo_id, hub_errors, plan_files, push_folder
 from .publishing import Publication, run_apart
@@ -32,7 +32,7 @@ _PLACEHOLDER = "{model_id}"
 
 
 def publish_space(
-    directory: str | os.PathLike[str],
+    directory: StrPath,
     repo_id: str,
     *,
     push: bool = False,
@@ -77,7 +77,7 @@ def publish_space(
         return Publication(plan_files(folder), FORM, commit)
 
 
-def write_space(folder: str | os.PathLike[str], model_id: str) -> None:
+def write_space(folder: StrPath, model_id: str) -> None:
     """Write the files of a Space into a new folder.
 
     Args:

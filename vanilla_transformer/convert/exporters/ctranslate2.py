@@ -9,7 +9,6 @@ no product. The model is copied, because the converter quantizes in place.
 """
 
 import copy
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +30,7 @@ from ...modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from ...search_settings import settings_of_other_searches
-from ...storage.reading import read_json
+from ...storage.reading import StrPath, read_json
 from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
 from ..verification import Probe, check_equal, check_exportable, log_probabilities, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
@@ -194,10 +193,7 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
 
 
 def export_ctranslate2(
-    model_dir: str | os.PathLike[str],
-    output_dir: str | os.PathLike[str],
-    *,
-    quantization: str = "float32",
+    model_dir: StrPath, output_dir: StrPath, *, quantization: str = "float32"
 ) -> Path:
     """Write a saved model as a directory that `ctranslate2.Translator` loads.
 

@@ -9,7 +9,6 @@ new target tokens, h heads, d_k and d_v widths of a head's keys and values, V vo
 lengths are dynamic.
 """
 
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
 
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ...storage.reading import StrPath
 from ..marian_names import marian_config, other_head_widths
 from ..verification import check_equal, check_exportable, log_probabilities, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
@@ -122,7 +122,7 @@ def _additive(allowed: Tensor) -> Tensor:
     return torch.where(allowed.bool(), 0.0, FORBIDDEN)
 
 
-def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> Path:
+def export_onnx(model_dir: StrPath, output_dir: StrPath) -> Path:
     """Write a saved model as the graphs of an encoder and a decoder, in float32.
 
     ONNX Runtime runs the graphs before they appear, to compare them with the model: the

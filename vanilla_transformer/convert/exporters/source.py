@@ -2,7 +2,6 @@
 
 import copy
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -14,7 +13,7 @@ from ...errors import RequestError
 from ...generation_limits import HOSTS_LENGTH
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ...storage.atomic import folder_written_aside, write_json
-from ...storage.reading import read_json
+from ...storage.reading import StrPath, read_json
 from ...storage.saved_model import (
     TOKENIZER_SETTINGS,
     VOCABULARY_FILES,
@@ -27,10 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def write_export(
-    model_dir: str | os.PathLike[str],
-    output_dir: str | os.PathLike[str],
-    kind: str,
-    write: Callable[[Path, Path], str],
+    model_dir: StrPath, output_dir: StrPath, kind: str, write: Callable[[Path, Path], str]
 ) -> Path:
     """Write an export into a new folder, which appears only after `write` has verified it.
 

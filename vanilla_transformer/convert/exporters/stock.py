@@ -9,7 +9,6 @@ Models that neither can represent are refused. A few differences remain: positio
 the encoder takes `inputs_embeds` that are already scaled.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +19,7 @@ from transformers import MarianMTModel, PegasusConfig, PegasusForConditionalGene
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ...storage.reading import StrPath
 from ..marian_names import (
     LOGITS_BIAS,
     MARIAN_LAYER_NORM_EPS,
@@ -100,7 +100,7 @@ def to_stock(model: VanillaTransformerForConditionalGeneration) -> StockModel:
     return stock.eval()
 
 
-def export_stock(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> Path:
+def export_stock(model_dir: StrPath, output_dir: StrPath) -> Path:
     """Write a saved model as a directory that stock `AutoModelForSeq2SeqLM` loads.
 
     The export is loaded again and compared with the model before it appears.

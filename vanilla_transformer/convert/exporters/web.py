@@ -4,7 +4,6 @@ The page is the folder `page` beside this file. Its model is an ONNX export with
 precision, which halves what a visitor downloads; what is computed is computed in float32.
 """
 
-import os
 from pathlib import Path
 
 import torch
@@ -12,7 +11,7 @@ import torch
 from ...errors import RequestError
 from ...storage.atomic import copy_files, write_json
 from ...storage.metrics import example_sources, read_metrics
-from ...storage.reading import read_json
+from ...storage.reading import StrPath, read_json
 from ...storage.run_files import METRICS, recipe_values
 from ...storage.saved_model import TOKENIZER_SETTINGS
 from ...target_tokenizer import TARGET_TOKENIZER
@@ -20,7 +19,7 @@ from .onnx import write_onnx
 from .source import load_source, write_export
 
 
-def export_web(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> Path:
+def export_web(model_dir: StrPath, output_dir: StrPath) -> Path:
     """Write a page that translates with a saved model, in any browser with WebAssembly.
 
     `npm install` in the folder fetches Transformers.js, which runs the model; from then on the page

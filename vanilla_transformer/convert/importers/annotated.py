@@ -10,11 +10,11 @@ e / deviation: 1e-6 for a deviation of 1, no more than rounding.
 """
 
 import math
-import os
 from pathlib import Path
 
 from torch import Tensor
 
+from ...storage.reading import StrPath
 from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import read_state_dict, unwrapped
@@ -37,12 +37,12 @@ _POSITIONS = ("src_embed.1.pe", "tgt_embed.1.pe")
 
 
 def import_annotated(
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str] | None = None,
+    path: StrPath,
+    output: StrPath | None = None,
     *,
     heads: int = 8,
-    source_vocab: str | os.PathLike[str] | None = None,
-    target_vocab: str | os.PathLike[str] | None = None,
+    source_vocab: StrPath | None = None,
+    target_vocab: StrPath | None = None,
 ) -> Imported:
     """Import a model of The Annotated Transformer.
 

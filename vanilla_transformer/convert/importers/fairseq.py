@@ -6,7 +6,6 @@ tensors, which are mapped as fairseq maps them today.
 """
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ...errors import RequestError
+from ...storage.reading import StrPath
 from ..layer_names import STACKS
 from ..marian_names import MARIAN_LAYERS
 from .options import check_options, options_in, shared_option
@@ -49,10 +49,7 @@ _IGNORED = tuple(
 
 
 def import_fairseq(
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str] | None = None,
-    *,
-    dictionaries: str | os.PathLike[str] | None = None,
+    path: StrPath, output: StrPath | None = None, *, dictionaries: StrPath | None = None
 ) -> Imported:
     """Import a checkpoint of fairseq.
 

@@ -4,11 +4,11 @@ The sinusoids are those of the authors' code (`position_encoding="tensor2tensor"
 from 2, source and target may have separate vocabularies, and the decoder starts from `</s>`.
 """
 
-import os
 from pathlib import Path
 
 from transformers import FSMTConfig
 
+from ...storage.reading import StrPath
 from ..marian_names import MARIAN_LAYERS, SHARED_FIELDS
 from .options import check_options
 from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
@@ -17,9 +17,7 @@ from .state_dict import Imported, Source, finish
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
 
 
-def import_fsmt(
-    path: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
-) -> Imported:
+def import_fsmt(path: StrPath, output: StrPath | None = None) -> Imported:
     """Import a directory with an `FSMTForConditionalGeneration`.
 
     Exact: logits differ by rounding alone. The arguments are as for `import_marian`.

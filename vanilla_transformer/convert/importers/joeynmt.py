@@ -4,7 +4,6 @@ Joey's layers are post-norm as in the paper (`layer_norm: post`) or pre-norm, wi
 1e-6, and its softmax has no bias.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from ...errors import RequestError
 from ...storage.pickles import NUMPY_NUMBERS
-from ...storage.reading import checked, read_yaml
+from ...storage.reading import StrPath, checked, read_yaml
 from ..layer_names import STACKS, LayerNames
 from .options import check_options, shared_option
 from .safe_files import read_checkpoint, state_dict, unwrapped
@@ -44,10 +43,7 @@ class _Settings(TypedDict):
 
 
 def import_joeynmt(
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str] | None = None,
-    *,
-    checkpoint: str | None = None,
+    path: StrPath, output: StrPath | None = None, *, checkpoint: str | None = None
 ) -> Imported:
     """Import a model directory of Joey NMT.
 

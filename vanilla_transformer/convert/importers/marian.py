@@ -5,11 +5,11 @@ OPUS-MT models use swish, an output bias, and a decoder that starts from `<pad>`
 SentencePiece tokenizer is kept unchanged.
 """
 
-import os
 from pathlib import Path
 
 from transformers import MarianConfig
 
+from ...storage.reading import StrPath
 from ..marian_names import (
     LOGITS_BIAS,
     MARIAN_LAYER_NORM_EPS,
@@ -29,9 +29,7 @@ _SOFTMAX = "lm_head.weight"
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
 
 
-def import_marian(
-    path: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
-) -> Imported:
+def import_marian(path: StrPath, output: StrPath | None = None) -> Imported:
     """Import a directory with a `MarianMTModel`, such as those of OPUS-MT.
 
     Exact: logits differ by rounding alone, and an export of our model comes back bit for bit.

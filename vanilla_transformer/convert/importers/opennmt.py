@@ -5,7 +5,6 @@ the paper or in the authors' code. Before version 3, checkpoints stored vocabula
 objects, which could run code; these are refused: save their tokens as lists first.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ...errors import RequestError
+from ...storage.reading import StrPath
 from ..layer_names import LayerNames
 from .options import check_options, options_in
 from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
@@ -32,9 +32,7 @@ _LAYERS = LayerNames(
 )
 
 
-def import_opennmt(
-    path: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
-) -> Imported:
+def import_opennmt(path: StrPath, output: StrPath | None = None) -> Imported:
     """Import a checkpoint of OpenNMT-py.
 
     Exact: logits differ by rounding alone. The tokenizer expects words or pieces separated by

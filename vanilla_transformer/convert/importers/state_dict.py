@@ -6,7 +6,6 @@ wrongly shaped tensors are refused by name, before anything is written.
 
 import functools
 import math
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
 from ...storage.atomic import folder_written_aside
+from ...storage.reading import StrPath
 from ...storage.saved_model import check_finite, load_saved_tokenizer
 from ...target_tokenizer import hold_target_tokenizer
 from ..layer_names import LayerNames
@@ -357,7 +357,7 @@ def setting(settings: Mapping[str, Any], name: str, default: Any) -> Any:
     return default if value is None else value
 
 
-def finish(imported: Imported, output: str | os.PathLike[str] | None) -> Imported:
+def finish(imported: Imported, output: StrPath | None) -> Imported:
     """Join the tokenizers and, if `output` is given, write everything to it or nothing at all.
 
     Returns:

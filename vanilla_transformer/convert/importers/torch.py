@@ -5,7 +5,6 @@ positions and pre-softmax transformation. These are found by the names in PyTorc
 other names must be given.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ...errors import RequestError
+from ...storage.reading import StrPath
 from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import listed, read_state_dict
@@ -28,8 +28,8 @@ _OF_TARGET = re.compile(r"(tgt|trg|target|dec)", re.IGNORECASE)
 
 
 def import_torch(
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str] | None = None,
+    path: StrPath,
+    output: StrPath | None = None,
     *,
     heads: int,
     pad_token_id: int,
@@ -43,8 +43,8 @@ def import_torch(
     activation: str = "relu",
     layer_norm_eps: float = 1e-5,
     unscaled: bool = False,
-    source_vocab: str | os.PathLike[str] | None = None,
-    target_vocab: str | os.PathLike[str] | None = None,
+    source_vocab: StrPath | None = None,
+    target_vocab: StrPath | None = None,
 ) -> Imported:
     """Import a state dict with a `torch.nn.Transformer`, embeddings and a pre-softmax table.
 

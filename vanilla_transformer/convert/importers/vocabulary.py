@@ -1,6 +1,5 @@
 """Tokenizers for vocabularies of space-separated words, with the vocabularies' ids."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
-from ...storage.reading import JSON_BYTES, read_text
+from ...storage.reading import JSON_BYTES, StrPath, read_text
 
 # White space as in Python's str.split().
 _SPACES = r"[\s\x1c-\x1f]+"
@@ -133,7 +132,7 @@ def word_tokenizers(
 
 
 def vocabulary_tokenizers(
-    paths: tuple[str | os.PathLike[str] | None, str | os.PathLike[str] | None],
+    paths: tuple[StrPath | None, StrPath | None],
     config: VanillaTransformerConfig,
     templates: tuple[str, str],
 ) -> tuple[PreTrainedTokenizerFast | None, PreTrainedTokenizerFast | None]:
