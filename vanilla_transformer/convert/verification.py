@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
-from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
 
 SENTENCES = 4
 TOLERANCE = 1e-4  # of log-probabilities in float32, for rounding in another order
@@ -37,9 +37,7 @@ def probe(config: VanillaTransformerConfig) -> Probe:
 
 
 @torch.inference_mode()
-def log_probabilities(
-    model: torch.nn.Module | VanillaTransformerForConditionalGeneration, probe: Probe
-) -> Tensor:
+def log_probabilities(model: torch.nn.Module | Model, probe: Probe) -> Tensor:
     """Return log-probabilities of all next tokens after each target token, (B, T, V), float32."""
     logits = model(
         input_ids=probe.source, attention_mask=probe.mask, decoder_input_ids=probe.target
@@ -61,9 +59,7 @@ def check_equal(differences: Tensor, *, name: str) -> float:
     return difference
 
 
-def check_exportable(
-    model: VanillaTransformerForConditionalGeneration, *, name: str, obstacles: Iterable[str] = ()
-) -> None:
+def check_exportable(model: Model, *, name: str, obstacles: Iterable[str] = ()) -> None:
     """Refuse a model that a format cannot represent, with all the reasons.
 
     Args:
@@ -77,7 +73,7 @@ def check_exportable(
     """
     reasons = list(obstacles)
     with torch.device("meta"):
-        plain = VanillaTransformerForConditionalGeneration(model.config)
+        plain = Model(model.config)
     known = dict(plain.named_parameters())  # tied tensors by one name
     unknown = [key for key, _ in model.named_parameters() if key not in known]
     if unknown:

@@ -22,13 +22,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from ...errors import RequestError
-from ...modeling_vanilla_transformer import (
-    Decoder,
-    Encoder,
-    Layer,
-    MultiHeadAttention,
-    VanillaTransformerForConditionalGeneration,
-)
+from ...modeling_vanilla_transformer import Decoder, Encoder, Layer, MultiHeadAttention
+from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
 from ...search_settings import settings_of_other_searches
 from ...storage.reading import StrPath, read_json
 from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
@@ -50,9 +45,7 @@ class VanillaTransformerLoader(ModelLoader):
 
     architecture_name = "AutoModelForSeq2SeqLM"  # transformers' class that loads the model
 
-    def get_model_spec(
-        self, model: VanillaTransformerForConditionalGeneration
-    ) -> transformer_spec.TransformerSpec:
+    def get_model_spec(self, model: Model) -> transformer_spec.TransformerSpec:
         """Return CTranslate2's specification with every weight of the model.
 
         Raises:
@@ -104,7 +97,7 @@ class VanillaTransformerLoader(ModelLoader):
             self.set_layer_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm)
 
     def get_vocabulary(
-        self, model: VanillaTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
+        self, model: Model, tokenizer: PreTrainedTokenizerBase
     ) -> tuple[list[str], list[str]]:
         """Return a token for each row of the source's and of the target's embeddings.
 
@@ -129,7 +122,7 @@ class VanillaTransformerLoader(ModelLoader):
     def set_config(
         self,
         config: transformer_spec.TransformerConfig,
-        model: VanillaTransformerForConditionalGeneration,
+        model: Model,
         tokenizer: PreTrainedTokenizerBase,
     ) -> None:
         """Set what CTranslate2 reads besides the weights."""
@@ -229,7 +222,7 @@ def export_ctranslate2(
     return write_export(model_dir, output_dir, "a CTranslate2 model", write)
 
 
-def _largest_difference(model: VanillaTransformerForConditionalGeneration, written: Path) -> float:
+def _largest_difference(model: Model, written: Path) -> float:
     """Return the largest difference of a token's log-probability from the model's."""
     translator = ctranslate2.Translator(str(written), compute_type="float32")
     source_tokens, target_tokens = written_vocabularies(written)
@@ -258,7 +251,7 @@ def source_rows(sentences: Probe, tokens: list[str]) -> list[list[str]]:
     return [[tokens[number] for number in row[mask == 1]] for row, mask in pairs]
 
 
-def _obstacles(model: VanillaTransformerForConditionalGeneration) -> Iterator[str]:
+def _obstacles(model: Model) -> Iterator[str]:
     """Yield what CTranslate2 cannot represent in this model."""
     search = model.generation_config
     for eos in (model.config.eos_token_id, search.eos_token_id or model.config.eos_token_id):

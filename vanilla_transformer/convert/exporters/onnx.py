@@ -22,7 +22,7 @@ import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
 
-from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
 from ...storage.reading import StrPath
 from ..marian_names import marian_config, other_head_widths
 from ..verification import check_equal, check_exportable, log_probabilities, probe
@@ -37,7 +37,7 @@ FORBIDDEN = torch.finfo(torch.float32).min  # -inf would give NaN if a source is
 class EncoderGraph(nn.Module):
     """The graph of `encoder_model.onnx`."""
 
-    def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
         self.encoder = model.model.encoder
 
@@ -53,7 +53,7 @@ class EncoderGraph(nn.Module):
 class DecoderGraph(nn.Module):
     """The graph of `decoder_model_merged.onnx`."""
 
-    def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
         self.decoder, self.lm_head = model.model.decoder, model.lm_head
 
@@ -141,13 +141,7 @@ def export_onnx(model_dir: StrPath, output_dir: StrPath) -> Path:
     return write_export(model_dir, output_dir, "ONNX", write)
 
 
-def write_onnx(
-    model: VanillaTransformerForConditionalGeneration,
-    source: Path,
-    folder: Path,
-    *,
-    half: bool = False,
-) -> str:
+def write_onnx(model: Model, source: Path, folder: Path, *, half: bool = False) -> str:
     """Write a model in float32 and its tokenizer, and compare what was written with the model.
 
     Args:
@@ -175,9 +169,7 @@ def write_onnx(
     return f"at most {_verify(model, folder):.1e}"
 
 
-def write_graphs(
-    model: VanillaTransformerForConditionalGeneration, folder: Path, *, half: bool = False
-) -> None:
+def write_graphs(model: Model, folder: Path, *, half: bool = False) -> None:
     """Trace both graphs, with all lengths dynamic."""
     batch, past, new, length, kept = (
         torch.export.Dim(name) for name in ("batch", "past", "new", "source", "kept")
@@ -325,7 +317,7 @@ class WrittenGraphs:
         return torch.from_numpy(logits), present
 
 
-def _verify(model: VanillaTransformerForConditionalGeneration, written: Path) -> float:
+def _verify(model: Model, written: Path) -> float:
     """Return the largest difference of a token's log-probability from the model's."""
     graphs, sentences = WrittenGraphs(written), probe(model.config)
     expected = log_probabilities(model, sentences)

@@ -11,7 +11,7 @@ from transformers import GenerationConfig
 
 from ...errors import RequestError
 from ...generation_limits import HOSTS_LENGTH
-from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
 from ...storage.atomic import folder_written_aside, write_json
 from ...storage.reading import StrPath, read_json
 from ...storage.saved_model import (
@@ -47,9 +47,7 @@ def write_export(
     return output
 
 
-def load_source(
-    source: Path, *, dtype: torch.dtype | None = None
-) -> VanillaTransformerForConditionalGeneration:
+def load_source(source: Path, *, dtype: torch.dtype | None = None) -> Model:
     """Load the model to export, after checking that its tokenizer can be read.
 
     Args:
@@ -68,12 +66,10 @@ def load_source(
     vocabulary = next(filter(Path.is_file, vocabularies), vocabularies[0])
     for path in (source / TOKENIZER_SETTINGS, vocabulary):
         read_json(path)  # the export copies it: refuse it now if damaged
-    return cast("VanillaTransformerForConditionalGeneration", load_saved_model(source, dtype=dtype))
+    return cast("Model", load_saved_model(source, dtype=dtype))
 
 
-def bounded_generation_config(
-    model: VanillaTransformerForConditionalGeneration,
-) -> GenerationConfig:
+def bounded_generation_config(model: Model) -> GenerationConfig:
     """Return the generation config with a length limit, which other programs need."""
     config = copy.deepcopy(model.generation_config)
     if config.max_new_tokens is None and config.max_length in (None, HOSTS_LENGTH):

@@ -18,7 +18,7 @@ from transformers import MarianMTModel, PegasusConfig, PegasusForConditionalGene
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
-from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
 from ...storage.reading import StrPath
 from ..marian_names import (
     LOGITS_BIAS,
@@ -73,7 +73,7 @@ def _obstacles(config: VanillaTransformerConfig) -> Iterator[str]:
     yield from other_head_widths(config)
 
 
-def to_stock(model: VanillaTransformerForConditionalGeneration) -> StockModel:
+def to_stock(model: Model) -> StockModel:
     """Convert to a stock class with equal logits and equal translations.
 
     Args:

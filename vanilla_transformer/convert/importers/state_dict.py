@@ -19,7 +19,8 @@ from transformers import PreTrainedTokenizerFast
 
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
-from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, sinusoids
+from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
+from ...modeling_vanilla_transformer import sinusoids
 from ...storage.atomic import folder_written_aside
 from ...storage.reading import StrPath
 from ...storage.saved_model import check_finite, load_saved_tokenizer
@@ -60,7 +61,7 @@ class Imported(NamedTuple):
         notes: What a user should know, one sentence each.
     """
 
-    model: VanillaTransformerForConditionalGeneration
+    model: Model
     tokenizer: PreTrainedTokenizerFast | None = None
     target_tokenizer: PreTrainedTokenizerFast | None = None
     files: Mapping[str, bytes] = MappingProxyType({})
@@ -192,7 +193,7 @@ class Source:
         *,
         positions: Iterable[str] = (),
         ignored: Iterable[str] = (),
-    ) -> VanillaTransformerForConditionalGeneration:
+    ) -> Model:
         """Build a model with all of its tensors from the source.
 
         Args:
@@ -213,7 +214,7 @@ class Source:
             ):
                 raise RequestError(f"{self.origin}: {name} does not hold this system's sinusoids.")
         with torch.device("meta"):  # no memory, no random numbers
-            model = VanillaTransformerForConditionalGeneration(config)
+            model = Model(config)
         shapes = {key: parameter.shape for key, parameter in model.named_parameters()}
         floats = [
             self.tensors[name].dtype
