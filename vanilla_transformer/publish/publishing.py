@@ -150,15 +150,9 @@ def publish(
                 copy_files(folder, aside, "**/*")
         commit = None
         if push:
-            commit = push_folder(
-                folder,
-                repo_id,
-                private=private,
-                revision=revision,
-                token=token,
-                message=f"Publish {folder.name}",
-                replaces=_REPLACED,
-            )
+            place: dict[str, Any] = {"private": private, "revision": revision, "token": token}
+            message = f"Publish {folder.name}"
+            commit = push_folder(folder, repo_id, message=message, replaces=_REPLACED, **place)
         return Publication(plan_files(folder), form, commit)
 
 

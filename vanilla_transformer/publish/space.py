@@ -7,6 +7,7 @@ files are there, so it would not find a wheel among them, and there may be no re
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import HfApi
 
@@ -65,15 +66,9 @@ def publish_space(
                 is_published = HfApi(token=token).repo_exists(repo_id)
             if not is_published:
                 raise RequestError(f"there is no model {repo_id} on the Hub; publish it first.")
-            commit = push_folder(
-                folder,
-                repo_id,
-                space_sdk="gradio",
-                private=private,
-                token=token,
-                message=f"Show {repo_id}",
-                replaces=_REPLACED,
-            )
+            space: dict[str, Any] = {"space_sdk": "gradio", "private": private, "token": token}
+            message = f"Show {repo_id}"
+            commit = push_folder(folder, repo_id, message=message, replaces=_REPLACED, **space)
         return Publication(plan_files(folder), FORM, commit)
 
 

@@ -18,7 +18,7 @@ from ...storage.reading import StrPath
 from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import read_state_dict, unwrapped
-from .state_dict import Imported, Piece, Source, finish
+from .state_dict import Imported, Piece, Source, finish, special_ids
 from .vocabulary import vocabulary_tokenizers
 
 EPSILON = 1e-6  # added to the deviation
@@ -74,11 +74,7 @@ def import_annotated(
         norm_first=True,
         layer_norm_eps=EPSILON**2,
         lm_head_bias=True,
-        bos_token_id=0,
-        eos_token_id=1,
-        pad_token_id=2,
-        unk_token_id=3,
-        decoder_start_token_id=0,
+        **special_ids("bos", bos=0, eos=1, pad=2, unk=3),
     )
     source.pieces["lm_head.bias"] = Piece(("generator.proj.bias",))
     for key, name in _LAYERS.tensors(config).items():

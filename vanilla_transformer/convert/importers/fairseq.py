@@ -18,7 +18,7 @@ from ..layer_names import STACKS
 from ..marian_names import MARIAN_LAYERS
 from .options import check_options, options_in, shared_option
 from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
-from .state_dict import Imported, Source, finish, setting, split_projections
+from .state_dict import Imported, Source, finish, setting, special_ids, split_projections
 from .vocabulary import read_tokens, word_tokenizers
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # in order of id
@@ -98,11 +98,7 @@ def import_fairseq(
         norm_first=norm_first,
         activation_function=options.get("activation_fn"),
         layer_norm_eps=1e-5,
-        bos_token_id=0,
-        pad_token_id=1,
-        eos_token_id=2,
-        unk_token_id=3,
-        decoder_start_token_id=2,
+        **special_ids("eos", bos=0, pad=1, eos=2, unk=3),
     )
     source.place_layers(_LAYERS, config)
     model = source.build_model(config, positions=_POSITIONS, ignored=_IGNORED)

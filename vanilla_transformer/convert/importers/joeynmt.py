@@ -16,7 +16,7 @@ from ...storage.reading import StrPath, checked, read_yaml
 from ..layer_names import STACKS, LayerNames
 from .options import check_options, shared_option
 from .safe_files import read_checkpoint, state_dict, unwrapped
-from .state_dict import Imported, Source, finish, setting
+from .state_dict import Imported, Source, finish, setting, special_ids
 from .vocabulary import vocabulary_tokenizers
 
 _DROPOUT = 0.1  # if config.yaml does not say it; the decoder gets the rate of the encoder
@@ -144,13 +144,10 @@ def _rates_and_heads(stacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _special_ids(settings: Mapping[str, Any]) -> dict[str, int]:
+def _special_ids(settings: Mapping[str, Any]) -> dict[str, int | None]:
     named = (settings.get("data") or {}).get("special_symbols") or {}
-    ids = {
-        f"{role}_token_id": setting(named, f"{role}_id", value)
-        for role, value in _SPECIAL_IDS.items()
-    }
-    return {**ids, "decoder_start_token_id": ids["bos_token_id"]}
+    ids = {role: setting(named, f"{role}_id", value) for role, value in _SPECIAL_IDS.items()}
+    return special_ids("bos", **ids)
 
 
 def _vocabularies(folder: Path) -> tuple[Path | None, Path | None]:

@@ -16,7 +16,7 @@ from ...storage.reading import StrPath
 from ..layer_names import LayerNames
 from .options import check_options, options_in
 from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
-from .state_dict import Imported, Piece, Source, finish, setting, sinusoid_style
+from .state_dict import Imported, Piece, Source, finish, setting, sinusoid_style, special_ids
 from .vocabulary import word_tokenizers
 
 _SPECIAL = {"unk": "<unk>", "pad": "<blank>", "bos": "<s>", "eos": "</s>"}
@@ -112,9 +112,8 @@ def _vocabularies(found: object, file: Path) -> tuple[list[str], list[str]]:
     return source, target
 
 
-def _special_ids(target: list[str], file: Path) -> dict[str, int]:
+def _special_ids(target: list[str], file: Path) -> dict[str, int | None]:
     missing = [token for token in _SPECIAL.values() if token not in target]
     if missing:
         raise RequestError(f"{file}: vocab, tgt holds no {missing[0]!r}.")
-    ids = {f"{role}_token_id": target.index(token) for role, token in _SPECIAL.items()}
-    return {**ids, "decoder_start_token_id": ids["bos_token_id"]}
+    return special_ids("bos", **{role: target.index(it) for role, it in _SPECIAL.items()})

@@ -358,6 +358,12 @@ def setting(settings: Mapping[str, Any], name: str, default: Any) -> Any:
     return default if value is None else value
 
 
+def special_ids(start: str, **ids: int | None) -> dict[str, int | None]:
+    """Return fields with the ids of special symbols by role; `start` is the decoder's first one."""
+    fields = {f"{role}_token_id": number for role, number in ids.items()}
+    return {**fields, "decoder_start_token_id": ids[start]}
+
+
 def finish(imported: Imported, output: StrPath | None) -> Imported:
     """Join the tokenizers and, if `output` is given, write everything to it or nothing at all.
 

@@ -16,7 +16,15 @@ from ...storage.reading import StrPath
 from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import listed, read_state_dict
-from .state_dict import Imported, Piece, Source, finish, sinusoid_style, split_projections
+from .state_dict import (
+    Imported,
+    Piece,
+    Source,
+    finish,
+    sinusoid_style,
+    special_ids,
+    split_projections,
+)
 from .vocabulary import vocabulary_tokenizers
 
 # Patterns that find the tables whose names are not given.
@@ -111,11 +119,9 @@ def import_torch(
         activation_function=activation,
         layer_norm_eps=layer_norm_eps,
         lm_head_bias=bias in tensors,
-        pad_token_id=pad_token_id,
-        bos_token_id=bos_token_id,
-        eos_token_id=eos_token_id,
-        unk_token_id=unk_token_id,
-        decoder_start_token_id=bos_token_id,
+        **special_ids(
+            "bos", pad=pad_token_id, bos=bos_token_id, eos=eos_token_id, unk=unk_token_id
+        ),
     )
     source.place_layers(names, config)
     source.fill_missing_biases()
