@@ -11,7 +11,7 @@ import pytest
 import vanilla_transformer
 from vanilla_transformer.evaluation import corpus_scores, paired_bootstrap, verdict
 from vanilla_transformer.recipes.data import TextPairs
-from vanilla_transformer.search_settings import SearchSettings
+from vanilla_transformer.recipes.plan import EvaluationPlan
 from vanilla_transformer.storage.metrics import MEASURES
 from vanilla_transformer.train.arguments import VanillaTransformerTrainingArguments
 from vanilla_transformer.train.averaging import choose_on_validation_pairs
@@ -200,7 +200,8 @@ def test_every_choice_takes_the_texts_with_the_fewest_errors(name, seed, monkeyp
     counts, penalties = (1, 2, 3, 4), (0.6, 1.0, 1.5, 2.0)
     averaged = []
     chooses = choose_on_validation_pairs.__globals__
-    monkeypatch.setitem(chooses, "load_saved_model", lambda *_, **__: Mock())
+    for load in ("load_saved_model", "load_saved_tokenizer"):
+        monkeypatch.setitem(chooses, load, lambda *_, **__: Mock())
     monkeypatch.setitem(chooses, "release", Mock())
     monkeypatch.setitem(chooses, "COUNTS", counts)
     monkeypatch.setitem(chooses, "PENALTIES", {False: penalties})
@@ -213,14 +214,8 @@ def test_every_choice_takes_the_texts_with_the_fewest_errors(name, seed, monkeyp
         return texts[order[penalties.index(length_penalty)]]
 
     monkeypatch.setitem(chooses, "translate", translations)
-    found = choose_on_validation_pairs(
-        [tmp_path] * 4,
-        None,
-        TextPairs(references, references),
-        search=SearchSettings(),
-        measure=name,
-        target_language="de",
-    )
+    pairs, plan = TextPairs(references, references), EvaluationPlan(metric=name)
+    found = choose_on_validation_pairs([tmp_path] * 4, pairs, plan, "de")
     assert (found["averaged"], found["length_penalty"]) == (counts[best], penalties[best])
 
 

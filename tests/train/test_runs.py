@@ -23,10 +23,9 @@ from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.machine import environment
 from vanilla_transformer.recipes import planning
 from vanilla_transformer.recipes.data import TextPairs, evaluation_sets
-from vanilla_transformer.recipes.plan import settings_as_yaml
+from vanilla_transformer.recipes.plan import EvaluationPlan, settings_as_yaml
 from vanilla_transformer.recipes.planning import plan_run
 from vanilla_transformer.recipes.recipe import load_recipe
-from vanilla_transformer.storage.saved_model import load_saved_tokenizer
 from vanilla_transformer.train import averaging, run_directory, run_inputs, run_recipe
 from vanilla_transformer.train import run as runs
 from vanilla_transformer.train import trainer as trainer_module
@@ -298,28 +297,18 @@ def test_average_and_length_penalty_are_chosen_on_validation_pairs(
     assert before["scores"]["test"]["copy_baseline"] == metrics["scores"]["test"]["copy_baseline"]
 
 
-def chosen_of(run, checkpoints, pairs, search, measure="bleu"):
-    return averaging.choose_on_validation_pairs(
-        checkpoints,
-        load_saved_tokenizer(run),
-        pairs,
-        search=search,
-        measure=measure,
-        target_language="en",
-    )
-
-
 @pytest.mark.parametrize(("difference", "averaged"), [(0.4, 2), (0.6, 1)])
 @pytest.mark.parametrize("name", ["bleu", "wer"])
 def test_a_mean_of_more_wins_if_scores_are_close(
     unfinished, monkeypatch, name, difference, averaged
 ):
-    recipe, run, _ = unfinished
+    _, run, _ = unfinished
     scores = iter([50.0, 50.0 + difference if name == "bleu" else 50.0 - difference])
     monkeypatch.setattr(averaging, "translate", lambda *_, **__: [])
     monkeypatch.setattr(averaging, "corpus_scores", lambda *_, **__: {name: next(scores)})
     folders = [run / "checkpoints" / f"checkpoint-{number}" for number in (6, 9)]
-    chosen = chosen_of(run, folders, TextPairs(["ein"], ["a"]), recipe.search(), name)
+    plan, pairs = EvaluationPlan(metric=name, num_beams=1), TextPairs(["ein"], ["a"])
+    chosen = averaging.choose_on_validation_pairs(folders, pairs, plan, "en")
     assert chosen["averaged"] == averaged
 
 
@@ -479,14 +468,6 @@ def test_pairs_are_held_out_if_no_validation_or_test_pairs_are_given(tmp_path, m
     for value in (0, 5):
         with pytest.raises(RequestError, match=f"held_out_pairs: not set -> {value}"):
             run_recipe(dataclasses.replace(recipe, held_out_pairs=value), tmp_path / "run")
-
-
-def test_no_pairs_are_held_out_if_test_pairs_are_given(tmp_path):
-    recipe = load_recipe(str(tiny_recipe(tmp_path, validation_file="null", max_steps=1)))
-    metrics = run_recipe(recipe, tmp_path / "run")
-    assert metrics["data"]["held_out_pairs"] == 0
-    assert metrics["data"]["train_pairs_kept"] == 120
-    assert list(metrics["scores"]) == ["test"]
 
 
 def test_several_test_files_are_scored_one_by_one(tmp_path):

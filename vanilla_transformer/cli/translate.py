@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
 from ..errors import RequestError, quoted
 from ..recipes.recipe import languages_of_model
-from ..storage.reading import LINE_BYTES, damage_naming, errors_naming, open_content, read_lines
+from ..storage.reading import LINE_BYTES, errors_naming, open_content, read_lines
 from ..storage.run_files import recipe_values
 from .shared_options import add_overwrite, count
 
@@ -331,7 +331,7 @@ def arriving(texts: Iterable[str], pipe: Pipe, *, most: int = 2048) -> Generator
 
 def _lines(stream: "BinaryIO | Pipe", name: str) -> Iterator[str]:
     # Only \n ends a line, as for `wc -l`; str.splitlines also splits at eleven other characters.
-    with errors_naming(name), damage_naming(name):
+    with errors_naming(name):
         for number, raw in enumerate(read_lines(stream, name), start=1):
             if len(raw) > LINE_BYTES:
                 limit = f"{LINE_BYTES // 2**20} MiB"

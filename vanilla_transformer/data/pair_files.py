@@ -216,7 +216,7 @@ class _File:
     def content(self) -> Iterator[BinaryIO]:
         """Open the file in a block in which errors name it."""
         path = self.path
-        with bounded.errors_naming(path), bounded.damage_naming(path), self.open() as file:
+        with bounded.errors_naming(path), self.open() as file:
             yield file
 
     def head(self) -> bytes:

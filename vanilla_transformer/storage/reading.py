@@ -255,32 +255,22 @@ class _XzReader(io.RawIOBase):
 
 
 @contextmanager
-def damage_naming(path: str | os.PathLike) -> Iterator[None]:
-    """Turn errors of decompression in the block into one that names the file.
+def errors_naming(path: str | os.PathLike) -> Iterator[None]:
+    """Name the file in errors of the operating system and of decompression.
 
     Raises:
-        ValueError: It is damaged.
+        ValueError: A packed file is damaged.
     """
     try:
         yield
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise RequestError(
-            f"{path} is not a whole packed file: {error}. Fetch it again."
-        ) from error
-
-
-@contextmanager
-def errors_naming(path: str | os.PathLike) -> Iterator[None]:
-    """Add the file name to errors of the operating system that have none."""
-    try:
-        yield
-    except OSError as error:
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        # gzip and bzip2 raise an OSError without a number.
+        if not isinstance(error, OSError) or error.errno is None:
+            told = f"{path} is not a whole packed file: {error}. Fetch it again."
+            raise RequestError(told) from error
         if error.filename is not None:
             raise
-        reason = error.strerror or " ".join(str(error).split())
-        raise OSError(error.errno, reason, os.fspath(path)) from error
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def in_bounded_memory(batches: Iterator[_Content]) -> Iterator[_Content]:

@@ -219,11 +219,10 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
             f"the tokenizer in {directory} has ids up to {largest}, but config.json says "
             f"vocab_size={size}; it is another model's."
         )
-    for name in ("pad_token_id", "eos_token_id"):
-        own, said = getattr(tokenizer, name), config.get(name)
-        if None not in (own, said) and own not in (said if isinstance(said, list) else [said]):
-            told = "The tokenizer in %s has %s=%s, but config.json says %s; is it another model's?"
-            logger.warning(told, directory, name, own, said)
+    own, said = tokenizer.eos_token_id, config.get("eos_token_id")
+    if None not in (own, said) and own not in (said if isinstance(said, list) else [said]):
+        told = "The tokenizer in %s has eos_token_id=%s, but config.json says %s; is it another's?"
+        logger.warning(told, directory, own, said)
     return tokenizer
 
 
@@ -313,22 +312,17 @@ def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
         raise RequestError(f"{path} is damaged ({error}); copy or save it again.") from error
 
 
-def check_finite(
-    name: str, tensor: torch.Tensor, path: Path, *, remedy: str = "use an earlier checkpoint"
-) -> None:
+def check_finite(name: str, tensor: torch.Tensor, path: Path) -> None:
     """Refuse a tensor that holds NaN or infinity.
 
     Args:
         name: Name of the tensor.
         tensor: Weights; whole numbers are always finite.
         path: File of the tensor.
-        remedy: What the error tells the user to do.
     """
     # A sum takes one pass and no memory. It may overflow, so only then look at each number.
     if tensor.dtype in _FLOATS and not tensor.sum().isfinite() and not tensor.isfinite().all():
-        raise RequestError(
-            f"{name} in {path} holds NaN or infinity; look at the training curves and {remedy}."
-        )
+        raise RequestError(f"{name} in {path} holds NaN or infinity; use an earlier checkpoint.")
 
 
 def read_generation_config(directory: Path) -> GenerationConfig:

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from transformers import PreTrainedTokenizerBase
 
 from ..errors import RequestError
 from ..evaluation import corpus_scores
 from ..fast import release
 from ..recipes.data import TextPairs
+from ..recipes.plan import EvaluationPlan
 from ..search_settings import SearchSettings
 from ..storage.atomic import files_written_aside
 from ..storage.metrics import MEASURES, Chosen
@@ -38,6 +38,7 @@ from ..storage.saved_model import (
     WEIGHTS,
     ModelConfig,
     load_saved_model,
+    load_saved_tokenizer,
     read_tensors,
     weight_files,
 )
@@ -153,13 +154,7 @@ def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
 
 
 def choose_on_validation_pairs(
-    checkpoints: list[Path],
-    tokenizer: PreTrainedTokenizerBase,
-    pairs: TextPairs,
-    *,
-    search: SearchSettings,
-    measure: str,
-    target_language: str,
+    checkpoints: list[Path], pairs: TextPairs, plan: EvaluationPlan, target_language: str
 ) -> Chosen:
     """Choose how many checkpoints to average, then the length penalty of the mean.
 
@@ -168,10 +163,9 @@ def choose_on_validation_pairs(
 
     Args:
         checkpoints: The checkpoints that may be averaged, oldest first.
-        tokenizer: The run's tokenizer.
         pairs: The validation pairs; every n-th is used, 1,000 at most.
-        search: The planned search; its length penalty is tried too, and wins a tie.
-        measure: One of `storage.metrics.MEASURES`.
+        plan: The planned measures, of which the first one counts, and the planned search, whose
+            length penalty is tried too and wins a tie.
         target_language: Decides how BLEU splits words.
 
     Returns:
@@ -181,8 +175,10 @@ def choose_on_validation_pairs(
     """
     chosen = slice(0, PAIRS * max(1, len(pairs) // PAIRS), max(1, len(pairs) // PAIRS))
     sources, references = pairs.sources[chosen], pairs.references[chosen]
+    search, measure = plan.search(), plan.measures[0]
     label, best_of = MEASURES[measure].label, MEASURES[measure].best
     model = load_saved_model(checkpoints[-1], device="auto")
+    tokenizer = load_saved_tokenizer(checkpoints[-1])
 
     def average(count: int) -> None:
         weights = mean_of_weights(checkpoints[-count:])

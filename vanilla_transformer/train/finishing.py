@@ -31,7 +31,7 @@ from ..storage.run_files import (
     config_identity,
     digests,
 )
-from ..storage.saved_model import GENERATION_CONFIG, MODEL, load_saved_tokenizer
+from ..storage.saved_model import GENERATION_CONFIG, MODEL
 from ..target_tokenizer import target_tokenizer
 from ..visualization import attention_weights, plot_attention, save_figure
 from .arguments import VanillaTransformerTrainingArguments
@@ -110,14 +110,8 @@ def _average(
     averaged = averaging_set(final.parent, every=every, count=args.checkpoints_to_keep or 1)
     chosen, search = None, plan.evaluation.search()
     if plan.evaluation.choose_on_validation and len(validation):
-        chosen = choose_on_validation_pairs(
-            averaged,
-            load_saved_tokenizer(final),
-            validation,
-            search=search,
-            measure=plan.evaluation.measures[0],
-            target_language=plan.data.languages[1],
-        )
+        language = plan.data.languages[1]
+        chosen = choose_on_validation_pairs(averaged, validation, plan.evaluation, language)
         averaged = averaged[-chosen["averaged"] :]
         if "length_penalty" in chosen:
             search = dataclasses.replace(search, length_penalty=chosen["length_penalty"])

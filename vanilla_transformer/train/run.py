@@ -17,6 +17,7 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,18 +172,15 @@ def _trainer(
         )
         warn_of_start(initial, plan.data, args, model.config.d_model)
     args.ddp_find_unused_parameters = False  # every parameter is in every update
-    try_scored_pairs(model, tokenizer, pairs, evaluation.measures, language)
-    sources, references = (
-        side[: evaluation.evaluate_pairs]
-        for side in (pairs.validation.sources, pairs.validation.references)
-    )
+    try_scored_pairs(model, tokenizer, pairs, plan)
+    known = zip(pairs.validation.sources, pairs.validation.references, strict=True)
     return VanillaTransformerTrainer(
         model,
         args,
         train_dataset=train,
         eval_dataset=validation,
         processing_class=tokenizer,
-        validation_pairs=[*zip(sources, references, strict=True)],
+        validation_pairs=[*islice(known, evaluation.evaluate_pairs)],
         target_language=language,
         measures=evaluation.measures,
     )

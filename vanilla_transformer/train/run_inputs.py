@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import sys
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,7 @@ from ..recipes.data import (
     validation_pairs,
 )
 from ..recipes.options import listed
-from ..recipes.plan import DataPlan, ModelPlan, Tokenizer
+from ..recipes.plan import DataPlan, ModelPlan, Plan, Tokenizer
 from ..recipes.testing import shared_with_training, texts_as_dataset, warn_of_other_languages
 from ..storage.atomic import files_written_aside
 from ..storage.reading import read_json
@@ -193,33 +192,25 @@ def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, di
     for name, (chosen, unit, share) in planned.items():
         tokens, pairs = map(float, sampler.share(chosen))
         shares[name] = {"target_tokens": tokens, "pairs": pairs}
-        logger.info(
-            "The share of %s is %.1f%% of the target tokens and %.1f%% of the pairs.",
-            *(name, 100 * tokens, 100 * pairs),
+        misses = abs(shares[name][unit] - share) > share / 10  # too long ones are left out
+        logger.log(
+            logging.WARNING if misses else logging.INFO,
+            "The share of %s is %.1f%% of the target tokens and %.1f%% of the pairs; planned were "
+            "%.1f%% of the %s.",
+            *(name, 100 * tokens, 100 * pairs, 100 * share, unit.replace("_", " ")),
         )
-        if abs(shares[name][unit] - share) > share / 10:
-            logger.warning(
-                "The share of %s is %.1f%% of the %s instead of %.1f%%. Pairs longer than "
-                "max_source_length=%s or max_target_length=%s are left out.",
-                *(name, 100 * shares[name][unit], unit.replace("_", " "), 100 * share),
-                *(data.max_source_length, data.max_target_length),
-            )
     return shares
 
 
 def try_scored_pairs(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    pairs: RunPairs,
-    measures: Iterable[str],
-    language: str,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: RunPairs, plan: Plan
 ) -> None:
     """Encode what will be scored, so that it fails before the training instead of after it.
 
     Symbols that the vocabulary lacks are counted: no model can read or write them.
     """
-    for measure in measures if pairs.scored else ():
-        measure_metric(measure, language)
+    for measure in plan.evaluation.measures if pairs.scored else ():
+        measure_metric(measure, plan.data.languages[1])
     for name, texts in pairs.scored.items():
         sources = encode(model, tokenizer, texts.sources)
         targets = target_ids(model, tokenizer, texts.targets)
@@ -285,19 +276,12 @@ def run_tokenizer(
 
 def _new_tokenizer(plan: Tokenizer, pairs: "Dataset") -> PreTrainedTokenizerBase:
     """Train a tokenizer: a shared one, or one for each side."""
-    make = partial(
-        make_tokenizer,
-        vocab_size=plan.vocab_size,
-        split_digits=plan.split_digits,
-        normalize_text=bool(plan.normalize_text),
-        keep_typography=plan.keep_typography,
-        show_progress=sys.stderr.isatty(),
-    )
-    kinds = plan.tokenizer.split(",")
+    options: dict[str, Any] = {**vars(plan), "show_progress": sys.stderr.isatty()}
+    kinds = options.pop("tokenizer").split(",")
     if len(kinds) == 1:
-        return make(kinds[0], sentences(pairs))
+        return make_tokenizer(kinds[0], sentences(pairs), **options)
     source, target = (
-        make(kind, sentences(pairs, side))
+        make_tokenizer(kind, sentences(pairs, side), **options)
         for kind, side in zip(kinds, ("source", "target"), strict=True)
     )
     hold_target_tokenizer(source, target)

@@ -249,7 +249,7 @@ class Source:
         for key, piece in self.pieces.items():
             there = {name: self.tensors[name] for name in piece.keys if name in self.tensors}
             for name, tensor in there.items():
-                check_finite(name, tensor, Path(str(self.origin)), remedy="import other weights")
+                check_finite(name, tensor, Path(str(self.origin)))
             if not piece.keys:
                 found[key] = torch.zeros(shapes[key])
                 continue
