@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import random
 import re
 import shutil
 import subprocess
@@ -45,20 +44,12 @@ def folder(tmp_path_factory):
     return folder
 
 
-def sentences(number, errors, seed=0):
-    """Return references, and the same sentences with `errors` percent of wrong words."""
-    draw = random.Random(seed)
-    references = [[f"word{draw.randrange(60)}" for _ in range(9)] for _ in range(number)]
-    spoilt = [[w if draw.random() * 100 >= errors else "wrong" for w in r] for r in references]
-    return [[" ".join(words) for words in texts] for texts in (references, spoilt)]
-
-
 # ------------------------------------------------------------------------------- significance
 
 
 def test_equal_scores_have_no_p_value():
-    references, same = sentences(120, 20)
-    rows, _ = ours.paired_bootstrap([same, same], references, target_language="de", num_samples=5)
+    same = [f"word {number}" for number in range(120)]
+    rows, _ = ours.paired_bootstrap([same, same], same[::-1], target_language="de", num_samples=5)
     assert rows[1]["bleu"].p_value is rows[1]["chrf"].p_value is None
 
 
@@ -202,10 +193,6 @@ def test_score_prints_each_score_on_the_line_of_its_pair(folder, tmp_path, capsy
     means = [float(line) for line in scores("pairs.de,pairs.en", "--per-token").out.split()]
     expected = [one.log_probability / one.target_tokens for one in expected]
     assert means == pytest.approx(expected, abs=1e-5)
-    rows = [json.dumps({"de": de, "en": en}) for de, en in pairs]
-    (tmp_path / "pairs.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    assert [float(line) for line in scores("pairs.jsonl").out.split()] == pytest.approx(printed)
-    assert len(scores("pairs.jsonl", "--pair", "en-de").out.split()) == 3
 
 
 def test_score_evaluate_and_compare_read_columns_of_a_table(folder, tmp_path, capsys):
@@ -226,6 +213,7 @@ def test_score_evaluate_and_compare_read_columns_of_a_table(folder, tmp_path, ca
 
     for command in ("score", "evaluate"):
         assert printed(command, "pairs.tsv", *columns) == printed(command, "pairs.jsonl")
+    assert len(printed("score", "pairs.jsonl", "--pair", "en-de").split()) == 2
     assert "house" in printed("compare", "pairs.tsv", *columns)
     line = error_of(capsys, "score", folder / "first", tmp_path / "pairs.tsv", *columns[:2])
     assert "give two different ones" in line
