@@ -12,30 +12,11 @@ from transformers import MarianConfig
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from .layer_names import STACKS, LayerNames
 
-# Fields that mean the same in our configuration and in Marian's.
+# Fields that mean the same in our configuration and in Marian's; every configuration has the last.
 SHARED_FIELDS = (
-    "vocab_size",
-    "d_model",
-    "encoder_layers",
-    "decoder_layers",
-    "encoder_attention_heads",
-    "decoder_attention_heads",
-    "encoder_ffn_dim",
-    "decoder_ffn_dim",
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "max_position_embeddings",
-    "tie_word_embeddings",
-    "use_cache",
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-    "unk_token_id",
-    "decoder_start_token_id",
-    "activation_function",
-    "share_encoder_decoder_embeddings",
-)
+    VanillaTransformerConfig.__annotations__.keys() & MarianConfig.__annotations__.keys()
+    | {"unk_token_id"}
+) - {"decoder_vocab_size", "is_encoder_decoder"}
 # Marian's fields that make it compute the paper's model.
 MARIAN_FIELDS: dict[str, Any] = {
     "scale_embedding": True,  # Section 3.4
