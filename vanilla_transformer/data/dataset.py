@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 
 from ..errors import RequestError, quoted
@@ -463,31 +464,22 @@ class PairCollator:
                 that the model reads but this cannot batch.
             TypeError: A side that has no integers.
         """
-        batch = {}
-        fillers = {"input_ids": self.pad_token_id, "labels": IGNORED}
-        fillers |= {"decoder_input_ids": self.pad_token_id, "decoder_attention_mask": 0}
-        if unread := features[0].keys() & self.read - {*fillers, "attention_mask"}:
+        pad = self.pad_token_id
+        fillers = {"input_ids": pad, "attention_mask": 0, "labels": IGNORED}
+        fillers |= {"decoder_input_ids": pad, "decoder_attention_mask": 0}
+        if unread := features[0].keys() & self.read - {*fillers}:
             names = ", ".join(sorted(unread))
             raise RequestError(f"PairCollator cannot batch {names}; give another data_collator.")
-        for name in (name for name in fillers if name in features[0]):
-            if not all(len(feature[name]) for feature in features):
+        given = {name: [row[name] for row in features] for name in fillers if name in features[0]}
+        given.setdefault("attention_mask", [np.ones(len(ids), int) for ids in given["input_ids"]])
+        batch = {}
+        for name, column in given.items():
+            if not all(map(len, column)):
                 raise RequestError(f"got a pair without any {name}; leave such pairs out.")
-            rows = [
-                np.asarray(feature[name]).astype(np.int64, casting="same_kind", copy=False)
-                for feature in features
-            ]
-            lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-            real = np.arange(lengths.max()) < lengths[:, None]
-            ids = np.concatenate(rows)
-            self._check(name, ids)
-            padded = np.full(real.shape, fillers[name], dtype=np.int64)
-            padded[real] = ids
-            batch[name] = torch.from_numpy(padded)
-            if name == "input_ids":
-                mask = real.astype(np.int64)
-                if "attention_mask" in features[0]:  # which may leave out padding
-                    mask[real] = np.concatenate([row["attention_mask"] for row in features])
-                batch["attention_mask"] = torch.from_numpy(mask)
+            rows = [np.asarray(row).astype(np.int64, casting="same_kind") for row in column]
+            self._check(name, np.concatenate(rows))
+            parts = [*map(torch.from_numpy, rows)]
+            batch[name] = pad_sequence(parts, batch_first=True, padding_value=fillers[name])
         if self.shift is not None and "labels" in batch and "decoder_input_ids" not in batch:
             batch["decoder_input_ids"] = self.shift(batch["labels"])
         return batch
