@@ -73,8 +73,7 @@ def make_batch():
 def test_imported_log_probabilities_equal_the_equations(tmp_path, embedding_std):
     state = make_state(embedding_std=embedding_std)
     torch.save(state, tmp_path / "a.pt")
-    import_annotated(tmp_path / "a.pt", tmp_path / "ours", heads=HEADS)
-    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
+    ours = import_annotated(tmp_path / "a.pt", heads=HEADS).model
     batch = make_batch()
     with torch.no_grad():
         expected = log_probabilities(state, *batch)

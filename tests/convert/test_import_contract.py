@@ -21,6 +21,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 from written_out import make_batch
 
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.errors import RequestError
 
 MODEL = "model.safetensors"
@@ -425,10 +426,17 @@ def test_damaged_settings_and_incomplete_tokenizers_are_refused(system, source, 
 @pytest.mark.parametrize("system", PICKLED)
 def test_generation_gives_no_padding_start_or_unknown_unless_it_is_the_end(source):
     model = source.read().model
+    written = VanillaTransformerForConditionalGeneration.from_pretrained(source.output)
+    torch.testing.assert_close(written.state_dict(), model.state_dict(), rtol=0, atol=0)
+    assert written.config.to_diff_dict() | {"dtype": None} == model.config.to_diff_dict() | {
+        "dtype": None
+    }
     config, forbidden = model.config, model.generation_config.suppress_tokens
     special = {config.pad_token_id, config.bos_token_id, config.unk_token_id}
     assert set(forbidden) == special - {config.eos_token_id}
     inputs, mask, _ = make_batch(8, pad=config.pad_token_id)
-    ids = model.generate(inputs, attention_mask=mask, max_new_tokens=8)
+    search = {"attention_mask": mask, "max_new_tokens": 8}
+    ids = written.generate(inputs, **search)
+    assert torch.equal(ids, model.generate(inputs, **search))
     assert (ids[:, 0] == config.decoder_start_token_id).all()
     assert not set(ids[:, 1:].flatten().tolist()) & (set(forbidden) - {config.pad_token_id})

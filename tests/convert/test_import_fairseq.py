@@ -1,6 +1,7 @@
 """The import from fairseq, compared with FSMT of transformers; pre-norm is written out here."""
 
 import argparse
+import functools
 from collections import OrderedDict
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 import written_out
 from transformers import AutoTokenizer, FSMTConfig, FSMTForConditionalGeneration
-from written_out import Layout, perturb
+from written_out import Layout, assert_logits, perturb
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.importers.fairseq import import_fairseq, read_dictionary
@@ -73,10 +74,7 @@ def make_batch():
 
 
 def assert_equal_logits(fsmt, ours):
-    source, mask, target = make_batch()
-    with torch.no_grad():
-        theirs = fsmt(source, mask, target, use_cache=False).logits
-        torch.testing.assert_close(ours(source, mask, target).logits, theirs, atol=1e-5, rtol=0)
+    assert_logits(ours, make_batch(), lambda *batch: fsmt(*batch, use_cache=False).logits)
 
 
 @pytest.mark.parametrize("modern", [True, False])
@@ -98,8 +96,7 @@ def test_imported_logits_equal_those_of_fairseq(tmp_path, sizes, options, modern
     if sizes.get("tied"):
         del tensors["decoder.output_projection.weight"]
     path = save_checkpoint(tmp_path / "run" / "best.pt", tensors, modern=modern, **options)
-    import_fairseq(path, tmp_path / "ours")
-    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
+    ours = import_fairseq(path).model
     assert_equal_logits(fsmt, ours)
     assert (ours.lm_head.weight is ours.model.decoder.embed_tokens.weight) == bool(
         sizes.get("tied")
@@ -182,10 +179,7 @@ def test_prenorm_with_learned_positions_gives_equal_logits(tmp_path):
     imported = import_fairseq(save_checkpoint(tmp_path / "a.pt", tensors, **PRENORM))
     model = imported.model
     assert any("positions; the first 30 are kept." in note for note in imported.notes)
-    with torch.no_grad():
-        logits = model(*make_batch()).logits
-    expected = prenorm_logits(tensors, *make_batch())
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+    assert_logits(model, make_batch(), functools.partial(prenorm_logits, tensors))
     assert model.config.max_position_embeddings == 30  # the shorter of both tables
 
 

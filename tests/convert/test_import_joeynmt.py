@@ -11,7 +11,7 @@ import written_out
 import yaml
 from torch import nn
 from transformers import AutoTokenizer
-from written_out import Layout, sinusoids
+from written_out import Layout, assert_logits, sinusoids
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.importers.joeynmt import import_joeynmt
@@ -116,12 +116,8 @@ def test_imported_logits_equal_the_equations_of_joeynmt(tmp_path, dialect):
     state = make_state(layer_norm=options["layer_norm"], tied=tied)
     config = settings(tied=tied, **options)
     folder = save_directory(tmp_path / "joey", state, config, tied=tied)
-    import_joeynmt(folder, tmp_path / "ours")
-    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
-    batch = make_batch()
-    with torch.no_grad():
-        expected = joey_logits(state, *batch, **options)
-        torch.testing.assert_close(ours(*batch).logits, expected, atol=1e-5, rtol=0)
+    ours = import_joeynmt(folder).model
+    assert_logits(ours, make_batch(), functools.partial(joey_logits, state, **options))
     target = ours.model.decoder.embed_tokens.weight
     assert (ours.lm_head.weight is target) == (tied and options["scale"])
 
@@ -139,9 +135,8 @@ def test_both_tables_are_scaled_alike(tmp_path, tied, scales):
             import_joeynmt(folder)
         return
     ours, options = import_joeynmt(folder).model, {"layer_norm": "post", "activation": "relu"}
-    with torch.no_grad():
-        expected = joey_logits(state, *make_batch(), scale=bool(scales[0]), **options)
-        torch.testing.assert_close(ours(*make_batch()).logits, expected, atol=1e-5, rtol=0)
+    expected = functools.partial(joey_logits, state, scale=bool(scales[0]), **options)
+    assert_logits(ours, make_batch(), expected)
 
 
 def test_stacks_without_sizes_have_those_of_joeynmt(tmp_path, monkeypatch):
@@ -153,11 +148,8 @@ def test_stacks_without_sizes_have_those_of_joeynmt(tmp_path, monkeypatch):
     for stack in LAYERS:
         del config["model"][stack]["num_layers"], config["model"][stack]["num_heads"]
     ours = import_joeynmt(save_directory(tmp_path / "joey", state, config)).model
-    with torch.no_grad():
-        expected = joey_logits(
-            state, *make_batch(), layer_norm="post", scale=True, activation="relu"
-        )
-        torch.testing.assert_close(ours(*make_batch()).logits, expected, atol=1e-5, rtol=0)
+    options = {"layer_norm": "post", "scale": True, "activation": "relu"}
+    assert_logits(ours, make_batch(), functools.partial(joey_logits, state, **options))
 
 
 def test_vocabularies_give_tokenizers(tmp_path):

@@ -10,7 +10,7 @@ import torch
 import written_out
 from torch import nn
 from transformers import AutoTokenizer
-from written_out import perturb, sinusoids
+from written_out import assert_logits, perturb, sinusoids
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.beam_search import beam_search
@@ -112,12 +112,8 @@ def save(model, path, **renamed):
 def test_imported_logits_equal_those_of_torch(tmp_path, options, given):
     theirs = make_model(**options)
     path = save(theirs, tmp_path / "model.pt")
-    import_torch(path, tmp_path / "ours", **GIVEN | given)
-    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
-    batch = make_batch()
-    with torch.no_grad():
-        expected = theirs(*batch)
-        torch.testing.assert_close(ours(*batch).logits, expected, atol=1e-5, rtol=0)
+    ours = import_torch(path, **GIVEN | given).model
+    assert_logits(ours, make_batch(), theirs)
     assert ours.config.position_encoding == ("learned" if "learned" in options else "sinusoidal")
 
 
@@ -141,11 +137,8 @@ def test_stacks_may_have_separate_learned_positions(tmp_path):
     theirs = TwoTables().eval()
     state = theirs.state_dict()
     torch.save(state, tmp_path / "model.pt")
-    import_torch(tmp_path / "model.pt", tmp_path / "ours", **GIVEN)
-    ours = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path / "ours")
-    with torch.no_grad():
-        difference = (ours(*make_batch()).logits - theirs(*make_batch())).abs().max()
-    assert difference < 1e-5
+    ours = import_torch(tmp_path / "model.pt", **GIVEN).model
+    assert_logits(ours, make_batch(), theirs)
     assert ours.config.max_position_embeddings == 50
     name = "trg_position_embedding.weight"
     torch.save({**state, name: state[name][:40]}, tmp_path / "model.pt")
@@ -168,9 +161,7 @@ def test_given_names_find_the_tables(tmp_path):
         import_torch(path, **GIVEN)
     names = {"source_embedding": "a.weight", "target_embedding": "b.weight"}
     model = import_torch(path, generator="c.weight", **names, **GIVEN).model
-    with torch.no_grad():
-        difference = (model(*make_batch()).logits - theirs(*make_batch())).abs().max()
-    assert difference < 1e-5
+    assert_logits(model, make_batch(), theirs)
 
 
 def test_unscaled_embeddings_and_tied_tables(tmp_path):
@@ -183,9 +174,7 @@ def test_unscaled_embeddings_and_tied_tables(tmp_path):
     for table in (theirs.src_tok_emb, theirs.tgt_tok_emb):
         table.scale = 1.0
     unscaled = import_torch(path, unscaled=True, **GIVEN).model
-    with torch.no_grad():
-        difference = (unscaled(*make_batch()).logits - theirs(*make_batch())).abs().max()
-    assert difference < 1e-5
+    assert_logits(unscaled, make_batch(), theirs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -34,6 +34,12 @@ def make_batch(source_size, target_size=None, *, pad=1, start=2):
     return source.masked_fill(mask == 0, pad), mask, target
 
 
+def assert_logits(model, batch, expected):
+    """Compare a model's logits with those that a function gives for the same batch."""
+    with torch.no_grad():
+        torch.testing.assert_close(model(*batch).logits, expected(*batch), atol=1e-5, rtol=0)
+
+
 def sinusoids(length, width):
     """Return the paper's table, computed in single precision like those of other systems."""
     rates = torch.exp(torch.arange(0, width, 2) * -(math.log(10000.0) / width))
