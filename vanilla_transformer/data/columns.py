@@ -265,7 +265,7 @@ class _Table:
         languages, texts = " and ".join(self.languages), self.texts
         if len(texts) < 2:
             names = reprlib.repr(self.given_names or self.first)
-            return self._refusal(f"of its columns {names} not two hold text; name the two")
+            return self._refusal(f"there are no two columns of text among {names}; name them")
         return self._refusal(
             f"it is not clear which columns are {languages} ({self._described(texts[:6])}); name "
             f"them, for example --source-column {texts[0] + 1} --target-column {texts[1] + 1}"
