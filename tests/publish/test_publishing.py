@@ -658,17 +658,13 @@ def test_card_lists_the_recipes_differences_from_the_paper():
     recipe = load_recipe("multi30k_en_de", {"dropout": "0.15"})
     rows = {row["name"]: row for row in paper_differences(vars(recipe))}
     assert (rows["dropout"]["here"], rows["dropout"]["paper"]) == ("0.15", "0.1")
-    assert (rows["attention_heads"]["here"], rows["attention_heads"]["paper"]) == ("4", "8")
     # Time limits and intervals are not settings of the paper. max_steps is left out because the
     # card already shows the updates that were made.
     assert not {"seed", "max_minutes", "max_steps"} & rows.keys()
-    assert paper_differences({"length_penalty": 0.6}) == []
     (row,) = paper_differences({}, {"activation_function": "swish"})
     assert (row["here"], row["paper"]) == ("swish", "relu")
     fewest = {row["name"] for row in paper_differences(vars(load_recipe("fewest_pairs")))}
     assert {"join_pairs", "both_directions"} <= fewest
-    (row,) = paper_differences({"length_penalty": 1.0})
-    assert (row["name"], row["here"], row["paper"]) == ("length_penalty", "1", "0.6")
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))

@@ -16,10 +16,7 @@ Without --push everything but the push happens: a clean process loads the model 
 the card is rendered, and every file that would be pushed is listed.
 """
 # What is published of a model, and not of its Space.
-_OF_MODEL = (
-    *("--license", "--data-license", "--data-source", "--revision", "--output"),
-    "--with-code",
-)
+_OF_MODEL = ("license", "data-license", "data-source", "revision", "output", "with-code")
 
 
 def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -47,7 +44,7 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--output", metavar="FOLDER", help=text)
     reads = ("directory", "run_directory")
     add_overwrite(command, reads=reads, folders=("output",))
-    apart = [("--space", option) for option in _OF_MODEL]
+    apart = [("--space", f"--{name}") for name in _OF_MODEL]
     command.set_defaults(run=_publish, command=command, apart=apart)
 
 

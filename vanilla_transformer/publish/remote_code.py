@@ -55,13 +55,9 @@ def embed_code(directory: Path) -> None:
     config_file = directory / CONFIG
     config = read_json(config_file)
     config["auto_map"] = {name: _reference(cls) for name, cls in AUTO_CLASSES.items()}
-    config["custom_pipelines"] = {
-        TASK: {
-            "impl": _reference(VanillaTransformerTranslationPipeline),
-            "pt": ["AutoModelForSeq2SeqLM"],
-            "type": "text",
-        }
-    }
+    pipeline = _reference(VanillaTransformerTranslationPipeline)
+    task = {"impl": pipeline, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}
+    config["custom_pipelines"] = {TASK: task}
     write_json(config_file, config, sort_keys=True)
 
 

@@ -50,15 +50,8 @@ def _option(
         paper: The paper's value; None if the paper has no such setting.
         big: The paper's value for the big model, if it differs.
     """
-    metadata = {
-        "help": help,
-        "allowed": allowed,
-        "common": common,
-        "config": config,
-        "argument": argument,
-        "paper": default if paper is _SAME else paper,
-        "big": big,
-    }
+    metadata = {"help": help, "allowed": allowed, "common": common, "config": config, "big": big}
+    metadata |= {"argument": argument, "paper": default if paper is _SAME else paper}
     return dataclasses.field(default=default, metadata=metadata)
 
 

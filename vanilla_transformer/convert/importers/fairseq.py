@@ -30,14 +30,9 @@ class _Meter:
 
 
 # What checkpoints hold besides tensors: options and, in old ones, training statistics.
-_ALLOWED = [
-    *PLAIN_CLASSES,
-    *(
-        (_Meter, f"fairseq.{module}.{name}")
-        for module in ("meters", "logging.meters")
-        for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
-    ),
-]
+_MODULES = ("fairseq.meters", "fairseq.logging.meters")
+_METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter")
+_ALLOWED = [*PLAIN_CLASSES, *((_Meter, f"{it}.{name}") for it in _MODULES for name in _METERS)]
 _LAYERS = dataclasses.replace(
     MARIAN_LAYERS, layers={stack: f"{stack}.layers" for stack in STACKS}, last_norm="{}.layer_norm"
 )
