@@ -129,11 +129,8 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("format", metavar="FORMAT", choices=FORMATS, help=", ".join(FORMATS))
     command.add_argument("directory", metavar="DIR", help="run directory, or any model")
     command.add_argument("output", metavar="OUT", help="new directory")
-    command.add_argument(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        help="how ctranslate2 stores weights (default: float32)",
-    )
+    text = "how ctranslate2 stores weights (default: float32)"
+    command.add_argument("--quantization", choices=QUANTIZATIONS, help=text)
     add_overwrite(command, reads=("directory",), folders=("output",))
     command.set_defaults(run=_export, command=command)
 

@@ -100,7 +100,5 @@ def other_head_widths(config: VanillaTransformerConfig) -> Iterator[str]:
         heads = getattr(config, f"{stack}_attention_heads")
         d_k, d_v = config.head_dims(heads)
         if d_k * heads != config.d_model or d_v * heads != config.d_model:
-            yield (
-                f"d_k={d_k} and d_v={d_v} with {heads} {stack} heads; allowed d_k = d_v = d_model "
-                f"/ heads = {config.d_model / heads:g}"
-            )
+            width = f"allowed {config.d_model / heads:g}"
+            yield f"d_k={d_k} and d_v={d_v} with {heads} {stack} heads; {width}"

@@ -33,6 +33,7 @@ _LAYERS = LayerNames(
     feed_forward=("feed_forward.w_1", "feed_forward.w_2"),
     last_norm="{}.norm",
 )
+_TABLES = ("src_embed.0.lut.weight", "tgt_embed.0.lut.weight", "generator.proj.weight")
 _POSITIONS = ("src_embed.1.pe", "tgt_embed.1.pe")
 
 
@@ -62,11 +63,7 @@ def import_annotated(
     tensors, settings = read_state_dict(file)
     notes = check_options(settings, "annotated", origin=file, given={"h": heads})
     source = Source(file, unwrapped(tensors), notes)
-    source.find_tables(
-        source="src_embed.0.lut.weight",
-        target="tgt_embed.0.lut.weight",
-        softmax="generator.proj.weight",
-    )
+    source.find_tables(_TABLES)
     source.find_layers(_LAYERS)
     config = source.make_config(
         encoder_attention_heads=heads,

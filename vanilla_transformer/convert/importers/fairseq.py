@@ -75,12 +75,9 @@ def import_fairseq(
     source = Source(file, tensors, notes)
     target = "decoder.embed_tokens.weight"
     tied = ("share_decoder_input_output_embed", "share_all_embeddings")
-    source.find_tables(
-        source="encoder.embed_tokens.weight",
-        target=target,
-        softmax=(*_SOFTMAX, target) if any(map(options.get, tied)) else _SOFTMAX,
-        scaled=not options.get("no_scale_embedding"),
-    )
+    softmax = (*_SOFTMAX, target) if any(map(options.get, tied)) else _SOFTMAX
+    tables = ("encoder.embed_tokens.weight", target, softmax)
+    source.find_tables(tables, scaled=not options.get("no_scale_embedding"))
     source.find_layers(_LAYERS)
     source.fields |= _settings(options)
     if learned:

@@ -33,13 +33,12 @@ def import_fsmt(path: StrPath, output: StrPath | None = None) -> Imported:
     target = "model.decoder.embed_tokens.weight"
     softmax = "model.decoder.output_projection.weight"
     encoder = "model.encoder.embed_tokens.weight"
-    source.find_tables(
-        # Tied tensors are saved once, under any of their names.
-        source=encoder if encoder in source.tensors or not fsmt.tie_word_embeddings else target,
-        target=target,
-        softmax=softmax if softmax in source.tensors else target,
-        scaled=fsmt.scale_embedding,
-    )
+    # Tied tensors are saved once, under any of their names.
+    if encoder not in source.tensors and fsmt.tie_word_embeddings:
+        encoder = target
+    if softmax not in source.tensors:
+        softmax = target
+    source.find_tables((encoder, target, softmax), scaled=fsmt.scale_embedding)
     config = source.make_config(
         position_encoding="tensor2tensor",
         position_offset=(fsmt.pad_token_id or 0) + 1,

@@ -31,6 +31,7 @@ _LAYERS = LayerNames(
     projections=("q_layer", "k_layer", "v_layer", "output_layer"),
     feed_forward=("feed_forward.pwff_layer.0", "feed_forward.pwff_layer.3"),
 )
+_TABLES = ("src_embed.lut.weight", "trg_embed.lut.weight", "decoder.output_layer.weight")
 _POSITIONS = tuple(f"{stack}.pe.pe" for stack in STACKS)
 _SPECIAL_IDS = {"unk": 0, "pad": 1, "bos": 2, "eos": 3}  # unless the configuration says otherwise
 
@@ -67,12 +68,7 @@ def import_joeynmt(
     found = read_checkpoint(file, "Joey NMT", ("model_state",), allowed=NUMPY_NUMBERS)
     tensors = unwrapped(state_dict(found["model_state"], f"{file}: model_state"))
     source = Source(file, tensors, _check_options(settings, stacks, origin))
-    source.find_tables(
-        source="src_embed.lut.weight",
-        target="trg_embed.lut.weight",
-        softmax="decoder.output_layer.weight",
-        scaled=_scaled(settings["model"], stacks, origin),
-    )
+    source.find_tables(_TABLES, scaled=_scaled(settings["model"], stacks, origin))
     source.find_layers(_LAYERS)
     activations = {stack: str(stacks[stack].get("activation", "relu")) for stack in STACKS}
     config = source.make_config(

@@ -54,9 +54,7 @@ def import_marian(path: StrPath, output: StrPath | None = None) -> Imported:
     one_size = marian.decoder_vocab_size in (None, marian.vocab_size)
     if marian.tie_word_embeddings and marian.share_encoder_decoder_embeddings and one_size:
         encoder = target = softmax = (_SHARED, _SOURCE, _TARGET, _SOFTMAX)
-    source.find_tables(
-        source=encoder, target=target, softmax=softmax, scaled=marian.scale_embedding
-    )
+    source.find_tables((encoder, target, softmax), scaled=marian.scale_embedding)
     bias = source.tensors.get(LOGITS_BIAS)
     config = source.make_config(
         # OPUS-MT has no `<s>` and gives `</s>` instead.

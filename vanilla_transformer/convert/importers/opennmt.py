@@ -31,6 +31,9 @@ _LAYERS = LayerNames(
     feed_forward=("feed_forward.w_1", "feed_forward.w_2"),
 )
 
+_TABLE = "embeddings.make_embedding.emb_luts.0.weight"
+_TABLES = (f"encoder.{_TABLE}", f"decoder.{_TABLE}", "generator.weight")
+
 
 def import_opennmt(path: StrPath, output: StrPath | None = None) -> Imported:
     """Import a checkpoint of OpenNMT-py.
@@ -52,10 +55,7 @@ def import_opennmt(path: StrPath, output: StrPath | None = None) -> Imported:
     options = _options(found, file)
     notes = check_options(options, "opennmt", origin=file)
     source = Source(file, _tensors(found, file), notes)
-    table = "embeddings.make_embedding.emb_luts.0.weight"
-    source.find_tables(
-        source=f"encoder.{table}", target=f"decoder.{table}", softmax="generator.weight"
-    )
+    source.find_tables(_TABLES)
     source.find_layers(_LAYERS)
     vocabularies = _vocabularies(found["vocab"], file)
     positions = [name for name in source.tensors if name.endswith(".pe.pe")]

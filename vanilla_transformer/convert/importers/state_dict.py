@@ -87,23 +87,19 @@ class Source:
         self.fields: dict[str, Any] = {}
         self.pieces: dict[str, Piece] = {}
 
-    def find_tables(
-        self, *, source: Names, target: Names, softmax: Names, scaled: bool = True
-    ) -> None:
+    def find_tables(self, tables: tuple[Names, Names, Names], *, scaled: bool = True) -> None:
         """Infer sizes and ties from embeddings and softmax: equal tables become one.
 
         Args:
-            source: Name of the encoder's embedding, (V, d), or the names of which at least one
-                holds it.
-            target: The same of the decoder's embedding, (V, d).
-            softmax: The same of the pre-softmax table, (V, d).
+            tables: Name of the encoder's and of the decoder's embedding and of the pre-softmax
+                table, (V, d), or all names of which at least one holds it.
             scaled: Whether the source multiplies embeddings by sqrt(d_model). If not, they are
                 divided by it here, and then cannot be tied to the pre-softmax table.
 
         Raises:
             ValueError: A table is missing.
         """
-        names = [(it,) if isinstance(it, str) else it for it in (source, target, softmax)]
+        names = [(it,) if isinstance(it, str) else it for it in tables]
         present = [next(filter(self.tensors.__contains__, those), those[0]) for those in names]
         encoding, decoding, writing = self._matrices(*present)
         tied, shared = scaled and torch.equal(decoding, writing), torch.equal(encoding, decoding)

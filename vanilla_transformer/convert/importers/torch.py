@@ -92,19 +92,19 @@ def import_torch(
     names = _layer_names(prefix)
     inside = tuple(f"{layers}." for layers in names.layers.values())
     outside = {name: tensor for name, tensor in tensors.items() if not name.startswith(inside)}
-    chosen = {
-        "source": source_embedding or _find(outside, _SOURCE, "source-embedding", file),
-        "target": target_embedding or _find(outside, _TARGET, "target-embedding", file),
-        "softmax": generator or _find(outside, _SOFTMAX, "generator", file),
-    }
-    source.find_tables(**chosen, scaled=not unscaled)
+    chosen = (
+        source_embedding or _find(outside, _SOURCE, "source-embedding", file),
+        target_embedding or _find(outside, _TARGET, "target-embedding", file),
+        generator or _find(outside, _SOFTMAX, "generator", file),
+    )
+    source.find_tables(chosen, scaled=not unscaled)
     source.find_layers(names)
-    bias = chosen["softmax"].removesuffix("weight") + "bias"
+    bias = chosen[2].removesuffix("weight") + "bias"
     final_norm = any(name.startswith(f"{prefix}encoder.norm.") for name in tensors)
     positions = {
         name: tensor
         for name, tensor in outside.items()
-        if _POSITIONS.search(name) and tensor.squeeze().dim() == 2 and name not in chosen.values()
+        if _POSITIONS.search(name) and tensor.squeeze().dim() == 2 and name not in chosen
     }
     style = sinusoid_style(positions.values(), source.fields["d_model"])
     if style is None:
