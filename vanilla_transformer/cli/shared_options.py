@@ -9,6 +9,8 @@ from ..recipes.data import named_files
 from ..recipes.options import TEST_OPTIONS, listed
 from ..storage.metrics import MEASURES
 
+Names = Sequence[str]  # of options
+
 
 def count(text: str) -> int:
     """Parse a whole number from 1; argparse names the option that has another value."""
@@ -47,11 +49,7 @@ def test_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_overwrite(
-    command: argparse.ArgumentParser,
-    *,
-    reads: Sequence[str],
-    files: Sequence[str] = (),
-    folders: Sequence[str] = (),
+    command: argparse.ArgumentParser, *, reads: Names, files: Names = (), folders: Names = ()
 ) -> None:
     """Add `--overwrite` to a command, and say which of its options are paths.
 

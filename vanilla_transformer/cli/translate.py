@@ -41,6 +41,7 @@ Cells of --csv are separated by commas or semicolons, and may be quoted; those o
 A line that is not UTF-8, or longer than 4096 tokens, is an error; --output then
 leaves what was translated before it in FILE.partial.
 """
+Languages = tuple[str, str] | None  # of source and target, to split lines into sentences
 # Options that do not work together.
 _APART = (
     *(("--split-sentences", other) for other in ("--nbest", "--alignments", "--prefix")),
@@ -188,7 +189,7 @@ def _alignment_lines(translations: "Sequence[Translation]") -> Iterator[str]:
         yield " ".join(f"{i}-{j}" for i, j in links or ()) + "\n"
 
 
-def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] | None:
+def _languages(options: argparse.Namespace, directory: Path) -> Languages:
     """Return the languages for splitting lines into sentences; None if lines are not split."""
     if not options.split_sentences:
         return None
@@ -199,9 +200,7 @@ def _languages(options: argparse.Namespace, directory: Path) -> tuple[str, str] 
     return source, target
 
 
-def _joined(
-    answers: "list[list[Translation]]", languages: tuple[str, str] | None
-) -> "list[Translation]":
+def _joined(answers: "list[list[Translation]]", languages: Languages) -> "list[Translation]":
     """Return the translations of a row; those of its sentences are joined."""
     if languages is None:
         return answers[0]
@@ -230,10 +229,7 @@ class _Row(NamedTuple):
 
 
 def _rows(
-    stream: "BinaryIO | Pipe",
-    name: str,
-    options: argparse.Namespace,
-    languages: tuple[str, str] | None,
+    stream: "BinaryIO | Pipe", name: str, options: argparse.Namespace, languages: Languages
 ) -> Iterator[_Row]:
     """Yield the lines, or the rows of a table, with their texts.
 
@@ -286,7 +282,7 @@ def _place(cells: list[str], name: str, column: int | str) -> int:
     raise RequestError(f"{name} has no single column {quoted(column)}; its first row is {known}.")
 
 
-def _sentences(text: str, languages: tuple[str, str] | None) -> list[str]:
+def _sentences(text: str, languages: Languages) -> list[str]:
     if languages is None:
         return [text]
     from ..data.sentence_splitting import split_sentences
