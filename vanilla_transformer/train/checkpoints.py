@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
@@ -49,10 +49,6 @@ _WITHOUT_EFFECT = frozenset(
     }
 )
 _OF_TRANSFORMERS = ("adam_beta1", "label_smoothing_factor", "neftune_noise_alpha", "weight_decay")
-
-
-class _Manifest(TypedDict):
-    files: dict[str, str]  # SHA-256 by name
 
 
 @dataclasses.dataclass
@@ -154,7 +150,8 @@ def is_whole(checkpoint: Path) -> bool:
         OSError: A file is there but cannot be read, which says nothing about its content.
     """
     try:
-        return not changed_files(checkpoint, read_json(checkpoint / MANIFEST, _Manifest)["files"])
+        manifest = read_json(checkpoint / MANIFEST, dict[str, dict[str, str]])
+        return not changed_files(checkpoint, manifest.get("files", {}))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return False
 

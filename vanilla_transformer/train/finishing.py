@@ -116,13 +116,13 @@ def _average(
         if "length_penalty" in chosen:
             search = dataclasses.replace(search, length_penalty=chosen["length_penalty"])
     average_checkpoints(averaged, run)
-    _save_search(search, run)
+    _save_search(search, final, run)
     return averaged, chosen
 
 
-def _save_search(search: SearchSettings, run: Path) -> None:
+def _save_search(search: SearchSettings, final: Path, run: Path) -> None:
     """Write the settings of the search to the generation config, so that `generate` uses them."""
-    config = GenerationConfig.from_pretrained(run)
+    config = GenerationConfig.from_pretrained(final)  # that of the run may be damaged
     config.num_beams = search.num_beams
     config.length_penalty = search.length_penalty
     # None, the default in transformers, selects the paper's rule.
