@@ -78,7 +78,7 @@ def test_commands_take_the_name(tmp_path, monkeypatch, capsys):
     assert main(["evaluate", "everyday-en-de", *pairs]) == 0
     assert main(["compare", "everyday-en-de", "everyday-en-zh", *pairs]) == 0
     assert main(["score", "everyday-en-de", "test.en,test.de"]) == 0
-    assert main(["export", "marian", "everyday-en-de", "exports/marian"]) == 0
+    assert main(["export", "stock", "everyday-en-de", "exports/marian"]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"^ +everyday-en-zh +\d", printed, re.MULTILINE)  # by its name
 

@@ -16,7 +16,7 @@ from vanilla_transformer.publish import space
 PUBLISH = ["publish", "run", "--repo", "user/de-en"]
 COMMANDS = {
     "average": ["average", "one", "two", "--output", "out"],
-    "export": ["export", "marian", "run", "out"],
+    "export": ["export", "stock", "run", "out"],
     "import": ["import", "marian", "marian", "out"],
     "publish": [*PUBLISH, "--license", "mit", "--output", "out"],
     "space": [*PUBLISH, "--space"],
@@ -34,7 +34,7 @@ def made(tmp_path_factory):
     write_run(folder / "run")
     for seed, name in enumerate(("one", "two")):
         shutil.rmtree(write_run(folder / name, seed=seed) / "checkpoints")
-    assert main(["export", "marian", str(folder / "run"), str(folder / "marian")]) == 0
+    assert main(["export", "stock", str(folder / "run"), str(folder / "marian")]) == 0
     return folder
 
 

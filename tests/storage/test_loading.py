@@ -133,7 +133,7 @@ EVALUATE = ["evaluate", "run", "--pair", "de-en", "--test-file", "test.jsonl"]
 COMMANDS = {
     "translate": (["translate", "run", "source.txt"], DAMAGE | OTHER_KINDS),
     "evaluate": (EVALUATE, OTHER_KINDS),
-    "export": (["export", "marian", "run", "out"], DAMAGE),
+    "export": (["export", "stock", "run", "out"], DAMAGE),
 }
 
 

@@ -29,7 +29,7 @@ from ..marian_names import (
     reordered,
     tensor_names,
 )
-from ..verification import LONGEST, check_equal, check_exportable, log_probabilities, probe
+from ..verification import check_equal, check_exportable, log_probabilities, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
 
 StockModel: TypeAlias = MarianMTModel | PegasusForConditionalGeneration
@@ -124,7 +124,8 @@ def _write(source: Path, folder: Path) -> str:
     sentences = probe(model.config)
     got, expected = (log_probabilities(side, sentences) for side in (stock, model))
     difference = check_equal(got - expected, name=kind.__name__)
-    search: dict[str, Any] = {"num_beams": 1, "min_length": 0, "max_new_tokens": LONGEST}
+    length = sentences.target.size(1)  # which the positions allow
+    search: dict[str, Any] = {"num_beams": 1, "min_length": 0, "max_new_tokens": length}
     found, wanted = (
         side.generate(sentences.source, attention_mask=sentences.mask, **search)
         for side in (stock, model)
