@@ -112,7 +112,7 @@ DOORS = {
         (*OPTIMUM, "optimum-onnx[onnxruntime]==0.1.0", "onnxruntime==1.32.0"),
     ),
     "OpenVINO, Optimum": Door(
-        "marian",
+        "stock",
         LOADED.format("optimum.intel", "OVModelForSeq2SeqLM", ", export=True"),
         (*OPTIMUM, "optimum-intel==2.2.0", "optimum==2.3.0", "openvino==2026.4.1"),
     ),
