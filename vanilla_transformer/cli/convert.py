@@ -77,8 +77,6 @@ QUANTIZATIONS = ("float32", "bfloat16", "int8", "int8_float32")
 _EXPORT_EXAMPLE = """example:
   vanilla-transformer export stock everyday-en-de exports/stock
   vanilla-transformer export ctranslate2 everyday-en-de exports/int8 --quantization int8
-  vanilla-transformer export onnx everyday-en-de exports/onnx
-  vanilla-transformer export web everyday-en-de exports/web
 
 stock        a model that transformers 4 and 5 load without this package, for Optimum too
 ctranslate2  for CTranslate2, fast on a CPU

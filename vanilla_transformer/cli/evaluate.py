@@ -13,7 +13,6 @@ _TEXTS = ("source", "hypothesis", "reference", "test_set")
 _EVALUATE_EXAMPLE = """example:
   vanilla-transformer evaluate everyday-en-de --pair en-de --test-file test.en,test.de
   vanilla-transformer evaluate runs/mine
-  vanilla-transformer evaluate runs/mine --test-file test.jsonl.gz --output scores.json
   vanilla-transformer evaluate runs/mine --metric bleu,tokenized_bleu --output texts.jsonl
 
 tokenized_bleu is lower-cased BLEU on Moses tokens, as papers on Multi30k report it; compound_bleu

@@ -8,7 +8,6 @@ from pathlib import Path
 from .shared_options import add_overwrite
 
 _PUBLISH_EXAMPLE = """example:
-  vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --license apache-2.0
   vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --license apache-2.0 --push
   vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --space --push
 

@@ -21,8 +21,7 @@ _TRAIN_EXAMPLE = """example:
       --validation-file valid.en,valid.de --test-file test.en,test.de --output-dir runs/mine
   vanilla-transformer train my/recipe.yaml --max-steps 20000 --max-minutes none
   vanilla-transformer train multi30k_en_de --init-from runs/mine --learning-rate 2e-4 \\
-      --train-file new.en,new.de --warmup-steps 100 --max-steps 2000 --choose-on-validation \\
-      --output-dir runs/tuned
+      --train-file new.en,new.de --warmup-steps 100 --max-steps 2000 --output-dir runs/tuned
 
 With --init-from the model provides shape, vocabulary and tokenizer. The schedule starts afresh, so
 give a learning rate no higher than the last one of the model's own training (history.tsv).

@@ -26,20 +26,15 @@ _TRANSLATE_EXAMPLE = """example:
   vanilla-transformer translate everyday-en-de source.txt --output target.txt --attention map.png
   vanilla-transformer translate everyday-en-de source.txt --nbest 3
   vanilla-transformer translate everyday-en-de table.csv --csv text --output translated.csv
-  vanilla-transformer translate everyday-en-de table.tsv --tsv 2 --output translated.tsv
-  vanilla-transformer translate everyday-en-de document.txt --split-sentences
-  vanilla-transformer translate runs/mine source.txt
-  vanilla-transformer translate user/name source.txt --revision main
+  vanilla-transformer translate user/name document.txt --revision main --split-sentences
 
 With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
 With --alignments, FILE gets one line for each line of output, or row of a table, with links such as
 0-0 1-2: source word, translated word. Words are separated by white space and counted from 0.
-With --split-sentences each line may hold several sentences; their translations stay on one line.
 With --csv or --tsv each row is printed with its translation as an additional last cell. The first
 row is a header if the column is given by name, and a row like any other if it is given by number.
 Cells of --csv are separated by commas or semicolons, and may be quoted; those of --tsv never are.
-A line that is not UTF-8, or longer than 4096 tokens, is an error; --output then
-leaves what was translated before it in FILE.partial.
+An error in a line, such as more than 4096 tokens, leaves what was translated in FILE.partial.
 """
 Languages = tuple[str, str] | None  # of source and target, to split lines into sentences
 # Options that do not work together.
