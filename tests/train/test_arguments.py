@@ -116,12 +116,13 @@ def eq3(updates, *, factor, d_model=16, warmup=10):
 
 def test_defaults_are_eq3_and_the_papers_adam(tmp_path):
     trainer = make_trainer(tmp_path)
-    kind, (group,), rates = prepared(trainer, 20)
+    kind, groups, rates = prepared(trainer, 20)
     assert kind is torch.optim.Adam
     assert rates == pytest.approx(eq3(20, factor=0.1), rel=1e-14)
     constants = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0, "initial_lr": 1.0}
-    assert {name: group[name] for name in constants} == constants
-    assert group["params"] == [id(parameter) for parameter in trainer.model.parameters()]
+    assert all({name: group[name] for name in constants} == constants for group in groups)
+    trained = {number for group in groups for number in group["params"]}
+    assert trained == {id(parameter) for parameter in trainer.model.parameters()}
 
 
 @pytest.mark.parametrize("optim", [None, "adamw_torch", "adafactor"])

@@ -4,8 +4,7 @@ Deviation: tensor2tensor used LazyAdam, which leaves rows without a gradient alo
 for source, target and pre-softmax every row has a gradient, so plain Adam does the same.
 """
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -60,9 +59,9 @@ def noam_schedule(
                 f"got an optimizer with lr={base:g}, which would multiply Eq. 3; create it with "
                 "lr=1.0, or choose another schedule, such as lr_scheduler_type='constant'."
             )
-    # A partial of a module-level function, not a lambda: it pickles.
-    rate = partial(_lr_after, d_model=d_model, warmup_steps=warmup_steps, factor=factor)
-    return LambdaLR(optimizer, rate)
+    constants: dict[str, Any] = {"d_model": d_model, "warmup_steps": warmup_steps, "factor": factor}
+    # LambdaLR counts updates from 0, Eq. 3 from 1.
+    return LambdaLR(optimizer, lambda updates: noam_lr(updates + 1, **constants))
 
 
 def peak_rate(*, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
@@ -77,7 +76,7 @@ def factor_of_peak(learning_rate: float, *, d_model: int, warmup_steps: int) -> 
 
 
 def paper_adam(
-    parameters: Iterable[torch.nn.Parameter] | Iterable[Mapping[str, object]],
+    parameters: Iterable[torch.nn.Parameter],
     *,
     lr: float = 1.0,
     betas: tuple[float, float] = ADAM_BETAS,
@@ -86,21 +85,16 @@ def paper_adam(
     """Return Adam with the paper's constants, fused if all parameters allow it.
 
     Args:
-        parameters: The model's parameters, or parameter groups.
+        parameters: The model's parameters.
         lr: Learning rate; 1.0 if `noam_schedule` sets the rate.
         betas: Decay rates of the two moments.
         eps: Constant added to the root of the second moment.
     """
-    groups: list[Any] = list(parameters)
-    tensors = [
-        tensor
-        for group in groups
-        for tensor in (group["params"] if isinstance(group, Mapping) else [group])
-    ]
-    fused = all(t.device.type in ("cpu", "cuda") and t.is_floating_point() for t in tensors)
-    return torch.optim.Adam(groups, lr=lr, betas=betas, eps=eps, fused=fused)
+    tensors = list(parameters)
+    fused = can_be_fused(tensors)
+    return torch.optim.Adam(tensors, lr=lr, betas=betas, eps=eps, fused=fused)
 
 
-def _lr_after(updates: int, *, d_model: int, warmup_steps: int, factor: float) -> float:
-    """Return the rate of the next update: LambdaLR counts from 0, Eq. 3 from 1."""
-    return noam_lr(updates + 1, d_model=d_model, warmup_steps=warmup_steps, factor=factor)
+def can_be_fused(parameters: Iterable[torch.Tensor]) -> bool:
+    """Return whether torch's fused Adam, which is faster, can update these parameters."""
+    return all(t.device.type in ("cpu", "cuda") and t.is_floating_point() for t in parameters)

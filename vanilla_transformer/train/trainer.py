@@ -60,7 +60,7 @@ from .arguments import (
 from .callbacks import RunControl, TrainingInterrupted
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
-from .optimization import factor_of_peak, noam_schedule, paper_adam, peak_rate
+from .optimization import can_be_fused, factor_of_peak, noam_schedule, peak_rate
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -318,27 +318,17 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         collators = (PairCollator, DataCollatorForSeq2Seq)
         return any(replaced) or type(self.data_collator) not in collators
 
-    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
-        """Create the paper's Adam (Section 5.3), or the optimizer that the arguments ask for."""
-        given = self.optimizer is not None or self.optimizer_cls_and_kwargs is not None
-        if given or not self.args.asks_for_papers_adam:
-            return super().create_optimizer(model)
-        parameters = (self.model if model is None else model).parameters()
-        self.optimizer = paper_adam(
-            [parameter for parameter in parameters if parameter.requires_grad],
-            lr=self.args.base_learning_rate,
-            betas=(self.args.adam_beta1, self.args.adam_beta2),
-            eps=self.args.adam_epsilon,
-        )
-        return self.optimizer
-
     @staticmethod
     def get_optimizer_cls_and_kwargs(  # type: ignore[override]  # our arguments only
         args: VanillaTransformerTrainingArguments, model: PreTrainedModel | None = None
     ) -> tuple[Any, Any]:
-        """Return Seq2SeqTrainer's choice, with our base rate, and AdamW if none is named."""
+        """Return the paper's Adam (Section 5.3), or the optimizer that the arguments ask for."""
         args = copy.copy(args)
         args.learning_rate = args.base_learning_rate
+        if args.asks_for_papers_adam and model is not None:
+            constants = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+            fused = can_be_fused(model.parameters())
+            return torch.optim.Adam, {"lr": args.learning_rate, "fused": fused, **constants}
         args.optim = args.optim or OptimizerNames(Seq2SeqTrainingArguments.optim)
         return Seq2SeqTrainer.get_optimizer_cls_and_kwargs(args, model)
 
