@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
@@ -42,30 +42,18 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yield the limits that the cgroups (version 1 and 2) of this process set, in cores."""
+    """Yield the limits that the cgroup of this process and those above it set, in cores."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
         return
-    groups = root / "sys/fs/cgroup"
-    for controllers, path in (line.split(":", 2)[1:] for line in lines):
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        mounted = groups / (controllers or ".")
-        # A container sees its own group where the host's root is mounted.
-        for folder in (mounted / path.lstrip("/"), *(mounted / path.lstrip("/")).parents):
-            if folder.is_relative_to(groups):
-                yield from _quota(folder)
-
-
-def _quota(folder: Path) -> Iterator[float]:
-    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-        try:
-            quota, period = " ".join((folder / name).read_text() for name in names).split()
-            if quota not in ("max", "-1"):
-                yield int(quota) / int(period)
-        except (OSError, ValueError, ZeroDivisionError):
-            continue
+    # Version 2 has one line. A container sees its own group where the host's root is mounted.
+    path = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    group = root / "sys/fs/cgroup" / path
+    for folder in (group, *group.parents):
+        with suppress(OSError, ValueError, ZeroDivisionError):  # "max" is no limit
+            quota, period = (folder / "cpu.max").read_text().split()
+            yield int(quota) / int(period)
 
 
 def use_threads(number: int) -> None:
