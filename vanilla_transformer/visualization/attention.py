@@ -205,8 +205,10 @@ def plot_attention(
     """
     weights, names = attention.select(kind, layer=layer, heads=heads)
     rows, columns = ([label(word) for word in words] for words in attention.words(kind))
-    width, cell = _grid(len(weights), len(rows), len(columns))
+    width = min(len(weights), 4)  # panels in a row
     height = -(-len(weights) // width)
+    across, down = width * len(columns), height * len(rows)
+    cell = min(max(14 / across, 0.12), 0.32, _MOST_INCHES / max(across, down))  # inches
     step = math.ceil(_READABLE / cell)  # write every second word, or every third, ...
     font_size = min(9.0, 0.75 * 72 * cell * step)
     left, below = (0.55 / 72 * font_size * max(map(label_width, ws)) for ws in (rows, columns))
@@ -240,18 +242,6 @@ def plot_attention(
     bar.outline.set_edgecolor(GREY)
     set_title(figure, _attention_title(attention, kind, layer, names, figure))
     return figure
-
-
-def _grid(panels: int, rows: int, columns: int) -> tuple[int, float]:
-    """Choose the panels per row, for a picture of about 3:2, and the size of a cell in inches."""
-
-    def distance(width: int) -> float:
-        shape = width * columns / (-(-panels // width) * rows)
-        return abs(math.log(shape / 1.5)) + 0.3 * (-panels % width)
-
-    width = min(range(1, panels + 1), key=distance)
-    across, down = width * columns, -(-panels // width) * rows
-    return width, min(max(14 / across, 0.12), 0.32, _MOST_INCHES / max(across, down))
 
 
 def _attention_title(

@@ -1,7 +1,6 @@
 """Fonts for characters that matplotlib's default font lacks."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -31,13 +30,7 @@ def text_properties(texts: Iterable[str]) -> dict[str, Any]:
 @lru_cache
 def _installed_families() -> tuple[str, ...]:
     """Return which of the known font families are installed."""
-    from matplotlib.font_manager import findSystemFonts, fontManager
+    from matplotlib.font_manager import fontManager
 
-    known = {font.fname for font in fontManager.ttflist}
-    for path in findSystemFonts():
-        if path not in known:
-            # matplotlib refuses some, such as colour emoji; its own scan skips them too.
-            with suppress(OSError, RuntimeError):
-                fontManager.addfont(path)
-    names = {font.name for font in fontManager.ttflist}
+    names = fontManager.get_font_names()
     return tuple(family for family in _FAMILIES if family in names)
