@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -456,21 +457,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 "bf16=True for the speed."
             )
 
-    def hyperparameter_search(
-        self,
-        hp_space: Callable[..., Any] | None = None,
-        compute_objective: Callable[[dict[str, float]], float] | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
+    def hyperparameter_search(self, hp_space: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Search as Seq2SeqTrainer does, by default for the lowest `eval_loss`.
 
         The host's default is the sum of all other figures, here the perplexity and more; it holds
         with `compute_metrics`.
         """
-        if self.compute_metrics is None:
-            compute_objective = compute_objective or _eval_loss
-        return super().hyperparameter_search(hp_space, compute_objective, *args, **kwargs)
+        if self.compute_metrics is None and not args:
+            kwargs = {"compute_objective": itemgetter("eval_loss"), **kwargs}
+        return super().hyperparameter_search(hp_space, *args, **kwargs)
 
     def _set_progress(self) -> None:
         """Set `progress` to that of the checkpoint to resume from, or to a new one."""
@@ -615,7 +610,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             loss = self._plain_loss(dataset, shows_progress=True)
             measured = {} if self.has_other_loss else {"loss": loss}
             measured["perplexity"] = math.exp(min(loss, 700.0))
-        elif not _lacks_labels(dataset):
+        elif "labels" in (getattr(dataset, "column_names", None) or ["labels"]):
             self._tell_once(
                 "eval_loss is a mean over batches, and there is no perplexity, because the data is "
                 "no Dataset with columns input_ids and labels, the precision is not full, or the "
@@ -688,11 +683,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         given.update(logs)  # the host adds the epoch, which belongs to the metrics that it returns
 
     def _diverged(self, what: str) -> NotFiniteError:
-        paper = self.args.learning_rate is None
-        return NotFiniteError(
-            f"{what} before update {self.state.global_step}; lower "
-            f"learning_rate{'_factor' if paper else ''} or raise warmup_steps."
-        )
+        rate = "learning_rate_factor" if self.args.learning_rate is None else "learning_rate"
+        remedy = f"lower {rate} or raise warmup_steps."
+        return NotFiniteError(f"{what} before update {self.state.global_step}; {remedy}")
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         """Save as Seq2SeqTrainer does; then seal the checkpoint, and delete older ones."""
@@ -733,14 +726,15 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         given, shown = self.args, copy.copy(self.args)
         if shown.lr_scheduler_type is None:
             shown.lr_scheduler_type = SimpleNamespace(value="Eq. 3 of Attention Is All You Need")  # type: ignore[assignment]  # read as an enum
-            if shown.learning_rate is None:
-                shown.learning_rate = peak_rate(
-                    d_model=self.model.config.d_model,
-                    warmup_steps=given.get_warmup_steps(self.state.max_steps),
-                    factor=given.learning_rate_factor,
-                )
-        if given.asks_for_papers_adam:
-            shown.optim = "adam"
+            warmup, d_model = (
+                given.get_warmup_steps(self.state.max_steps),
+                self.model.config.d_model,
+            )
+            peak = peak_rate(
+                d_model=d_model, warmup_steps=warmup, factor=given.learning_rate_factor
+            )
+            shown.learning_rate = given.learning_rate or peak
+        shown.optim = "adam" if given.asks_for_papers_adam else given.optim
         self.args = shown
         try:
             super().create_model_card(*args, **kwargs)
@@ -793,11 +787,3 @@ def _full_disk_named(checkpoint: Path) -> Iterator[None]:
             f"{checkpoint} could not be written ({reason_of(error)}); make room on the disk, and "
             "run the same command again."
         ) from error
-
-
-def _eval_loss(metrics: Mapping[str, float]) -> float:
-    return metrics["eval_loss"]
-
-
-def _lacks_labels(dataset: object) -> bool:
-    return "labels" not in (getattr(dataset, "column_names", None) or ["labels"])
