@@ -433,6 +433,15 @@ def test_files_that_are_no_texts_are_not_read_as_texts(tmp_path, kind):
         read(paths)
 
 
+def test_repetitive_translations_and_a_few_labels_are_sentences(tmp_path):
+    """Nine lines are too few to tell; in more, each kind of sign has to be in most of them."""
+    speakers, same = ["Tom: Yes.", "Mary: Yes.", "#metoo"] * 3, ["Yes.", "Yes."] * 20
+    mixed = ["Tom: Yes.", "x = y", "Yes yes."] * 5
+    for name, lines in (("speakers", speakers), ("same", same), ("mixed", mixed)):
+        (tmp_path / name).write_text("\n".join(lines), "utf-8")
+        assert read((tmp_path / name, tmp_path / name)) == [*zip(lines, lines, strict=True)], name
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt"])
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("quoting", [csv.QUOTE_ALL, csv.QUOTE_MINIMAL])

@@ -69,10 +69,10 @@ _READ = (
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
-# Signs that hardly any sentence has, labels and codes; of tasks without languages, only cells.
-_NO_SENTENCE = re.compile(r"[={}<>|\\\t]|^(#|\S+:(\s|$)|msg(id|str)\b|[!-~]{21,}$)")
 _CELLS = re.compile(r"\t|^[{[]\"")
-_FEWEST = 3  # lines that tell whether a text holds sentences
+# Signs that hardly any sentence has, labels, and codes; a task without languages may have them.
+_NO_SENTENCE = (r"[={}<>|\\\t]", r"^(#|\S+:(\s|$)|msg(id|str)\b)", r"^[!-~]{21,}$")
+_FEWEST = 10  # lines that tell whether a text holds sentences
 
 
 def read_pairs(
@@ -396,13 +396,15 @@ def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
         raise refuse(file.path, kind)
     head = [line.decode("utf-8", "replace").strip() for line in islice(file.lines(), SAMPLE)]
     lines = [line for line in head if line]
-    pattern = _NO_SENTENCE if are_languages else _CELLS
-    are_others = 2 * sum(bool(pattern.search(line)) for line in lines) > len(lines)
+    kinds = [_CELLS, *(_NO_SENTENCE if are_languages and len(lines) >= _FEWEST else ())]
+    are_others = any(
+        2 * sum(bool(re.search(k, line)) for line in lines) > len(lines) for k in kinds
+    )
     are_quoted = all(len(line) > 1 and line[0] == line[-1] == '"' for line in lines)
-    is_other = len(lines) >= _FEWEST and (are_others or are_quoted)
+    is_other = len(lines) > 2 and (are_others or are_quoted)
     if is_other or _JSON.search(file.path.name) or is_csv(file.path):
-        kinds = "holds cells or records, keys, labels or codes"
-        raise RequestError(f"{file.path} {kinds}, not one sentence a line; convert it to text.")
+        held = "holds cells or records, keys, labels or codes"
+        raise RequestError(f"{file.path} {held}, not one sentence a line; convert it to text.")
     return file.lines()
 
 
