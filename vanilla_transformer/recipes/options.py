@@ -201,10 +201,7 @@ class Evaluation:
     choose_on_validation: bool = _option(False, "choose average and length penalty by validation")
     num_beams: int = _option(SearchSettings.num_beams, "beams of a search", NUM_BEAMS, paper=_SAME)
     length_penalty: float | None = _option(
-        None,
-        f"alpha of the final model's beam search; {SearchSettings.length_penalty} if not given",
-        LENGTH_PENALTY,
-        paper=SearchSettings.length_penalty,
+        None, "alpha of the beam search", LENGTH_PENALTY, paper=SearchSettings.length_penalty
     )
     stop_search_early: bool = _option(False, "stop once num_beams hypotheses ended", paper=_SAME)
     num_samples: int = _option(20, "samples of each test set, three at least", COUNT_OR_ZERO)
