@@ -60,27 +60,12 @@ def published(hub, directory):
     return repository.commit("main", files, "Publish")
 
 
-def environment(hub, folder, **variables):
-    """Return the environment of a user who is logged in and has an empty cache."""
-    return os.environ | {
-        "HF_ENDPOINT": hub.url,
-        "HF_TOKEN": "token",
-        "HF_HOME": str(folder / "hf"),
-        "HF_HUB_OFFLINE": "0",
-        "HF_HUB_DISABLE_XET": "1",  # the server has no Xet storage
-        **variables,
-    }
-
-
 def run(hub, folder, *command, **variables):
-    result = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment(hub, folder, **variables),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    """Run a command of a user who is logged in and has an empty cache."""
+    variables |= {"HF_ENDPOINT": hub.url, "HF_TOKEN": "token", "HF_HOME": str(folder / "hf")}
+    variables |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}  # the server has no Xet storage
+    options = {"cwd": folder, "env": os.environ | variables, "timeout": 300}
+    result = subprocess.run(command, **options, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout
 
@@ -100,25 +85,16 @@ def test_blocks_finetune_and_finetune_lora(hub, directory, tmp_path):
     adapter = json.loads(hub.files("user/demo-lora")["adapter_config.json"])
     assert adapter["base_model_name_or_path"] == "user/demo-en-de"
     assert hub.repositories["model", "user/demo-en-de"].commits == before
-    new, old = pulled(hub, "user/demo-finetuned", tmp_path / "tuned"), load(directory)
+    (tmp_path / "tuned").mkdir()
+    for name, content in hub.files("user/demo-finetuned").items():
+        (tmp_path / "tuned" / name).write_bytes(content)
+    new, old = map(AutoModelForSeq2SeqLM.from_pretrained, (tmp_path / "tuned", directory))
     assert named_code(tmp_path / "tuned") == set()
     pairs = zip(new.parameters(), old.parameters(), strict=True)
     assert not all(torch.equal(tuned, before) for tuned, before in pairs)
     assert new.generation_config.num_beams == old.generation_config.num_beams == 4
     translator = pipeline("translate", model=str(tmp_path / "tuned"))
     assert "translation_text" in translator("3 hours", max_new_tokens=4)[0]
-
-
-def load(folder):
-    return AutoModelForSeq2SeqLM.from_pretrained(folder)
-
-
-def pulled(hub, repo_id, folder):
-    """Copy a repository of the Hub into a new folder, and load it from there."""
-    folder.mkdir()
-    for name, content in hub.files(repo_id).items():
-        (folder / name).write_bytes(content)
-    return load(folder)
 
 
 def example_checkout():

@@ -32,30 +32,6 @@ from vanilla_transformer.train.trainer import TrainingInterrupted
 UPDATES = 8  # of 8 batches each, except the last of an epoch, which has the other 5 of 13
 
 
-class KeepGradient(TrainerCallback):
-    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        self.gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
-
-
-def one_update(directory, *, processes):
-    """Return loss and gradient of an epoch of eight batches, all in one update."""
-    keep = KeepGradient()
-    trainer = make_trainer(
-        directory,
-        model=tiny_model(dropout=0.0),
-        train=copy_task(112),
-        callbacks=[keep],
-        gradient_accumulation_steps=8 // processes,
-        max_steps=1,
-        save_strategy="no",
-        logging_steps=1,
-    )
-    trainer.progress.matmul_precision = "highest"
-    trainer.train()
-    assert len(trainer.train_sampler) == 8
-    return trainer.state.log_history[0]["loss"], keep.gradient
-
-
 class Watch(TrainerCallback):
     """Callback and collator that record each update's gradient and each batch's pairs."""
 
@@ -195,7 +171,6 @@ def work(directory):
 
     trainer_module.seal = slow_seal
     rank = os.environ["RANK"]
-    torch.save(one_update(directory, processes=2), directory / f"{rank}.pt")
     torch.save(several_updates(directory / "all", processes=2), directory / f"all-{rank}.pt")
     begun = several_updates(directory / "one", processes=2, resume=True)
     torch.save(begun, directory / f"begun-by-one-{rank}.pt")
@@ -246,14 +221,6 @@ def finished(tmp_path_factory):
     save(directory / "untied", tie_word_embeddings=False)
     launch(directory, 2, work)
     return directory
-
-
-def test_two_processes_give_the_loss_and_gradient_of_one(finished, tmp_path):
-    expected_loss, expected = one_update(tmp_path, processes=1)
-    for rank in range(2):
-        loss, gradient = torch.load(finished / f"{rank}.pt")
-        assert loss == pytest.approx(expected_loss, rel=1e-6)
-        assert (gradient - expected).abs().max() <= 1e-6 * expected.abs().max()
 
 
 def test_two_processes_with_a_stock_trainer_equal_one(finished):
