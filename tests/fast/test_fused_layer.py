@@ -93,8 +93,9 @@ def test_search_over_folded_sources_finds_the_same(lengths, monkeypatch):
     assert folded == [left for left in reversed(range(len(lengths))) for _ in range(layers)]
 
 
-def test_fused_layer_sees_changed_weights(monkeypatch):
-    monkeypatch.setattr(onednn, "SMALLEST", 0)
+@pytest.mark.parametrize("smallest", [0, 2**18], ids=["packed", "small"])
+def test_fused_layer_sees_changed_weights(smallest, monkeypatch):
+    monkeypatch.setattr(onednn, "SMALLEST", smallest)
     model, batch = make_model().float(), make_sources([4, 7])
     options = {"num_return_sequences": 4, "max_new_tokens": 4}
     beam_search(model, *batch, **options)

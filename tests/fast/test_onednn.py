@@ -48,14 +48,6 @@ def test_packed_layers_equal_plain_ones(rows, bias):
     torch.testing.assert_close(packed_output(layer, x), layer(x), atol=1e-5, rtol=1e-5)
 
 
-def test_beam_search_with_packed_layers_finds_the_same():
-    model, batch = make_model().float(), make_sources([9, 3, 5, 9, 1, 7, 2])
-    plain = beam_search(model, *batch, prepack=False, num_return_sequences=4)
-    packed = beam_search(model, *batch, num_return_sequences=4)
-    assert torch.equal(packed.sequences, plain.sequences)
-    torch.testing.assert_close(packed.scores, plain.scores, atol=1e-5, rtol=0)
-
-
 def test_parameters_in_one_flat_tensor_and_strided_biases_are_searched_as_well():
     model, batch = make_model(encoder_ffn_dim=33, decoder_ffn_dim=33).float(), make_sources([9, 3])
     expected = beam_search(model, *batch)
@@ -134,22 +126,6 @@ def test_packed_products_fuse_relu_and_residual(smallest, layers, rows, monkeypa
         ]:
             torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
         assert torch.equal(residual, kept)
-
-
-@pytest.mark.parametrize("smallest", [0, 2**18], ids=["packed", "small"])
-@pytest.mark.parametrize("name", ["weight", "bias"])
-@pytest.mark.parametrize("number", [0, 1])
-def test_joint_product_sees_changes_of_each_layer(smallest, name, number, monkeypatch):
-    monkeypatch.setattr(onednn, "SMALLEST", smallest)
-    parts, x = [nn.Linear(24, 40), nn.Linear(24, 8)], torch.randn(2, 24)
-    owner = nn.Sequential(*parts)
-    with torch.inference_mode():
-        first = packed_together(owner, parts, torch.cat)
-        assert packed_together(owner, parts, torch.cat) is first
-        getattr(parts[number], name).data[5] += 1  # does not raise the version counter
-        expected = torch.cat([part(x) for part in parts], dim=-1)
-        product = packed_together(owner, parts, torch.cat)
-        torch.testing.assert_close(product(x), expected, atol=1e-5, rtol=1e-5)
 
 
 def change_in_place(layer):

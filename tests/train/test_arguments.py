@@ -239,28 +239,14 @@ def test_data_seed_decides_the_order_of_batches(tmp_path):
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_the_best_checkpoint_is_kept_and_loaded_at_the_end(tmp_path):
+@pytest.mark.parametrize("limit", [{"checkpoints_to_keep": 2}, {"save_total_limit": 1}], ids=str)
+def test_the_best_checkpoint_is_kept_and_loaded_at_the_end(tmp_path, limit, monkeypatch):
     # The learning rate is so high that the loss soon rises.
     trainer = make_trainer(
         tmp_path,
         **{"learning_rate": 3.0, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"},
         **{"save_steps": 1, "eval_steps": 1, "eval_strategy": "steps", "max_steps": 6},
-        **{"checkpoints_to_keep": 2, "load_best_model_at_end": True},
-    )
-    trainer.train()
-    losses = [log["eval_loss"] for log in trainer.state.log_history if "eval_loss" in log]
-    best = losses.index(min(losses)) + 1
-    assert best < 5  # otherwise it would be among the last two anyway
-    assert list(checkpoints(tmp_path)) == [best, 5, 6]
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(min(losses), rel=1e-6)
-
-
-def test_a_limit_leaves_a_whole_checkpoint_beside_the_best_one(tmp_path, monkeypatch):
-    trainer = make_trainer(
-        tmp_path,
-        **{"learning_rate": 3.0, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"},
-        **{"save_steps": 1, "eval_steps": 1, "eval_strategy": "steps", "max_steps": 6},
-        **{"save_total_limit": 1, "load_best_model_at_end": True},
+        **{"load_best_model_at_end": True, **limit},
     )
     last, seal = [], trainer_module.seal
 
@@ -271,18 +257,16 @@ def test_a_limit_leaves_a_whole_checkpoint_beside_the_best_one(tmp_path, monkeyp
     monkeypatch.setattr(trainer_module, "seal", noting)
     trainer.train()
     assert last == [None, *(tmp_path / f"checkpoint-{step}" for step in range(1, 6))]
+    losses = [log["eval_loss"] for log in trainer.state.log_history if "eval_loss" in log]
+    best = losses.index(min(losses)) + 1
+    assert best < 5  # otherwise it would be among the last two anyway
+    assert list(checkpoints(tmp_path)) == [best, 5, 6]
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(min(losses), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("batches", "processes", "advice"),
-    [(3, 2, "give a multiple of 2"), (8, 16, "give a multiple of 16")],
-)
-def test_indivisible_gradient_accumulation_is_refused_with_advice(batches, processes, advice):
-    message = f"gradient_accumulation: got {batches} .* among {processes} processes; {advice}\\."
+def test_gradient_accumulation_is_divided_among_processes():
+    for batches, processes, share in ((1, 1, 1), (8, 8, 1), (8, 2, 4)):
+        assert share_of_update(batches, processes) == share
+    message = r"gradient_accumulation: got 3 .* among 2 processes; give a multiple of 2\."
     with pytest.raises(ValueError, match=message):
-        share_of_update(batches, processes)
-
-
-@pytest.mark.parametrize(("batches", "processes", "share"), [(1, 1, 1), (8, 8, 1), (8, 2, 4)])
-def test_gradient_accumulation_is_divided_among_processes(batches, processes, share):
-    assert share_of_update(batches, processes) == share
+        share_of_update(3, 2)

@@ -296,19 +296,17 @@ def test_target_token_count_excludes_padding(tmp_path):
     assert saved["target_tokens"] == sum(data["target_length"])
 
 
-def test_checkpoints_do_not_contain_the_cpu_settings(uninterrupted):
-    directory, _ = uninterrupted
-    checkpoint = directory / "checkpoint-12"
+def test_checkpoints_hold_neither_the_cpu_settings_nor_those_of_a_search(uninterrupted, tmp_path):
+    checkpoint = uninterrupted[0] / "checkpoint-12"
     reloaded = VanillaTransformerForConditionalGeneration.from_pretrained(checkpoint)
     assert reloaded.config._attn_implementation == tiny_model().config._attn_implementation
     assert "eager" not in (checkpoint / "config.json").read_text()
-
-
-def test_training_does_not_change_the_saved_generation_config(tmp_path, uninterrupted):
     tiny_model().save_pretrained(tmp_path)
-    fresh = (tmp_path / "generation_config.json").read_text()
-    trained = (uninterrupted[0] / "checkpoint-12" / "generation_config.json").read_text()
-    assert json.loads(trained) == json.loads(fresh)
+    fresh, trained = (
+        json.loads((folder / "generation_config.json").read_text())
+        for folder in (tmp_path, checkpoint)
+    )
+    assert trained == fresh
 
 
 def test_resumption_keeps_the_matmul_precision_of_the_first_start(tmp_path, monkeypatch):

@@ -34,19 +34,18 @@ def words(tokenizer, text):
 
 
 @pytest.mark.parametrize("text", SENTENCES)
-def test_each_id_belongs_to_exactly_one_word(tokenizer, text):
+def test_each_id_belongs_to_one_word_and_the_words_are_the_text(tokenizer, text):
     ids = tokenizer(text)["input_ids"]
-    found = whole_words(tokenizer, ids)
-    assert [i for word in found for i in range(word.start, word.end)] == list(range(len(ids)))
+    *found, end = whole_words(tokenizer, ids)
+    assert [i for word in (*found, end) for i in range(word.start, word.end)] == [*range(len(ids))]
     assert all(word.start < word.end for word in found)
-
-
-@pytest.mark.parametrize("text", SENTENCES)
-def test_words_joined_equal_the_text_without_spaces(tokenizer, text):
-    *found, end = words(tokenizer, text)
-    assert end == "</s>"
-    joined = "".join(word for word in found if word != "\N{OPEN BOX}")
+    assert end.text == "</s>"
+    joined = "".join(word.text for word in found if word.text != "\N{OPEN BOX}")
     assert "".join(joined.split()) == "".join(text.split())
+    for merge in (True, False):
+        texts, mix = words_and_mix(tokenizer, ids, merge=merge)
+        assert mix.shape == (len(texts), len(ids))
+        assert (mix.sum(axis=0) == 1).all()
 
 
 def test_words_match_ordinary_words(tokenizer):
@@ -98,14 +97,6 @@ def test_sentencepiece_vocabularies_are_supported():
     tokenizer.backend_tokenizer.decoder = decoders.Metaspace()
     assert token_words(tokenizer, [4, 5, 6, 2]) == ["caf", "·é", "au", "</s>"]
     assert [word.text for word in whole_words(tokenizer, [4, 5, 6, 2])] == ["café", "au", "</s>"]
-
-
-def test_mix_assigns_each_piece_to_one_word(tokenizer):
-    ids = tokenizer(SENTENCES[0])["input_ids"]
-    for merge in (True, False):
-        found, mix = words_and_mix(tokenizer, ids, merge=merge)
-        assert mix.shape == (len(found), len(ids))
-        assert (mix.sum(axis=0) == 1).all()
 
 
 def test_labels_drop_invisible_characters_and_are_shortened():
