@@ -87,9 +87,6 @@ loss.py
 - return is_plain and linear.bias is None and not (hooks or replaced)
 + return True
 ! test_training_uses_the_changed_model[hook_the_softmax]
-- torch_module._has_any_global_hook() or any(
-+ any(
-! test_training_uses_the_changed_model[hook_every_softmax]
 - torch_module._has_any_global_hook()
 + bool(torch_module._global_forward_hooks)
 ! test_every_hook_of_the_softmax_is_called_in_training_and_search
@@ -111,9 +108,6 @@ loss.py
 - row = -smooth * (hidden * counts).sum(0, dtype=sum_dtype)
 + row = -smooth * hidden.sum(0, dtype=sum_dtype)
 ! test_chunks_mask_ignored_labels_themselves
-- if labels.dtype == torch.int32:
-+ if False:
-! test_ids_and_labels_may_have_32_bits
 
 fast/unmodified.py
 -  or torch_module._global_forward_pre_hooks
@@ -121,9 +115,6 @@ fast/unmodified.py
 ! test_search_and_evaluation_use_the_changed_model[hook_before_every_softmax]
 
 generation_limits.py
-- torch.full_like(padding, -1)
-+ padding
-! test_rows_hold_padding_alone_after_their_first_end
 - generation_config.max_new_tokens = min(most, longest)
 + pass
 ! test_generated_length_is_limited_by_default_to_source_plus_50
@@ -135,9 +126,6 @@ beam_search.py
 - ended & (torch.arange(ended.size(1), device=ended.device) < self.beam)
 + ended
 ! test_search_equals_the_authors_search
-- return (mask.sum(1) + settings.max_extra_tokens)
-+ return (mask.sum(1) * 0 + mask.size(1) + settings.max_extra_tokens)
-! test_each_sentence_has_its_own_length_limit
 - tokens.masked_fill(tokens < 0, self.pad)
 + tokens.masked_fill(tokens < 0, 0)
 ! test_other_ids_of_all_tokens_only_rename_the_results
@@ -150,17 +138,9 @@ beam_search.py
 - return attention_of(chosen) == SDPA and attention_of("eager") == EAGER
 + return True
 ! test_training_uses_the_changed_model[register_another_sdpa]
-- mask = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)
-+ mask = eager_mask if implementation == "eager" else sdpa_mask
-! test_training_uses_the_changed_model[register_a_mask]
 - logits.log_softmax(-1, dtype=self.scores.dtype)
 + logits.log_softmax(-1).to(self.scores.dtype)
 ! test_only_the_logits_of_half_precision_are_rounded
-
-search_settings.py
-- {name: getattr(generation_config, name, None) for name in SAVED}
-+ dict.fromkeys(SAVED)
-! test_settings_are_the_calls_then_the_models_then_the_papers
 
 fast/incremental_decoding.py
 - if is_unmodified(model) else None
@@ -208,9 +188,6 @@ data/batches.py
 - self.per_update))) == self.per_update:
 + self.per_update))):
 ! test_an_update_takes_batches_of_one_pass
-- size = self.max_tokens // int(longest[bounds[-1] - 1])
-+ size = 1 + self.max_tokens // int(longest[bounds[-1] - 1])
-! test_batches_keep_the_budget_and_hold_every_example_once
 - np.random.default_rng([self.seed, self.epoch, stream])
 + np.random.default_rng([self.seed, stream])
 ! test_batches_of_two_epochs_differ_in_composition
@@ -265,17 +242,11 @@ data/bpe_dropout.py
 ! test_each_side_is_split_by_the_merges_of_its_own_vocabulary
 
 train/averaging.py
-- torch.zeros(tensor.shape, dtype=torch.float64)
-+ torch.zeros(tensor.shape, dtype=tensor.dtype)
-! test_half_precision_is_summed_in_float64_and_keeps_its_dtype
 - companions += folder.parent.glob(GENERATION_CONFIG)
 + pass
 ! test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged
 
 train/checkpoints.py
-- now, tokens = self.seconds - self.evaluation_seconds
-+ now, tokens = self.seconds
-! test_evaluations_count_in_the_time_and_not_in_the_speed
 - best = MEASURES[watched].best if watched in MEASURES else min
 + best = min
 ! test_every_choice_takes_the_texts_with_the_fewest_errors
@@ -297,9 +268,6 @@ data/languages.py
 - script_of(tag) != script_of(other) or (
 + (
 ! test_tags_mean_each_other_unless_both_say_what_differs
-- return Evidence(shares, np.log(source / target).clip(-4, 4)
-+ return Evidence(shares, np.log(target / source).clip(-4, 4)
-! test_no_form_gives_a_wrong_pair
 
 data/columns.py
 - if named is not None and named[0] in sides[0] and named[1] in sides[1]:
@@ -318,21 +286,6 @@ train/back_translation.py
 - {"text": sha256(text), "model": digests(model_dir, MODEL)}
 + {"model": digests(model_dir, MODEL)}
 ! test_pairs_of_other_pairs_or_another_text_are_not_taken
-
-convert/importers/vocabulary.py
-- if joining > spaced:
-+ if joining >= spaced:
-! test_of_two_signs_that_of_more_tokens_joins
-
-storage/run_files.py
-- "use_cache", "dtype", "torch_dtype"
-+ "use_cache", "position_offset", "dtype", "torch_dtype"
-! test_every_field_that_changes_what_a_model_computes_is_part_of_its_config
-
-convert/importers/fairseq.py
-- longest = min(
-+ longest = max(
-! test_imported_logits_equal_those_of_fairseq
 """
 
 
