@@ -1,19 +1,13 @@
 """Scores of translations and models. Importing this package loads no scoring library."""
 
-from .models import compute_metrics, log_probabilities, pair_ids, perplexity, score_model
-from .scores import corpus_scores, measure_metric
-from .significance import SystemScore, most_different, paired_bootstrap, verdict
-
-__all__ = [
-    "SystemScore",
-    "compute_metrics",
-    "corpus_scores",
-    "log_probabilities",
-    "measure_metric",
-    "most_different",
-    "pair_ids",
-    "paired_bootstrap",
-    "perplexity",
-    "score_model",
-    "verdict",
-]
+from .models import compute_metrics as compute_metrics
+from .models import log_probabilities as log_probabilities
+from .models import pair_ids as pair_ids
+from .models import perplexity as perplexity
+from .models import score_model as score_model
+from .scores import corpus_scores as corpus_scores
+from .scores import measure_metric as measure_metric
+from .significance import SystemScore as SystemScore
+from .significance import most_different as most_different
+from .significance import paired_bootstrap as paired_bootstrap
+from .significance import verdict as verdict

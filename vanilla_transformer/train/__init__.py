@@ -6,25 +6,15 @@ from pathlib import Path
 from ..recipes.planning import plan_run
 from ..recipes.recipe import Recipe
 from ..storage.metrics import Metrics
-from .arguments import VanillaTransformerTrainingArguments
-from .averaging import average_checkpoints
-from .callbacks import TrainingInterrupted
+from .arguments import VanillaTransformerTrainingArguments as VanillaTransformerTrainingArguments
+from .averaging import average_checkpoints as average_checkpoints
+from .callbacks import TrainingInterrupted as TrainingInterrupted
 from .run import run_plan
-from .scoring import compare_runs, score_run
-from .trainer import VanillaTransformerTrainer
+from .scoring import compare_runs as compare_runs
+from .scoring import score_run as score_run
+from .trainer import VanillaTransformerTrainer as VanillaTransformerTrainer
 
 
 def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
     """Train and evaluate a model from a recipe, as `run_plan` says."""
     return run_plan(plan_run(recipe, Path(output_dir)), output_dir)
-
-
-__all__ = [
-    "TrainingInterrupted",
-    "VanillaTransformerTrainer",
-    "VanillaTransformerTrainingArguments",
-    "average_checkpoints",
-    "compare_runs",
-    "run_recipe",
-    "score_run",
-]

@@ -12,15 +12,9 @@
 Pictures of a training run are made by `vanilla_transformer.train.curves`.
 """
 
-from .attention import Attention, attention_weights, plot_attention, plot_attention_lines
-from .figure import save_figure
-from .subwords import token_words
-
-__all__ = [
-    "Attention",
-    "attention_weights",
-    "plot_attention",
-    "plot_attention_lines",
-    "save_figure",
-    "token_words",
-]
+from .attention import Attention as Attention
+from .attention import attention_weights as attention_weights
+from .attention import plot_attention as plot_attention
+from .attention import plot_attention_lines as plot_attention_lines
+from .figure import save_figure as save_figure
+from .subwords import token_words as token_words
