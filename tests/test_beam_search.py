@@ -189,17 +189,13 @@ def test_greedy_search_equals_generate(model, batch):
     assert torch.equal(with_start(found.sequences)[:, 0], expected)
 
 
-def test_search_without_settings_is_the_papers(batch):
-    """`generate` alone is greedy, as in transformers."""
+def test_generate_alone_is_greedy_as_in_transformers(batch):
     model = make_model()
-    assert model.generation_config.num_beams is model.generation_config.length_penalty is None
-    expected = beam_search(model, *batch, num_beams=4, length_penalty=0.6)
-    assert torch.equal(beam_search(model, *batch).scores, expected.scores)
     greedy = model.generate(batch[0], attention_mask=batch[1], num_beams=1)
     assert torch.equal(model.generate(batch[0], attention_mask=batch[1]), greedy)
 
 
-# ---------------------------------------------------------------------------- limits and prefixes
+# ----------------------------------------------------------------------------------------- limits
 
 
 def test_each_sentence_has_its_own_length_limit(model, batch):
@@ -228,18 +224,6 @@ def test_learned_positions_limit_the_length(batch):
     for given in ({}, {"decoder_input_ids": torch.tensor([[START, 5, 6]] * len(batch[0]))}):
         found = model.generate(batch[0], attention_mask=batch[1], num_beams=1, **never, **given)
         assert found.size(1) == 13  # also with a beginning
-
-
-def test_prefix_with_an_end_token_is_the_only_translation(model, batch, monkeypatch):
-    steps, step = [], IncrementalDecoder.step
-    monkeypatch.setattr(
-        IncrementalDecoder, "step", lambda *arguments: steps.append(1) or step(*arguments)
-    )
-    ids, mask = batch[0][:1], batch[1][:1]
-    found = beam_search(model, ids, mask, prefix=[[8, END]], num_return_sequences=3)
-    assert tokens_of(found, 0) == (8, END)
-    assert found.lengths[0].tolist() == [2, 0, 0]
-    assert len(steps) == 2, "no hypothesis is left to extend"
 
 
 # -------------------------------------------------------------------------------- suppressed tokens
@@ -277,14 +261,6 @@ def test_a_generation_config_must_let_sentences_end(batch):
     model.generation_config.eos_token_id = START
     model.generation_config.suppress_tokens = model.config.ids_outside_of_text()
     assert beam_search(model, *batch).finished[:, 0].any()
-
-
-def test_a_prefix_ends_no_sentence_before_its_last_token(model, batch):
-    prefix = [[5, 6]] * 7
-    for row in ([5, END], [5, END, PAD, PAD], []):
-        beam_search(model, *batch, prefix=[row, *prefix[1:]])
-    with pytest.raises(RequestError, match=r"Prefix 1, .*, goes on after the end of its sentence"):
-        beam_search(model, *batch, prefix=[[5, END, 7], *prefix[1:]])
 
 
 # ------------------------------------------------------------------------------------ alignment
@@ -351,14 +327,10 @@ def test_best_tokens_found_in_blocks_equal_topk(size, count):
     assert (tokens.sort().values.diff() > 0).all()
 
 
-def test_search_runs_without_dropout_and_restores_training_mode(batch):
+def test_search_runs_without_dropout(batch):
     model = make_model()
     expected = beam_search(model, *batch)
-    model.train()
-    model.model.encoder.eval()
-    modes = [module.training for module in model.modules()]
-    assert torch.equal(beam_search(model, *batch).scores, expected.scores)
-    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(beam_search(model.train(), *batch).scores, expected.scores)
     assert not expected.scores.is_inference()
 
 
@@ -457,6 +429,7 @@ def test_masks_that_do_not_fit_are_refused(model, batch):
         ({"suppress_tokens": [-1]}, "Got -1 in suppress_tokens; an id must be .* from 0 to 31"),
         ({"prefix": [[4]]}, r"zip\(\) argument 2 is longer"),
         ({"prefix": [[4]] * 6 + [[4] * 53]}, "Prefix 7 has 53 tokens.*may have 52"),
+        ({"prefix": [[5, END, 7]] * 7}, "Prefix 1, .*, goes on after the end of its sentence"),
         ({"prefix": [[4]] * 6 + [[99]]}, "Got 99 in prefix 7; an id must be .* from 0 to 31"),
     ],
 )

@@ -382,18 +382,13 @@ def test_all_that_a_decoder_returns_has_the_order_of_its_ids(gaps, labelled):
     inputs = {name: GOOD[name][:1] for name in ("input_ids", "attention_mask")}
     labels, places = torch.tensor([[4, 7, 9, 5, 2]]), GAPS[gaps][0]
     spread = with_gaps(labels, [places], 8)
-    given = {"output_attentions": True, "output_hidden_states": True}
-    if labelled:
-        whole, gapped = (model(**inputs, labels=ids, **given) for ids in (labels, spread))
-    else:
-        whole, gapped = (
-            model(
-                **inputs,
-                decoder_input_ids=model.prepare_decoder_input_ids_from_labels(ids),
-                **given,
-            )
-            for ids in (labels, spread)
-        )
+
+    def run(ids):
+        shifted = model.prepare_decoder_input_ids_from_labels(ids)
+        target = {"labels": ids} if labelled else {"decoder_input_ids": shifted}
+        return model(**inputs, **target, output_attentions=True, output_hidden_states=True)
+
+    whole, gapped = run(labels), run(spread)
     starts = [n for n in range(8) if spread[0, n] != -100]
     for name in ("decoder_hidden_states", "cross_attentions", "decoder_attentions"):
         for one, other in zip(whole[name], gapped[name], strict=True):

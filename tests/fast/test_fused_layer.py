@@ -133,10 +133,3 @@ def test_modules_that_a_user_has_exchanged_are_called(name, other):
     assert torch.equal(found.sequences, expected.sequences)
     torch.testing.assert_close(found.scores, expected.scores, atol=1e-5, rtol=0)
     assert (found.scores - unchanged).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
-def test_layers_in_other_precisions_are_not_fused(dtype):
-    model = make_model().to(dtype)
-    with torch.inference_mode():
-        assert not is_fusable(model.model.decoder.layers[0])

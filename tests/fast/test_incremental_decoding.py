@@ -6,11 +6,7 @@ from wandering_model import make_model, make_sources
 
 from vanilla_transformer.beam_search import Inputs, beam_search
 from vanilla_transformer.fast import incremental_decoding
-from vanilla_transformer.fast.incremental_decoding import (
-    FORGET_EVERY,
-    GrowingRows,
-    IncrementalDecoder,
-)
+from vanilla_transformer.fast.incremental_decoding import FORGET_EVERY, IncrementalDecoder
 
 
 @pytest.mark.parametrize("forget_every", [1, 3, 100])
@@ -71,21 +67,3 @@ def test_cache_rows_of_dead_hypotheses_are_dropped():
             assert kept == [decoder.kept] * 2
             assert decoder.kept <= 2 * position + 4 * FORGET_EVERY
     assert decoder.rows == 1 + 4 * 59
-
-
-def test_growing_rows_append_select_and_compact():
-    torch.manual_seed(0)
-    rows, whole = GrowingRows(3), torch.empty(4, 2, 0, 5)
-    for length in (1, 2, 2, 7, 1):
-        new = torch.randn(whole.size(0), 2, length, 5)
-        whole = torch.cat((whole, new), dim=2)
-        assert torch.equal(rows.append(new), whole)
-        if length == 7:
-            order = torch.tensor([0, 3, 2])
-            rows.keep(order, torch.tensor([1]))
-            whole = whole[order]
-            assert torch.equal(rows.view(), whole)
-            places = torch.tensor([[0, 2, 4, 11], [1, 3, 5, 7], [11, 10, 9, 8]])
-            rows.compact(places)
-            whole = torch.stack([part[:, kept] for part, kept in zip(whole, places, strict=True)])
-            assert torch.equal(rows.view(), whole)

@@ -185,32 +185,24 @@ def test_bfloat16_residuals_give_gradients_close_to_float32():
     assert (rounded - exact).norm() <= 0.03 * exact.norm()
 
 
-@pytest.fixture
-def chosen(monkeypatch):
-    """Return the precision that is chosen on a made-up processor."""
+@pytest.mark.parametrize(
+    ("vendor", "dtype", "expected"),
+    [
+        ("AuthenticAMD", torch.float64, "medium"),
+        ("AuthenticAMD", torch.bfloat16, "highest"),  # such products are no float32
+        ("GenuineIntel", torch.float64, "highest"),
+        (None, torch.float64, "highest"),
+    ],
+)
+def test_products_are_left_to_onednn_on_amd_if_they_are_float32(
+    monkeypatch, vendor, dtype, expected
+):
+    linear = nn.functional.linear
 
-    def choose(vendor, *, rounds=False):
-        linear = nn.functional.linear
+    def made_up(x, weight):
+        assert torch.get_float32_matmul_precision() == "medium"
+        return linear(x.to(dtype), weight.to(dtype)).float()
 
-        def fake_linear(x, weight):
-            assert torch.get_float32_matmul_precision() == "medium"
-            dtype = torch.bfloat16 if rounds else torch.float64
-            return linear(x.to(dtype), weight.to(dtype)).float()
-
-        monkeypatch.setattr(cpu_training.nn.functional, "linear", fake_linear)
-        monkeypatch.setattr(cpu_training, "processor_facts", lambda: {"vendor_id": vendor})
-        fast_float32_products.cache_clear()
-        return fast_float32_products()
-
-    yield choose
-    fast_float32_products.cache_clear()
-
-
-def test_products_are_left_to_onednn_only_on_amd_processors(chosen):
-    assert chosen("AuthenticAMD") == "medium"
-    assert chosen("GenuineIntel") == "highest"
-    assert chosen(None) == "highest"
-
-
-def test_products_below_float32_precision_are_refused(chosen):
-    assert chosen("AuthenticAMD", rounds=True) == "highest"
+    monkeypatch.setattr(cpu_training.nn.functional, "linear", made_up)
+    monkeypatch.setattr(cpu_training, "processor_facts", lambda: {"vendor_id": vendor})
+    assert fast_float32_products.__wrapped__() == expected

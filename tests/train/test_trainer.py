@@ -1,6 +1,5 @@
 """The trainer: batches, loss, settings, and resumption after signals and kills."""
 
-import ast
 import json
 import math
 import os
@@ -399,12 +398,6 @@ def test_validation_pairs_may_be_a_data_set_and_need_language_and_tokenizer(tmp_
         given = {**needed, name: None, "validation_pairs": pairs}
         with pytest.raises(ValueError, match="got validation_pairs; give target_language"):
             make_trainer(tmp_path, given=given)
-
-
-def figures(printed):
-    """Return the names of the figures in each dictionary that was printed."""
-    found = [ast.literal_eval(line) for line in re.findall(r"^.*?({.*})", printed, re.MULTILINE)]
-    return [{"loss", "eval_loss", "train_loss", "epoch"} & names.keys() for names in found]
 
 
 def test_a_log_shows_what_others_log_and_measure(tmp_path, caplog):
