@@ -4,7 +4,6 @@ All large modules are imported here, once; each command then runs in a fork of t
 starts in milliseconds. Nothing is computed before a fork, since threads do not survive it.
 """
 
-import errno
 import fcntl
 import multiprocessing
 import os
@@ -124,12 +123,7 @@ def command(*words: object) -> Callable[[], int]:
 
 def kill_at(number: int, signum: int) -> Condition:
     """Send this process a signal before its n-th operation that changes a file."""
-
-    def kill(count: int, path: str) -> None:
-        if count == number:
-            os.kill(os.getpid(), signum)
-
-    return _at_operations(kill)
+    return _at_operations(lambda count, _: count == number and os.kill(os.getpid(), signum))
 
 
 def fail_at(number: int, code: int) -> Condition:
@@ -162,35 +156,25 @@ def limit_files(size: int) -> Condition:
     return limit
 
 
-def _at_operations(fault: Callable[[int, str], None]) -> Condition:
+def _at_operations(fault: Callable[[int, str], object]) -> Condition:
     """Call a fault, with a count and the path, before each operation that changes a file."""
-    return lambda folder: sys.addaudithook(_calling(fault, str(folder)))
-
-
-def _calling(fault: Callable[[int, str], None], folder: str) -> Callable[[str, tuple], None]:
-    """Return an audit hook that calls a fault, and ignores the fault's own operations."""
     count = 0
-    busy = False
+    busy = False  # with the fault's own operations
 
-    def hook(event: str, arguments: tuple) -> None:
-        nonlocal busy, count
-        if busy or not (event == "open" or event in _CHANGES):
-            return
-        path = arguments[0]
-        if event == "open" and not (arguments[2] or 0) & _WRITES:
-            return
-        if not isinstance(path, str | bytes | os.PathLike):  # an open file
-            return
-        name = os.path.abspath(os.fsdecode(path))
-        if not name.startswith(folder + os.sep):
-            return
-        busy, count = True, count + 1
-        try:
-            fault(count, name)
-        finally:
-            busy = False
+    def set_in(folder: Path) -> None:
+        def hook(event: str, arguments: tuple) -> None:
+            nonlocal busy, count
+            is_write = event == "open" and (arguments[2] or 0) & _WRITES
+            if busy or not (is_write or event in _CHANGES) or isinstance(arguments[0], int):
+                return
+            name = os.path.abspath(os.fsdecode(arguments[0]))
+            if name.startswith(f"{folder}{os.sep}"):
+                busy, count = True, count + 1
+                try:
+                    fault(count, name)
+                finally:
+                    busy = False
 
-    return hook
+        sys.addaudithook(hook)
 
-
-FULL, BROKEN, READ_ONLY = errno.ENOSPC, errno.EIO, errno.EROFS
+    return set_in

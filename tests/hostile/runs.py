@@ -4,6 +4,7 @@ One rule holds for all: whatever happened, the next start ends with the files of
 run, bit by bit, or refuses in one line.
 """
 
+import errno
 import functools
 import hashlib
 import json
@@ -14,18 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from processes import (
-    BROKEN,
-    FULL,
-    READ_ONLY,
-    Ended,
-    Started,
-    command,
-    count_into,
-    fail_at,
-    kill_at,
-    limit_files,
-)
+from processes import Ended, Started, command, count_into, fail_at, kill_at, limit_files
 
 PAIRS = Path(__file__).parents[1] / "fixtures" / "tiny_pairs"
 RIGHT, REFUSED = "right", "refused"
@@ -123,7 +113,7 @@ def failing_write(rng: random.Random, folder: Path, reference: Reference) -> str
     if rng.random() < 0.5:
         limit = limit_files(int(10 ** rng.uniform(1, 5.5)))
     else:
-        code = rng.choice((FULL, BROKEN, READ_ONLY))
+        code = rng.choice((errno.ENOSPC, errno.EIO, errno.EROFS))
         limit = fail_at(rng.randint(1, operations), code)
     first = Started(train(), folder, limit).ended()
     if first.code != 0 and not first.is_refusal:

@@ -203,27 +203,6 @@ def test_push_removes_code_weights_and_pictures_of_earlier_ones_only(
     assert {*hub.files(REPO)} == {*kept, *hub.files("user/new")}
 
 
-def training(tmp_path, monkeypatch, *, updates=2, **settings):
-    """Return our trainer on three pairs, which pushes to REPO."""
-    import datasets
-
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
-    pairs, tokenizer = list(SENTENCES.items()), tiny_tokenizer()
-    data = load_pairs(pairs, show_progress=False, source_language="de", target_language="en")
-    pushing = {"push_to_hub": True, "hub_model_id": REPO, "hub_token": TOKEN}
-    pace = {"max_steps": updates, "save_steps": 1, "logging_steps": 1, "warmup_steps": 2}
-    quiet = {"use_cpu": True, "report_to": "none", "disable_tqdm": True}
-    args = VanillaTransformerTrainingArguments(
-        str(tmp_path / "out"), hub_always_push=True, **pushing, **pace, **quiet, **settings
-    )
-    return VanillaTransformerTrainer(
-        tiny_model(),
-        args,
-        train_dataset=tokenize_pairs(data, tokenizer, show_progress=False),
-        processing_class=tokenizer,
-    )
-
-
 MODEL_OF_A_TRAINER = {
     *("config.json", "generation_config.json", "model.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "training_args.bin"),
@@ -232,7 +211,17 @@ MODEL_OF_A_TRAINER = {
 
 def test_push_to_hub_of_the_trainer_is_that_of_transformers(hub, tmp_path, monkeypatch):
     """Model, tokenizer and the host's own card, with `hub_strategy="end"` only when asked to."""
-    trainer = training(tmp_path, monkeypatch, hub_strategy="end")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
+    pairs, tokenizer = list(SENTENCES.items()), tiny_tokenizer()
+    data = load_pairs(pairs, show_progress=False, source_language="de", target_language="en")
+    args = VanillaTransformerTrainingArguments(
+        str(tmp_path / "out"),
+        **{"push_to_hub": True, "hub_strategy": "end", "hub_model_id": REPO, "hub_token": TOKEN},
+        **{"max_steps": 2, "warmup_steps": 2, "use_cpu": True, "report_to": "none"},
+    )
+    data = tokenize_pairs(data, tokenizer, show_progress=False)
+    given = {"train_dataset": data, "processing_class": tokenizer}
+    trainer = VanillaTransformerTrainer(tiny_model(), args, **given)
     trainer.train()
     assert hub.repositories["model", REPO].titles == ["initial commit"]
     commit = trainer.push_to_hub(language="en", license="cc-by-4.0", dataset_tags="own")

@@ -96,11 +96,9 @@ def test_sides_and_three_examples_are_those_of_the_models_metrics(
     translation, tmp_path, sides, expected
 ):
     recipe = dict(zip(("source_language", "target_language"), sides, strict=True))
-    for kept in (
-        {"samples": {"one": SAMPLES[:9], "two": SAMPLES[9:]}},
-        {"samples": {"card": SAMPLES[::6]}},
-    ):
-        (tmp_path / "metrics.json").write_text(json.dumps({**METRICS, "recipe": recipe, **kept}))
+    for samples in ({"one": SAMPLES[:9], "two": SAMPLES[9:]}, {"card": SAMPLES[::6]}):
+        metrics = METRICS | {"recipe": recipe, "samples": samples}
+        (tmp_path / "metrics.json").write_text(json.dumps(metrics))
         *found, examples = translation.task_of(str(tmp_path))
         assert tuple(found) == expected
         assert examples == [f"A man, {n}." for n in (0, 6, 12)]
@@ -136,16 +134,13 @@ def test_text_with_too_many_characters_is_rejected_before_tokenizing(
 
 
 def test_limit_is_lowered_to_the_models_positions(translation, translator, tmp_path):
-    for name, model in (
-        ("learned", {"position_encoding": "learned"}),
-        ("marian", {"position_encoding": "sinusoidal"}),
-    ):
-        config = {**translator.model.config.to_dict(), **model, "max_position_embeddings": 9}
-        own = VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**config))
-        for part in (own, translator.tokenizer):
-            part.save_pretrained(tmp_path / name)
-        folder = tmp_path / name
-        if name == "marian":
+    for encoding in ("learned", "sinusoidal"):
+        config = translator.model.config.to_dict() | {"position_encoding": encoding}
+        config = VanillaTransformerConfig(**config | {"max_position_embeddings": 9})
+        folder = tmp_path / encoding
+        for part in (VanillaTransformerForConditionalGeneration(config), translator.tokenizer):
+            part.save_pretrained(folder)
+        if encoding == "sinusoidal":  # a stock model has as few positions
             folder = export_stock(folder, tmp_path / "stock")
         small = translation.load_translator(str(folder))
         assert translation.checked_sentence(small, "!" * 8) == "!" * 8

@@ -102,22 +102,16 @@ DAMAGE = {
         set_weights(lambda found: found | {LOST: found[LOST] * math.nan}),
         f"{LOST} in run/model.safetensors holds NaN",
     ),
-    "a shard as a pickle": (
-        name_a_shard("shard.bin"),
-        "names 'shard.bin', which is no .safetensors",
-    ),
+    "a shard as a pickle": (name_a_shard("shard.bin"), "names 'shard.bin', which is no"),
     "a shard elsewhere": (name_a_shard("../b.safetensors"), "names '../b.safetensors', which"),
     "cut settings of the search": (cut("generation_config.json"), "generation_config.json is not"),
     "an odd dtype": (set_config(dtype="float33"), "config.json is not a model configuration: "),
     "weights in whole numbers": (
         set_weights(lambda found: {name: weight.int() for name, weight in found.items()}),
-        "mismatched weights, such as model.decoder.layers",
+        "mismatched weights",
     ),
     "a list of a list": (set_config(architectures=[["x"]]), "architectures in run/config.json is"),
-    "a class of the user": (
-        set_config(architectures=["WithRotary"]),
-        "was saved by the class 'WithRotary', which is not run here",
-    ),
+    "a class of the user": (set_config(architectures=["WithRotary"]), "'WithRotary', which is not"),
 }
 OTHER_KINDS = {
     "an unknown kind": (set_config(model_type="mystery"), "model_type 'mystery', which is no seq"),
