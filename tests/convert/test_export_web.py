@@ -10,7 +10,7 @@ import sys
 import pytest
 import serving
 import torch
-from browser import free_port, opened
+from browser import free_port, opened, served
 from command_line import error_of
 from opus_models import save_opus
 from published_runs import METRICS
@@ -105,13 +105,8 @@ def address(exported):
         pytest.skip(f"npm install fails: {result.stderr.strip()[-200:]}")
     port = free_port()
     command = [sys.executable, *SERVE.split()[1:], str(port), "--bind", "127.0.0.1"]
-    with (output.parent / "log").open("w") as log:
-        server = subprocess.Popen(command, cwd=output, stdout=log, stderr=log)
-    try:
+    with served(command, output, port):
         yield f"http://127.0.0.1:{port}/"
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
 
 
 @pytest.mark.slow

@@ -1,17 +1,16 @@
 """The page on serving: every block runs and gives the same translations as `translate`."""
 
 import json
-import os
 import re
-import socket
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import serving
 import torch
+from browser import free_port
+from browser import served as server_of
 from tiny_exports import require
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -118,31 +117,9 @@ def test_blocks_of_exports_translate_every_sentence(tmp_path, monkeypatch, name)
     ]
 
 
-@contextmanager
 def started(name, folder, port):
     """Run a block that starts a server in a folder, at another port than the page's."""
-    environment = os.environ | {
-        "GRADIO_SERVER_PORT": port,
-        "GRADIO_ANALYTICS_ENABLED": "False",
-        "PYTHONUNBUFFERED": "1",
-    }
-    server = subprocess.Popen(
-        ["bash", "-euc", f"exec env {command(name, port)}"],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        lines = []
-        while f":{port}" not in "".join(lines):  # also ends if the server exits
-            lines.append(server.stdout.readline())
-            assert lines[-1], "".join(lines)
-        yield
-    finally:
-        server.terminate()
-        print(server.communicate(timeout=30)[0])  # seen if the test fails
+    return server_of(["bash", "-euc", f"exec env {command(name, port)}"], folder, port)
 
 
 def command(name, port):
@@ -154,9 +131,7 @@ def command(name, port):
 
 @pytest.fixture
 def port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
+    return str(free_port())
 
 
 def test_blocks_of_the_endpoint(saved, port):

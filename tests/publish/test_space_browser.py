@@ -9,14 +9,12 @@ SPACE_MODEL names a trained model to show instead of a random one.
 import json
 import os
 import re
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from browser import free_port, opened
+from browser import free_port, opened, served
 from published_runs import METRICS
 from tiny_models import tiny_config
 
@@ -75,29 +73,9 @@ def address(run, tmp_path_factory):
     pytest.importorskip("gradio", reason="comes with a Space")
     folder = tmp_path_factory.mktemp("served") / "space"
     write_space(folder, "user/name")
-    port = free_port()
-    environment = os.environ | {
-        "MODEL_ID": str(run),
-        "GRADIO_SERVER_PORT": str(port),
-        "GRADIO_ANALYTICS_ENABLED": "False",
-        "HF_HUB_OFFLINE": "1",
-    }
-    log = folder.parent / "log"
-    with log.open("w") as output:
-        command = [sys.executable, "app.py"]
-        server = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=output, stderr=output
-        )
-    try:
-        for _ in range(240):
-            if f":{port}" in log.read_text():
-                break
-            assert server.poll() is None, log.read_text()
-            time.sleep(0.5)
+    port, variables = free_port(), {"MODEL_ID": str(run), "HF_HUB_OFFLINE": "1"}
+    with served([sys.executable, "app.py"], folder, port, **variables):
         yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
 
 
 @pytest.fixture(params=[360, 1280])

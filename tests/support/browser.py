@@ -1,8 +1,13 @@
-"""Pages in headless Chromium, for tests that skip where it is not installed."""
+"""Servers, and pages in headless Chromium, for tests that skip where it is not installed."""
 
+import os
 import shutil
 import socket
+import subprocess
+import tempfile
+import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +16,25 @@ def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
+
+
+@contextmanager
+def served(command, folder, port, **variables):
+    """Start a server in a folder, and wait until what it prints names its port."""
+    variables |= {"GRADIO_SERVER_PORT": str(port), "GRADIO_ANALYTICS_ENABLED": "False"}
+    environment = os.environ | variables | {"PYTHONUNBUFFERED": "1"}
+    with tempfile.NamedTemporaryFile() as log:
+        options = {"cwd": folder, "env": environment, "stdout": log, "stderr": log}
+        server = subprocess.Popen(command, **options)
+        try:
+            while f":{port}" not in Path(log.name).read_text():
+                assert server.poll() is None, Path(log.name).read_text()
+                time.sleep(0.2)
+            yield
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+            print(Path(log.name).read_text())  # seen if the test fails
 
 
 @contextmanager

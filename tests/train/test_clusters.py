@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from browser import free_port
 from tiny_runs import tiny_recipe
 
 pytestmark = pytest.mark.slow
@@ -104,9 +104,7 @@ def test_ray_workers_train_the_model_of_one_process_though_one_is_killed(tmp_pat
     recipe = tiny_recipe(tmp_path, dropout=0.0, **UPDATES)
     program = [sys.executable, "training/train.py", recipe, "--output-dir"]
     assert start(*program, "one").wait(timeout=600) == 0
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = "127.0.0.1:{1}".format(*probe.getsockname())
+    address = f"127.0.0.1:{free_port()}"
     ray = {"RAY_ADDRESS": address, "HOME": str(tmp_path), "RAY_AUTH_MODE": "disabled"}
     cluster = start(
         *(Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--num-cpus", 2),

@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 import stock_updates
 import torch
+from browser import free_port
 from copies import copy_of_this_process
 from safetensors.torch import load_file
 from tiny_exports import save
@@ -187,10 +187,7 @@ def work(directory):
 
 def launch(directory, processes, function):
     """Start gloo processes that call a function of this file with the directory; await them."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    started = []
+    port, started = free_port(), []
     for rank in map(str, range(processes)):
         variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(processes)}
         variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
