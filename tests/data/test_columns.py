@@ -21,7 +21,7 @@ import pytest
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.data import load_pairs, read_pairs
-from vanilla_transformer.data.columns import find_columns, sampled
+from vanilla_transformer.data.columns import Table, sampled
 from vanilla_transformer.data.doubts import KINDS, doubtful
 from vanilla_transformer.data.examination import odd_texts
 from vanilla_transformer.data.selection import clean_pairs
@@ -513,7 +513,7 @@ def test_time_is_linear_in_the_number_of_columns():
     def judging(width):
         rows = [[f"{en} {n}" for n in range(width)] for en in EN * 5]
         columns = dict.fromkeys(("source_column", "target_column"))
-        return lambda: find_columns(rows, ("en", "de"), (1, 2), where="a table"), columns
+        return lambda: Table(rows, ("en", "de"), None, "a table").find((1, 2)), columns
 
     short, long = seconds(judging(100)[0]), seconds(judging(400)[0])
     assert long < 8 * short + 0.3

@@ -13,7 +13,6 @@ from .shared_options import add_overwrite, add_pair_options, add_test_options, c
 
 if TYPE_CHECKING:
     from ..data.pair_files import PairReader
-    from ..evaluation.models import Likelihood
 
 _COMPARE_EXAMPLE = """example:
   vanilla-transformer compare runs/first runs/second
@@ -112,16 +111,17 @@ def _score(options: argparse.Namespace) -> int:
                 model, tokenizer, valid, tokens_at_once=options.tokens_at_once
             )
             for pair in window:
-                print("" if pair is None else _score_line(next(scores), options.per_token))
+                if pair is None:
+                    print()
+                    continue
+                score = next(scores)
+                length = score.target_tokens if options.per_token else 1
+                print(f"{score.log_probability / length:.6f}")
             bar.update(len(window))
     sys.stdout.flush()
     if invalid:
         print(f"Invalid pairs: {len(invalid)}; first {invalid[0]}", file=sys.stderr)
     return 0
-
-
-def _score_line(score: "Likelihood", per_token: bool) -> str:
-    return f"{score.log_probability / (score.target_tokens if per_token else 1):.6f}"
 
 
 def _pairs_or_none(

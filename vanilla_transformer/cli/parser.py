@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 from .. import __version__, register
 from ..errors import RequestError
 from ..machine.signals import handled_by
-from ..storage.atomic import failed_path
 from ..storage.extras import how_to_install
 from ..storage.reading import printable, shortened
 from .average import add_average
@@ -198,7 +197,8 @@ def _line_for(error: Exception) -> str | None:
     if isinstance(error, RequestError) or is_ours:
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{shortened(str(failed_path(error)), _LONGEST)}: {error.strerror}"
+        path = error.filename2 or error.filename  # of a failed copy or move, the target
+        return f"{shortened(str(path), _LONGEST)}: {error.strerror}"
     if isinstance(error, OSError) and error.errno in _FULL:
         return f"the output could not be written: {error.strerror}; make room, and run it again."
     if isinstance(error, ImportError) and error.name is not None:

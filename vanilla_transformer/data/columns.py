@@ -74,48 +74,30 @@ class Columns(NamedTuple):
 
 
 def sampled(
-    items: Iterable[_Item], most: int = SAMPLE, kept_as: Callable[[_Item], Any] = lambda item: item
+    items: Iterable[_Item], kept_as: Callable[[_Item], Any] = lambda item: item
 ) -> list[Any]:
-    """Return the first of many items and others evenly spread over all: `most` to twice as many."""
+    """Return the first of many items and others evenly spread over all: 1,000 to 2,000 of them."""
     kept: list[Any] = []
     step = 1
     for number, item in enumerate(items):
         if number % step == 0:
             kept.append(kept_as(item))
-            if len(kept) == 2 * most:
+            if len(kept) == 2 * SAMPLE:
                 kept, step = kept[::2], 2 * step
     return kept
 
 
-def find_columns(
-    rows: Sequence[Sequence[str]],
-    languages: Languages,
-    given: Given = None,
-    *,
-    names: Sequence[str] | None = None,
-    where: str,
-) -> Columns:
-    """Find the columns of source and target.
+@dataclass
+class Table:
+    """Rows of a table, column by column, with what the identifier says of each.
 
     Args:
         rows: Rows from all parts of the table, the first one first, as from `sampled`.
         languages: Languages of source and target, or other names of the two sides.
-        given: Columns that the user named.
-        names: Names of the columns in a format that keeps them apart from the rows; None if the
-            first row may hold names.
+        given_names: Names of the columns in a format that keeps them apart from the rows; None if
+            the first row may hold names.
         where: Name of the table, for messages.
-
-    Raises:
-        ValueError: There is no such column, or it is not clear which columns are meant. The error
-            has the rows, drawn as a table, as its note.
     """
-    table = _Table(rows, languages, names, where)
-    return table.find() if given is None else table.columns_of(given)
-
-
-@dataclass
-class _Table:
-    """Rows of a table, column by column, with what the identifier says of each."""
 
     rows: Sequence[Sequence[str]]
     languages: Languages
@@ -159,7 +141,18 @@ class _Table:
 
     # ---------------------------------------------------------------------- the four steps
 
-    def find(self) -> Columns:
+    def find(self, given: Given) -> Columns:
+        """Find the columns of source and target.
+
+        Args:
+            given: Columns that the user named.
+
+        Raises:
+            ValueError: There is no such column, or it is not clear which columns are meant. The
+                error has the rows, drawn as a table, as its note.
+        """
+        if given is not None:
+            return self._columns_of(given)
         named, texts = self._named(), self.texts
         if places := self._by_content(named):
             decided_by = "content"
@@ -171,7 +164,7 @@ class _Table:
             raise self._question()
         return Columns(places, self._has_header(places, named), self.width, decided_by)
 
-    def columns_of(self, given: tuple[str | int, str | int]) -> Columns:
+    def _columns_of(self, given: tuple[str | int, str | int]) -> Columns:
         """Return the columns that the user named, with a warning if their content contradicts."""
         known: dict[Any, int] = {
             folded(name): place for place, name in reversed([*enumerate(self.first)])
@@ -299,12 +292,7 @@ def named_sides(names: Sequence[str], languages: Languages) -> tuple[int, int] |
     words = [[*map(folded, _WORDS.findall(name))] for name in names]
     words = [each if len(each) <= _NAME_WORDS else [] for each in words]
     by_language = [
-        {
-            side
-            for side, language in enumerate(languages)
-            for word in each
-            if is_meant(language, word)
-        }
+        {side for side in (0, 1) for word in each if is_meant(languages[side], word)}
         for each in words
     ]
     by_word = [{_SIDES[word] for word in each if word in _SIDES} for each in words]
@@ -319,11 +307,8 @@ def named_sides(names: Sequence[str], languages: Languages) -> tuple[int, int] |
 def usual_width(rows: Sequence[Sequence[str]]) -> int:
     """Return the number of cells of most rows, without the empty columns at the end."""
     rows = [row for row in rows if any(cell.strip() for cell in row)]
-    written, filled = (
-        Counter(map(len, rows)),
-        Counter(max(n for n, cell in enumerate(row, start=1) if cell.strip()) for row in rows),
-    )
-    (width, count), *_ = written.most_common(1) or [(0, 0)]
+    filled = Counter(max(n for n, cell in enumerate(row, start=1) if cell.strip()) for row in rows)
+    (width, count), *_ = Counter(map(len, rows)).most_common(1) or [(0, 0)]
     if count < _ALIKE * len(rows):
         return max(filled, key=lambda size: (filled[size], size))
     return max((size for size in filled if size <= width), default=width)

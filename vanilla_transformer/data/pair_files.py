@@ -34,7 +34,7 @@ from .checked_pairs import (
     checked_pair,
     decoded,
 )
-from .columns import SAMPLE, Columns, drawn, find_columns, sampled
+from .columns import SAMPLE, Columns, Table, drawn, sampled
 from .languages import language_of, places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import is_csv, sniff, split_rows
@@ -96,7 +96,7 @@ def read_pairs(
     end of a line (LF or CRLF) and a byte order mark are removed. No file takes more than 1 GB of
     memory, parquet on Linux only; what `datasets` loads from the Hub may.
 
-    Which columns hold the sides is decided by `find_columns`, from rows of all parts of the input:
+    Which columns hold the sides is decided by `columns.Table`, from rows of all parts of the input:
     by the languages of their texts, then by their names, then by their order.
 
     Args:
@@ -454,7 +454,7 @@ def _read_rows(
     cells = [row for row in head if any(row)]
     found = Columns((0, 1), has_header=False, width=2, decided_by="order")  # of nothing
     if cells:
-        found = find_columns(cells, reader.languages, reader.given, names=names, where=where)
+        found = Table(cells, reader.languages, names, where).find(reader.given)
     if found.warning:
         reader.note(f"{where}: {found.warning}.")
     columns = (where, *(place + 1 for place in found.places), found.decided_by)

@@ -115,7 +115,10 @@ def score_model(
     # Fail before the long work: on a missing package, pairs that do not fit or too long a text.
     scoring: dict[str, Any] = {"target_language": target_language, "measures": measures}
     copies = corpus_scores(sources, references, **scoring)
-    pairs = tokenized_pairs(model, tokenizer, sources, first_references(references))
+    encode(model, tokenizer, list(sources))  # refuses long ones; a blank one has ids too, its end
+    labels = target_ids(model, tokenizer, first_references(references))
+    ids = zip(tokenizer(list(sources), verbose=False)["input_ids"], labels, strict=True)
+    pairs = [{"input_ids": source, "labels": target} for source, target in ids]
     decoding: dict[str, Any] = {"tokens_at_once": tokens_at_once, "progress": progress}
     search = {"num_beams": num_beams, **generation_kwargs}
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **search))
@@ -173,24 +176,6 @@ def compute_metrics(
         return {name: scores[name] for name in measures}
 
     return compute
-
-
-def tokenized_pairs(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    sources: Sequence[str],
-    references: Sequence[str],
-) -> list[dict[str, list[int]]]:
-    """Return the ids of the pairs.
-
-    Raises:
-        ValueError: A text is longer than the model takes.
-    """
-    encode(model, tokenizer, list(sources))  # refuses it; a blank source has ids too, of its end
-    inputs = tokenizer(list(sources), verbose=False)["input_ids"]
-    labels = target_ids(model, tokenizer, references)
-    rows = zip(inputs, labels, strict=True)
-    return [{"input_ids": source, "labels": target} for source, target in rows]
 
 
 # ------------------------------------------------------------------ log-probabilities of pairs

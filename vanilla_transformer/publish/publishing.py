@@ -135,7 +135,11 @@ def publish(
     known: Metrics = {"parameters": model.num_parameters(), **_metrics(source, trained_in)}
     facts = card_facts(known, published)
     for folder in {source, trained_in}:
-        _check_unchanged(folder)
+        if changed := changed_since_scored(folder):
+            raise RequestError(
+                f"{folder / changed[0]} changed after it was scored; restore it, or score the "
+                f"model in a folder of its own (evaluate --output FOLDER/{METRICS}), with --run."
+            )
     with temporary_folder() as temporary:
         folder = temporary / repo_id.rpartition("/")[2]
         stage_model(source, folder, with_code=form == WITH_CODE)
@@ -196,15 +200,6 @@ def _metrics(source: Path, run: Path) -> Metrics:
 def _read_metrics(folder: Path) -> Metrics:
     path = folder / METRICS
     return read_json(own_file(path), Metrics) if path.exists() else {}
-
-
-def _check_unchanged(directory: Path) -> None:
-    """Refuse a run whose model or search settings changed after its metrics."""
-    if changed := changed_since_scored(directory):
-        raise RequestError(
-            f"{directory / changed[0]} changed after it was scored; restore it, or score the model "
-            f"in a folder of its own (evaluate --output FOLDER/{METRICS}), published with --run."
-        )
 
 
 def _form(directory: Path, *, with_code: bool) -> str:

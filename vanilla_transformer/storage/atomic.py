@@ -26,11 +26,6 @@ _MARK = "A command of vanilla-transformer wrote this folder; --overwrite replace
 _LOCK = "lock"  # held by the process that writes into a temporary folder
 
 
-def failed_path(error: Exception) -> str | None:
-    """Return the path that an error names, if any; for a failed copy or move, the target."""
-    return getattr(error, "filename2", None) or getattr(error, "filename", None)
-
-
 def sync(*paths: Path) -> None:
     """Flush files, and the entries of folders, to the disk, so that they survive a power cut."""
     for path in paths:

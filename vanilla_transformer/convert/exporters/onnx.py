@@ -79,7 +79,7 @@ class DecoderGraph(nn.Module):
         cache = GraphCache(past)
         for index, layer in enumerate(self.decoder.layers):
             keys, values = layer.cross_attn.keys_and_values(new_states, None)
-            cache.append_source(keys, values, index)
+            cache.append(keys, values, 4 * index + 2)
             x = layer(x, mask, None, memory_mask, past=(cache, index))
         # With a 2-D input the exporter reuses the tied embedding; with a 3-D input it would store a
         # transposed copy as well.
@@ -92,7 +92,7 @@ class GraphCache:
 
     def __init__(self, past: Sequence[Tensor]) -> None:
         self.tensors = list(past)  # four a layer
-        self.is_updated = dict.fromkeys(range(len(past) // 4), True)  # the source, by append_source
+        self.is_updated = dict.fromkeys(range(len(past) // 4), True)  # the source, by append
         self.self_attention_cache = self.cross_attention_cache = self
 
     @property
@@ -103,13 +103,10 @@ class GraphCache:
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values of the target with the new ones, (B, h, P + T, .)."""
-        return self._append(key, value, 4 * layer)
+        return self.append(key, value, 4 * layer)
 
-    def append_source(self, key: Tensor, value: Tensor, layer: int) -> None:
-        """Append new ones to a layer's keys and values of the source, (B, h, S, .)."""
-        self._append(key, value, 4 * layer + 2)
-
-    def _append(self, key: Tensor, value: Tensor, at: int) -> tuple[Tensor, Tensor]:
+    def append(self, key: Tensor, value: Tensor, at: int) -> tuple[Tensor, Tensor]:
+        """Append new keys and values to two of the tensors, and return these."""
         earlier_key, earlier_value = self.tensors[at : at + 2]
         grown = torch.cat((earlier_key, key), dim=2), torch.cat((earlier_value, value), dim=2)
         self.tensors[at : at + 2] = grown

@@ -85,11 +85,7 @@ def import_opennmt(path: StrPath, output: StrPath | None = None) -> Imported:
 
 def _tensors(found: Mapping[str, Any], file: Path) -> dict[str, Tensor]:
     """Return the tensors of the stacks and of `generator`, which `model` may repeat."""
-    tensors = {
-        name: tensor
-        for name, tensor in unwrapped(state_dict(found["model"], f"{file}: model")).items()
-        if not name.startswith("generator.")
-    }
+    tensors = unwrapped(state_dict(found["model"], f"{file}: model"))
     generator = unwrapped(state_dict(found["generator"], f"{file}: generator"))
     return tensors | {f"generator.{name}": tensor for name, tensor in generator.items()}
 
