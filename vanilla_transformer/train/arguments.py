@@ -132,10 +132,8 @@ def share_of_update(batches: int, processes: int) -> int:
     """
     if batches % processes == 0:
         return batches // processes
-    raise RequestError(
-        f"gradient_accumulation: got {batches} batches in an update, which do not divide among "
-        f"{processes} processes; give a multiple of {processes}."
-    )
+    what = f"got {batches} batches in an update, which do not divide among {processes} processes"
+    raise RequestError(f"gradient_accumulation: {what}; give a multiple of {processes}.")
 
 
 def check_arguments(
@@ -162,15 +160,14 @@ def check_arguments(
     refuse_sharding(args)
     if schedule is not None and optimizer is None:
         raise RequestError(
-            "got a schedule without its optimizer; give optimizers=(optimizer, schedule)."
+            "got a schedule without its optimizer; give both as optimizers=(..., ...)."
         )
     watched = args.early_stopping_on in figures and args.eval_strategy != "no"
     if args.early_stopping_patience is not None and not watched:
         raise RequestError(
             f"got early_stopping_patience={args.early_stopping_patience} and no "
             f"eval_{args.early_stopping_on} to watch; give one evaluation set, an evaluation "
-            "interval, and for a measure validation_pairs, or the EarlyStoppingCallback of "
-            "transformers."
+            "interval, and for a measure validation_pairs."
         )
 
 

@@ -84,10 +84,9 @@ def back_translated(
     done, model = folder / "translated.jsonl", folder / "model"
     begun = bool(checkpoints(run / CHECKPOINTS))
     if begun and not done.is_file():
-        raise RequestError(  # another translation would be other pairs
-            f"{run} was trained with {done}, which is gone; put it back, or give another "
-            "--output-dir."
-        )
+        # Another translation would be other pairs.
+        remedy = "put it back, or give another --output-dir"
+        raise RequestError(f"{run} was trained with {done}, which is gone; {remedy}.")
     if begun:  # these translations are trained on already
         return done
     with args.main_process_first(local=False):  # the others wait until the files are there
@@ -111,30 +110,24 @@ def back_translated(
 def _check(languages: tuple[str, str], text: Path, train: "Dataset", folder: Path) -> None:
     """Refuse pairs and a text that give no useful pairs, before anything is written."""
     if not (folder / "model").is_dir() and any(folder.glob("[!.]*")):
-        raise RequestError(
-            f"{folder} is needed for the text translated back, and holds something else; give "
-            "another --output-dir."
-        )
+        held = "is needed for the text translated back, and holds something else"
+        raise RequestError(f"{folder} {held}; give another --output-dir.")
     if len(train) < FEWEST_PAIRS:
-        raise RequestError(
-            f"Got {len(train)} training pairs, without those held out; back-translation needs "
-            f"{FEWEST_PAIRS:,} at least. Leave out --monolingual-target."
-        )
+        got = f"Got {len(train)} training pairs, without those held out"
+        raise RequestError(f"{got}; --monolingual-target needs {FEWEST_PAIRS:,} at least.")
     number = left_out = 0
     for sentence in _read(text):
         number, left_out = number + bool(sentence), left_out + (sentence is None)
     told = f"sentences: {number:,}; lines that are not UTF-8 or longer than {_LONGEST:,} bytes"
     if number <= left_out:
-        raise RequestError(
-            f"{text}: {told}: {left_out:,}. Give a text in UTF-8 with one sentence a line."
-        )
+        form = "Give a text in UTF-8 with one sentence a line."
+        raise RequestError(f"{text}: {told}: {left_out:,}. {form}")
     logger.info("%s: %s, left out: %d.", text, told, left_out)
     if (found := identified([*islice(_lines(text), _LOOKED_AT)], languages)) is None:
         return
     if (found.odds > 0).mean() > 0.5:
-        raise RequestError(
-            f"{text} looks like {languages[0]}, the source language; give text in {languages[1]}."
-        )
+        what = f"{text} looks like {languages[0]}, the source language"
+        raise RequestError(f"{what}; give text in {languages[1]}.")
     if found.is_whole and (found.elsewhere > 0.9).mean() > 0.5:
         logger.warning("%s is in another language than %s.", text, languages[1])
 
@@ -172,10 +165,7 @@ def _translate(text: Path, model_dir: Path, done: Path) -> None:
         has_pairs = any(f'"source": "{TAG}' in line for line in file)
     if not has_pairs:
         begun.unlink()  # so that a better model starts afresh
-        raise RequestError(
-            f"The model in {model_dir} translates every sentence into nothing; train it longer, "
-            "with a higher --max-steps or --max-minutes."
-        )
+        raise RequestError(f"The model in {model_dir} writes nothing at all; train it longer.")
     begun.replace(done)
 
 

@@ -44,8 +44,8 @@ class RunControl(TrainerCallback):
         if self.signum:
             raise KeyboardInterrupt
         self.signum = signum
-        told = "Got %s: the run ends after this update, with a checkpoint. Again: it stops at once."
-        logger.warning(told, signal.Signals(signum).name)
+        name = signal.Signals(signum).name
+        logger.warning("Got %s: the run ends after this update. Again: it stops at once.", name)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Set the model up, and start the clock."""

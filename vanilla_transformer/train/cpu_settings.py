@@ -116,13 +116,11 @@ def _set_fast_dropout(model: nn.Module) -> None:
     """Replace plain dropout by the fast one; p and hooks stay."""
     if nn.Dropout.forward is not _DROPOUT:
         return
-    for module in model.modules():
-        # Section 5.4: dropout on the sums of embeddings and positions, in both stacks.
-        if hasattr(module, "embed_positions") and type(module.dropout) is nn.Dropout:
-            module.dropout.__class__ = FastDropoutOfSums
-    for module in model.modules():
+    for name, module in model.named_modules():
         if type(module) is nn.Dropout:
-            module.__class__ = FastDropout
+            # Section 5.4: dropout on the sums of embeddings and positions, in both stacks.
+            of_sums = name.endswith(("encoder.dropout", "decoder.dropout"))
+            module.__class__ = FastDropoutOfSums if of_sums else FastDropout
 
 
 def _set_plain_dropout(model: nn.Module) -> None:

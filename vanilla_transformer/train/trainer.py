@@ -137,15 +137,10 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         for name in found:  # fail now, not after an hour
             measure_metric(name, target_language or "")
         if validation_pairs and None in (target_language, kwargs.get("processing_class")):
-            raise RequestError(
-                "got validation_pairs; give target_language (such as 'de'), which decides how BLEU "
-                "splits words, and the tokenizer as processing_class."
-            )
+            needed = "target_language (such as 'de') and the tokenizer as processing_class"
+            raise RequestError(f"got validation_pairs; give {needed}, too.")
         if args.n_gpu > 1:  # torch would split the batches, and the counts of tokens
-            logger.warning(
-                "Training on one of %d GPUs; to use all of them, start with accelerate launch.",
-                args.n_gpu,
-            )
+            logger.warning("Training on one of %d GPUs; accelerate launch uses all.", args.n_gpu)
             args._n_gpu = 1
         super().__init__(model, args, **kwargs)
         _, constants = self.optimizer_cls_and_kwargs or (None, {})
@@ -199,12 +194,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         labels = self.model.without_padding(torch.as_tensor(labels))
         labels = labels[labels != IGNORED]
         if len(labels) > 0 and int(labels[-1]) not in (end if isinstance(end, list) else [end]):
-            logger.warning(
-                "The first target ends with id %d, but the model's eos_token_id is %s: "
-                "translations may run on to their limit. Make the model with a config that has the "
-                "tokenizer's ids.",
-                *(int(labels[-1]), end),
-            )
+            told = "The first target ends with id %d, but the model's eos_token_id is %s: %s."
+            remedy = "give the config the tokenizer's ids, or translations may not end"
+            logger.warning(told, int(labels[-1]), end, remedy)
 
     @property
     def _batches_by_tokens(self) -> bool:
@@ -250,24 +242,18 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def _stock_train_dataloader(self) -> DataLoader:
         for name in ("bpe_dropout", "train_weights"):
             if getattr(self.args, name):
-                raise RequestError(
-                    f"{name} needs batches by tokens: give batch_tokens and a data set with the "
-                    f"columns input_ids and labels, or leave {name} out."
-                )
+                columns = "a data set with the columns input_ids and labels"
+                raise RequestError(f"{name} needs batches by tokens: batch_tokens and {columns}.")
         if self.args.batch_tokens is not None:
-            logger.warning(
-                "The training data is no Dataset with columns input_ids and labels: a batch has "
-                "%d examples, whatever batch_tokens is.",
-                self.args.per_device_train_batch_size,
-            )
+            told = "Without the columns input_ids and labels %s, whatever batch_tokens is."
+            logger.warning(told, f"a batch has {self.args.per_device_train_batch_size} examples")
         self.train_sampler, self._repeats_last = None, False
         if has_tokens(self.train_dataset):
             check_lengths(*pair_lengths(self.train_dataset))
         if self.args.dataloader_persistent_workers:
             self.args.dataloader_persistent_workers = False
             self._tell_once(
-                "dataloader_persistent_workers is switched off: workers that persist would not "
-                "learn the epoch, and a resumed training would draw other numbers for dropout."
+                "dataloader_persistent_workers is switched off: a resumed training would differ."
             )
         # Else torch's seed of the moment orders the pairs, and a resumed training sees others.
         self.accelerator.dataloader_config.data_seed = self.args.order_seed
@@ -360,12 +346,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         warmup = self.args.get_warmup_steps(self.state.max_steps or updates)
         warms_up = self.args.lr_scheduler_type not in _WITHOUT_WARMUP
         if updates <= warmup and warms_up and self.is_world_process_zero():
-            logger.warning(
-                "The run ends after %d updates, and warm-up takes %d: the model will have learned "
-                "little. Give more updates, or a shorter warm-up.",
-                updates,
-                warmup,
-            )
+            told = "The run ends after %d updates, and warm-up takes %d: %s"
+            remedy = "the model will have learned little. Give more updates, or a shorter warm-up."
+            logger.warning(told, updates, warmup, remedy)
 
     def train(
         self,
@@ -425,8 +408,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self._read_arguments()
         self._set_progress()
         # Chosen once per run, so that a resumed run rounds the same.
-        precision = self.progress.matmul_precision or self._matmul_precision()
-        self.progress.matmul_precision = precision
+        chosen = self.progress.matmul_precision or self._matmul_precision()
+        self.progress.matmul_precision = chosen
 
     def _read_arguments(self) -> None:
         """Apply arguments that changed since the trainer was made; refuse those without effect."""
@@ -436,11 +419,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             self._smoothing = smoothing
             self.label_smoother = LabelSmoother(epsilon=smoothing) if smoothing else None
         if self.accelerator.mixed_precision != self.args.precision.replace("fp32", "no"):
-            raise RequestError(
-                f"got {self.args.precision} after the trainer was made with "
-                f"mixed_precision={self.accelerator.mixed_precision}; set bf16 or fp16 when you "
-                "make the arguments."
-            )
+            made = f"the trainer was made with mixed_precision={self.accelerator.mixed_precision}"
+            remedy = "set bf16 or fp16 when you make the arguments."
+            raise RequestError(f"got {self.args.precision}, but {made}; {remedy}")
         figures = ["loss", *(self.measures if self.validation_pairs else [])]
         several = isinstance(self.eval_dataset, dict)
         check_arguments(
@@ -497,8 +478,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         checkpoints.check_rate(self.lr_scheduler, self.state.global_step)
         self.args.ignore_data_skip = self._begins_anew  # before a checkpoint saves it
         precision = self.progress.matmul_precision
-        settings = cpu_training_settings(self.model, matmul_precision=precision)
-        self._settings.enter_context(settings)
+        self._settings.enter_context(cpu_training_settings(self.model, matmul_precision=precision))
         if self.progress.unlogged is not None:  # else the next log is a mean over fewer updates
             losses, self._globalstep_last_logged = self.progress.unlogged
             self._tr_loss += losses
@@ -612,9 +592,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             measured["perplexity"] = math.exp(min(loss, 700.0))
         elif "labels" in (getattr(dataset, "column_names", None) or ["labels"]):
             self._tell_once(
-                "eval_loss is a mean over batches, and there is no perplexity, because the data is "
-                "no Dataset with columns input_ids and labels, the precision is not full, or the "
-                "loss or the collator is another one."
+                "eval_loss is a mean over batches, without a perplexity: the data has no columns "
+                "input_ids and labels, or precision, loss or collator are other ones."
             )
         if measured and own_set and has_tokens(self.train_dataset) and self.train_dataset:
             # The same for some training pairs: the gap between the two shows overfitting.
@@ -666,9 +645,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                     )
         nats, tokens = self.over_ranks(*totals.tolist()).sum(0).tolist()
         if tokens == 0:
-            raise RequestError(
-                "got no target tokens to evaluate on; all labels are -100 or padding."
-            )
+            raise RequestError("got no target tokens to evaluate on, only -100 or padding.")
         return nats / tokens
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -783,7 +760,5 @@ def _full_disk_named(checkpoint: Path) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, SafetensorError) as error:
-        raise RequestError(
-            f"{checkpoint} could not be written ({reason_of(error)}); make room on the disk, and "
-            "run the same command again."
-        ) from error
+        what = f"{checkpoint} could not be written ({reason_of(error)})"
+        raise RequestError(f"{what}; make room, and run the same command again.") from error
