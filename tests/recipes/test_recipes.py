@@ -114,16 +114,11 @@ def test_wmt_recipes_match_the_paper_and_are_marked_not_yet_run(name):
 def test_defaults_are_the_papers():
     recipe, args = Recipe(), VanillaTransformerTrainingArguments
     assert (args.adam_beta1, args.adam_beta2, args.adam_epsilon) == (0.9, 0.98, 1e-9)
-    assert (args.warmup_steps, args.learning_rate_factor) == (4_000, 1.0)
+    for given in (args, recipe):
+        assert (given.warmup_steps, given.learning_rate_factor) == (4_000, 1.0)
     assert args.max_grad_norm == 0
-    shared = (
-        "warmup_steps",
-        "learning_rate",
-        "learning_rate_factor",
-        "batch_tokens",
-        "max_minutes",
-    )
-    assert all(getattr(recipe, name) == getattr(args, name) for name in shared)
+    for name in ("learning_rate", "batch_tokens", "max_minutes"):
+        assert getattr(recipe, name) == getattr(args, name)
     assert recipe.checkpoints_to_average == 5
     assert recipe.batch_tokens * recipe.gradient_accumulation == 25_000
     config = VanillaTransformerConfig.from_preset(recipe.preset, **recipe.fields())
@@ -321,13 +316,10 @@ def test_each_side_has_one_tokenizer(tokenizer):
     [
         (["a.tsv", "b.tsv"], [1], "got 1 for 2 corpora; each of two or more has one"),
         (["a.tsv", "b.tsv"], [1, 2, 3], "got 3 for 2 corpora"),
-        ("a.tsv", [4], "got 1 for 1 corpora"),
         (None, [1, 2], "got 2 for 0 corpora"),
         (["a.tsv", "b.tsv"], [1, 0], "got 0.0; it must be a number, more than 0"),
-        (["a.tsv", "b.tsv"], [1, -2], "got -2.0; it must be"),
         (["a.tsv", "b.tsv"], ["1", "inf"], "got inf; it must be"),
         (["a.tsv", "b.tsv"], [1, None], "got a list; it must be a number"),
-        (["a.tsv", "b.tsv"], [1, [2]], "got a list; it must be a number"),
         (["a.tsv", "b.tsv"], "heavy", "got 'heavy'; it must be a number"),
     ],
 )

@@ -9,17 +9,13 @@ TEXTS = (
     "",
     " ",
     "0",
-    "-1",
     "1.5",
-    "1e300",
     "1e-300",
     "nan",
     "-inf",
     "9" * 20,
     "9" * 10_000,
-    "0x10",
     "1__0",
-    "1:30",
     "\u0663",  # three, in Arabic digits
     "true",
     "none",
@@ -29,8 +25,6 @@ TEXTS = (
     "\udcff",  # a byte of a command line that is not UTF-8
     "\u202e\x1b[31m\n",
     "x" * 100_000,
-    "../../etc/passwd",
-    "/",
     "/proc/self/mem",
 )
 
@@ -46,11 +40,8 @@ OBJECTS = (
     -1,
     10**23,
     10**5000,
-    1.5,
-    1e300,
     5e-324,
     math.nan,
-    math.inf,
     -math.inf,
     b"bytes",
     [],

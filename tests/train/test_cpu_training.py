@@ -1,5 +1,7 @@
 """Settings for training on a CPU: cheap dropout masks, matrix products; all are restored."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from tiny_models import tiny_config
@@ -35,11 +37,8 @@ def test_share_of_zeros_is_p(p):
 def test_neighbours_in_all_directions_are_independent():
     torch.manual_seed(0)
     zeros = dropped_from(0.3, (700, 701)).double()
-    for shifted, kept in (
-        (zeros[1:], zeros[:-1]),
-        (zeros[:, 1:], zeros[:, :-1]),
-        (zeros[:, 4:], zeros[:, :-4]),
-    ):
+    for down, right in ((1, 0), (0, 1), (0, 4)):
+        shifted, kept = zeros[down:, right:], zeros[: 700 - down, : 701 - right]
         pair = torch.stack((shifted.flatten(), kept.flatten()))
         assert pair.corrcoef()[0, 1].abs() < 4 / 700
 
@@ -116,21 +115,17 @@ def test_all_settings_are_restored(fails):
     keys = list(model.state_dict())
     attention, precision = model.config._attn_implementation, torch.get_float32_matmul_precision()
 
-    def inside():
-        with cpu_training_settings(model, matmul_precision="medium"):
-            assert model.config._attn_implementation == "eager"
-            assert torch.get_float32_matmul_precision() == "medium"
-            fast = [module for module in model.modules() if isinstance(module, FastDropout)]
-            assert len(fast) == kinds.count(nn.Dropout) > 0
-            assert list(model.state_dict()) == keys
-            if fails:
-                raise RuntimeError("on purpose")
-
-    if fails:
-        with pytest.raises(RuntimeError, match="on purpose"):
-            inside()
-    else:
-        inside()
+    with (
+        pytest.raises(RuntimeError, match="on purpose") if fails else nullcontext(),
+        cpu_training_settings(model, matmul_precision="medium"),
+    ):
+        assert model.config._attn_implementation == "eager"
+        assert torch.get_float32_matmul_precision() == "medium"
+        fast = [module for module in model.modules() if isinstance(module, FastDropout)]
+        assert len(fast) == kinds.count(nn.Dropout) > 0
+        assert list(model.state_dict()) == keys
+        if fails:
+            raise RuntimeError("on purpose")
     assert [type(module) for module in model.modules()] == kinds
     assert model.config._attn_implementation == attention
     assert torch.get_float32_matmul_precision() == precision
@@ -151,18 +146,15 @@ def test_decoding_within_training_uses_the_users_model():
 
 def test_settings_change_no_loss_and_no_gradient_without_dropout():
     model, ids = model_without_dropout(), torch.randint(4, 23, (3, 6))
+    fast = cpu_training_settings(model, matmul_precision=fast_float32_products())
     found = []
-    for _ in range(2):
+    for settings in (nullcontext(), fast):
         model.zero_grad()
-        if not found:
+        with settings:
             loss = model(input_ids=ids, labels=ids).loss
-        else:
-            with cpu_training_settings(model, matmul_precision=fast_float32_products()):
-                loss = model(input_ids=ids, labels=ids).loss
         loss.backward()
         found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
-    for plain, fast in zip(*found, strict=True):
-        torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
 
 
 def test_bfloat16_residuals_give_gradients_close_to_float32():
