@@ -138,9 +138,12 @@ def test_all_translations_and_the_whole_log_are_kept(finished):
         assert {name: kept[name] for name in entry} == pytest.approx(entry, rel=1e-9)
 
 
-def test_evaluation_uses_validation_pairs_if_there_are_no_test_pairs(tmp_path):
-    recipe = load_recipe(str(tiny_recipe(tmp_path, test_file="null", max_steps=1)))
+def test_a_run_without_test_pairs_is_scored_on_validation_pairs(tmp_path):
+    """Its checkpoints come after each quarter of its updates."""
+    quarters = {"trainer": {"save_steps": 0.25}, "max_steps": 8}
+    recipe = load_recipe(str(tiny_recipe(tmp_path, test_file="null", **quarters)))
     metrics = run_recipe(recipe, tmp_path / "run")
+    assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-8"]
     assert score_run(tmp_path / "run") == metrics["scores"]
     assert list(metrics["samples"]) == list(metrics["scores"]) == ["validation"]
     assert metrics["data"]["held_out_pairs"] == 0
@@ -158,26 +161,22 @@ def test_same_command_again_does_nothing(finished, monkeypatch):
     assert (run / "samples.md").read_bytes() == page
 
 
-def test_finished_stages_are_not_repeated(unfinished, monkeypatch):
+def test_finished_stages_are_not_repeated_on_another_machine(unfinished, monkeypatch):
+    """The metrics name the machine that trained."""
     recipe, run, metrics = unfinished
     before = {name: (run / name).read_bytes() for name in metrics["model_files"]}
     (run / "model.safetensors").unlink()
     (run / "generation_config.json").write_text("noise")
     monkeypatch.setattr(run_inputs, "make_tokenizer", refuse_to_train)
-    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
-    assert {name: (run / name).read_bytes() for name in before} == before
-
-
-def test_metrics_name_the_machine_that_trained(unfinished, monkeypatch):
-    recipe, run, metrics = unfinished
     for module in (trainer_module, environment):
         monkeypatch.setattr(module, "hardware", lambda: {"cpu": "another", "cores": 1})
         monkeypatch.setattr(module, "git_commit", lambda: "later")
     other = {"fp32": "bf16", "bf16": "fp32"}[metrics["precision"]]
     monkeypatch.setattr(planning, "resolve_precision", lambda _: other)
     again = run_recipe(recipe, run)
-    for name in ("hardware", "git_commit", "precision", "devices"):
+    for name in ("scores", "hardware", "git_commit", "precision", "devices"):
         assert again[name] == metrics[name]
+    assert {name: (run / name).read_bytes() for name in before} == before
 
 
 def test_averaging_from_warmup_warns_and_can_be_redone(unfinished, caplog):
@@ -288,12 +287,6 @@ def test_a_mean_of_more_wins_if_scores_are_close(
     plan, pairs = EvaluationPlan(metric=name, num_beams=1), TextPairs(["ein"], ["a"])
     chosen = averaging.choose_on_validation_pairs(folders, pairs, plan, "en")
     assert chosen["averaged"] == averaged
-
-
-def test_the_interval_of_checkpoints_may_be_a_share_of_the_run(tmp_path):
-    recipe = load_recipe(str(tiny_recipe(tmp_path, trainer={"save_steps": 0.25}, max_steps=8)))
-    metrics = run_recipe(recipe, tmp_path / "run")
-    assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-8"]
 
 
 def test_extended_run_equals_one_long_run(copied, tmp_path):
@@ -408,6 +401,10 @@ def test_complete_run_without_checkpoints_is_neither_retrained_nor_restored(copi
     (run / "config.json").unlink()
     with pytest.raises(RequestError, match=r"nor be restored \(config\.json\)"):
         run_recipe(recipe, run)
+    (run / "checkpoints" / "identity.json").write_text("{}")
+    (run / "metrics.json").unlink()  # the rest is not trained over
+    with pytest.raises(RequestError, match="is not empty and holds no run"):
+        run_recipe(dataclasses.replace(recipe, seed=9), run)
 
 
 def test_run_without_validation_and_test_pairs(tmp_path, caplog):
@@ -603,16 +600,6 @@ def test_a_run_is_not_made_where_its_pairs_are_read(tmp_path, option):
         with pytest.raises(RequestError, match=r"is in .*pairs, a folder of pairs"):
             run_recipe(recipe, place)
     assert [path.name for path in (tmp_path / "pairs").iterdir()] == ["train.jsonl"]
-
-
-def test_the_model_of_a_run_whose_rest_is_gone_is_not_trained_over(copied):
-    recipe, run, _ = copied
-    shutil.rmtree(run / "checkpoints")
-    (run / "checkpoints").mkdir()
-    (run / "checkpoints" / "identity.json").write_text("{}")
-    (run / "metrics.json").unlink()
-    with pytest.raises(RequestError, match="is not empty and holds no run"):
-        run_recipe(dataclasses.replace(recipe, seed=9), run)
 
 
 def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplog):
