@@ -88,7 +88,7 @@ def test_all_doors_to_a_search_find_the_same(saved, tokenizer, beams, monkeypatc
 def test_a_run_saves_the_search_of_its_recipe(options, tmp_path):
     GenerationConfig(num_beams=7, length_penalty=9.0).save_pretrained(tmp_path)
     recipe = make_recipe({"pair": "en-de", **options})
-    _save_search(recipe.search(), tmp_path)
+    _save_search(recipe.search(), tmp_path, tmp_path)
     saved = search_settings(GenerationConfig.from_pretrained(tmp_path))
     if recipe.num_beams == 1:  # a greedy model has no settings of a wider search
         assert saved == SearchSettings(num_beams=1)

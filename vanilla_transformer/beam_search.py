@@ -129,16 +129,11 @@ def beam_search(
             prompt, or its outputs are not finite.
     """
     if adds_prompt(model):
-        raise RequestError(
-            "Got a model whose adapter puts a prompt before the text, which beam_search does not; "
-            "call generate or translate."
-        )
+        raise RequestError("The model's adapter puts a prompt before the text; call translate.")
     config = model.generation_config if generation_config is None else generation_config
     if others := settings_of_other_searches(config):
-        raise RequestError(
-            f"Got {', '.join(others)} of the generation config, which beam_search does not have; "
-            "call generate or translate, or leave them out."
-        )
+        what = f"Got {', '.join(others)} of the generation config"
+        raise RequestError(f"{what}, which beam_search does not have; call generate or translate.")
     settings = search_settings(
         config,
         num_beams=num_beams,
@@ -172,10 +167,8 @@ def beam_search(
             search.run(decoder)
         result = search.result()
     if result["scores"][:, 0].isnan().any():
-        raise NotFiniteError(
-            "The model's outputs are not finite (NaN): its weights are broken, or too large for "
-            f"{model.dtype}; load it in float32, or take an earlier checkpoint."
-        )
+        what = f"its weights are broken, or too large for {model.dtype}; load it in float32"
+        raise NotFiniteError(f"The model's outputs are not finite (NaN): {what}.")
     # Cloned outside of inference mode, so that callers get ordinary tensors.
     return BeamSearchOutput(**{name: tensor.clone() for name, tensor in result.items()})
 
@@ -505,9 +498,8 @@ class ModelDecoder:
 def no_attention_weights(model: PreTrainedModel) -> RequestError:
     """Return the error for a model that does not return the attention weights of all its layers."""
     return RequestError(
-        f"The attention {model.config._attn_implementation!r} returns no weights. Choose one that "
-        'does: model.set_attn_implementation("eager"). If a module of your own replaces a '
-        "MultiHeadAttention, make it a subclass of it: only then are its weights recorded."
+        f"The attention {model.config._attn_implementation!r} returns no weights; set 'eager'. If "
+        "a module of your own replaces a MultiHeadAttention, make it a subclass of it."
     )
 
 
@@ -547,10 +539,8 @@ def _checked_inputs(
     check_mask(mask, rows, length, "attention_mask")
     valid = ((mask == 0) | (mask == 1)).all(1) & mask.any(1)  # (B,)
     if mask.device.type == "cpu" and not valid.all():  # any other device would have to wait
-        raise RequestError(
-            f"The attention_mask of sentence {int(valid.int().argmin()) + 1} must be 1 at its "
-            "tokens and 0 at padding; leave out a sentence without tokens."
-        )
+        what = f"The attention_mask of sentence {int(valid.int().argmin()) + 1}"
+        raise RequestError(f"{what} must be 1 at its tokens, at least one, and 0 at padding.")
     return Inputs(input_ids, mask, encoder_outputs)
 
 
@@ -590,10 +580,8 @@ def _checked_ids(model: PreTrainedModel, name: str, ids: Any) -> list[int]:
     allowed = Range(0, model.config.target_vocab_size - 1)
     for value in ids:
         if value not in allowed:
-            raise RequestError(
-                f"Got {quoted(value)} in {name}; an id must be {allowed}. Was another tokenizer "
-                "used?"
-            )
+            what = f"Got {quoted(value)} in {name}; an id must be {allowed}"
+            raise RequestError(f"{what}. Was another tokenizer used?")
     return ids
 
 
@@ -620,15 +608,11 @@ def _padded_prefix(
     for number, (ids, limit) in enumerate(zip(prefix, limits.tolist(), strict=True), start=1):
         row = _checked_ids(model, f"prefix {number}", ids)
         if len(row) > limit:
-            raise RequestError(
-                f"Prefix {number} has {len(row)} tokens, but its translation may have {limit} at "
-                "most; give a shorter one, or raise the limit on the length."
-            )
+            what = f"Prefix {number} has {len(row)} tokens, but its translation may have {limit}"
+            raise RequestError(f"{what}; give a shorter one, or raise the limit.")
         end = next((place for place, value in enumerate(row) if value in special_ids.ends), None)
         if end is not None and not {*row[end:]} <= {special_ids.pad, *special_ids.ends}:
-            raise RequestError(
-                f"Prefix {number}, {row}, goes on after the end of its sentence; give one sentence."
-            )
+            raise RequestError(f"Prefix {number}, {row}, goes on after the end of its sentence.")
         rows.append(limits.new_tensor(row))
     if not any(row.numel() for row in rows):
         return None

@@ -206,10 +206,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
         for side in ("encoder", "decoder"):
             heads = getattr(self, f"{side}_attention_heads")
             if self.d_model % heads and (self.d_k is None or self.d_v is None):
-                raise RequestError(
-                    f"d_model={self.d_model} is not divisible by {heads} {side} heads; try "
-                    f"{(self.d_model // heads + 1) * heads}, or give the config both d_k and d_v."
-                )
+                what = f"d_model={self.d_model} is not divisible by {heads} {side} heads"
+                more = (self.d_model // heads + 1) * heads
+                raise RequestError(f"{what}; try {more}, or give both d_k and d_v.")
         if self.position_encoding == "sinusoidal" and self.d_model % 2:
             even = self.d_model + 1
             raise RequestError(f"d_model={even - 1} is odd, but sinusoids are pairs; try {even}.")
@@ -218,10 +217,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         """Refuse one table for two vocabularies, and special ids outside of the target's."""
         size = self.target_vocab_size
         if self.share_encoder_decoder_embeddings and size != self.vocab_size:
-            raise RequestError(
-                f"decoder_vocab_size={size} differs from vocab_size={self.vocab_size}; give one "
-                "size, or share_encoder_decoder_embeddings=False."
-            )
+            what = f"decoder_vocab_size={size} differs from vocab_size={self.vocab_size}"
+            raise RequestError(f"{what}; give one, or share_encoder_decoder_embeddings=False.")
         for name in ("pad", "bos", "eos", "unk", "decoder_start"):
             ids = self._ends() if name == "eos" else [getattr(self, f"{name}_token_id")]
             for value in set(ids) - {None}:

@@ -38,11 +38,10 @@ def check_read(options: Mapping[str, Any], attend: Callable, mask: Tensor | None
     given = [name for name in options if options[name] is not None and not void.get(name)]
     names = tuple(name for name in given if name not in READ_ON_THE_WAY)
     if unread := _unread(names, attend, bool(options["is_causal"])):
+        name = getattr(attend, "__name__", attend)
         raise RequestError(
-            f"Got {', '.join(unread)}, which neither the model nor its attention, "
-            f"{getattr(attend, '__name__', attend)}, reads; leave it out, or give your attention "
-            f"such a parameter. If neither is yours: is transformers {__version__} newer than this "
-            "code?"
+            f"Got {', '.join(unread)}, which neither the model nor its attention, {name}, reads; "
+            f"leave it out. If it is not yours: is transformers {__version__} newer than this code?"
         )
 
 
@@ -91,21 +90,17 @@ def check_generation(
     """
     for name in ("guidance_scale", "prefill_chunk_size"):
         if (value := getattr(settings, name, None)) not in (None, 1):
-            raise RequestError(
-                f"Got {name}={value}, which is for decoder-only models; leave it out."
-            )
+            what = f"Got {name}={value}"
+            raise RequestError(f"{what}, which is for decoder-only models; leave it out.")
     ids, mask = call.get("decoder_input_ids"), call.get("decoder_attention_mask")
     if isinstance(ids, Tensor) and (ids == -100).any():
-        raise RequestError(
-            "decoder_input_ids has gaps, -100; pad on the left, and give decoder_attention_mask."
-        )
+        remedy = "pad on the left, and give decoder_attention_mask."
+        raise RequestError(f"decoder_input_ids has gaps, -100; {remedy}")
     caches = [call.get("cache"), call.get("past_key_values"), settings.cache_implementation]
     is_static = any(getattr(cache, "is_compileable", "static" in str(cache)) for cache in caches)
     if isinstance(mask, Tensor) and is_static and not mask.all():
-        raise RequestError(
-            "decoder_attention_mask has padding, which a static cache does not support; call "
-            "generate with another cache, or with beginnings of equal length."
-        )
+        what = "decoder_attention_mask has padding, which a static cache does not support"
+        raise RequestError(f"{what}; take another cache, or beginnings of equal length.")
     if is_own and call.get("suppress_tokens") is None:
         check_ends(settings.suppress_tokens, settings.eos_token_id)
 

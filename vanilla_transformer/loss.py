@@ -191,10 +191,8 @@ def smoothed_cross_entropy(
         ValueError: The shape of the labels does not match the outputs.
     """
     if labels.shape != hidden.shape[:-1]:
-        raise RequestError(
-            f"labels has the shape {tuple(labels.shape)}, but the decoder's output has "
-            f"{tuple(hidden.shape[:-1])}; give one label for each of its tokens."
-        )
+        shapes = f"{tuple(labels.shape)}, but the decoder's output has {tuple(hidden.shape[:-1])}"
+        raise RequestError(f"labels has the shape {shapes}; give one label for each token.")
     if labels.dtype == torch.int32:  # other types but int64 are errors of torch
         labels = labels.long()
     hidden, labels = hidden.reshape(-1, hidden.size(-1)), labels.reshape(-1).to(hidden.device)

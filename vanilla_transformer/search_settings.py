@@ -50,9 +50,8 @@ class SearchSettings:
         NUM_BEAMS.check(num_beams=self.num_beams)
         LENGTH_PENALTY.check(length_penalty=self.length_penalty)
         if not isinstance(self.early_stopping, bool):
-            raise RequestError(
-                f"Got early_stopping={quoted(self.early_stopping)}; it must be true or false."
-            )
+            given = quoted(self.early_stopping)
+            raise RequestError(f"Got early_stopping={given}; it must be true or false.")
         Range(1, self.num_beams).check(num_return_sequences=self.num_return_sequences)
         if self.max_extra_tokens is None and self.max_new_tokens is None:
             raise RequestError("Got neither max_extra_tokens nor max_new_tokens; give a limit.")

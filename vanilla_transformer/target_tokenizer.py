@@ -73,10 +73,8 @@ def target_ids(
     table = longest_sequence(model)
     for number, row in enumerate(rows, start=first):
         if table is not None and len(row) > table:
-            raise RequestError(
-                f"The translation of pair {number} has {len(row)} tokens, but the model's "
-                f"positions end at {table} (max_position_embeddings); leave it out."
-            )
+            what = f"The translation of pair {number} has {len(row)} tokens"
+            raise RequestError(f"{what}, but the model's positions end at {table}; leave it out.")
     return rows
 
 

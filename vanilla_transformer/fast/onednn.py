@@ -221,20 +221,17 @@ def _has_operators() -> bool:
     )
 
 
-def _identity(parameter: Tensor) -> tuple[object, ...]:
-    return (parameter.data_ptr(), parameter._version, parameter.dtype, parameter.shape)
-
-
 def _see(parameter: Tensor) -> _Seen:
-    return _Seen(_identity(parameter), _sums_of_bits(parameter), _sample(parameter).clone())
+    identity = (parameter.data_ptr(), parameter._version, parameter.dtype, parameter.shape)
+    return _Seen(identity, _sums_of_bits(parameter), _sample(parameter).clone())
 
 
 def _are_unchanged(parameters: Sequence[Tensor], seen: Sequence[_Seen]) -> bool:
     return all(
-        _identity(parameter) == known.identity
-        and torch.equal(_sample(parameter), known.sample)
-        and torch.equal(_sums_of_bits(parameter), known.sums)
-        for parameter, known in zip(parameters, seen, strict=True)
+        now.identity == known.identity
+        and torch.equal(now.sample, known.sample)
+        and torch.equal(now.sums, known.sums)
+        for now, known in zip(map(_see, parameters), seen, strict=True)
     )
 
 

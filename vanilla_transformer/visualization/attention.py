@@ -95,10 +95,8 @@ class Attention:
 
 def _check_length(side: str, ids: torch.Tensor) -> None:
     if ids.size(1) > _MOST_TOKENS:
-        raise RequestError(
-            f"the {side} has {ids.size(1)} tokens, more than a picture can show; draw a text of "
-            f"at most {_MOST_TOKENS}."
-        )
+        what = f"the {side} has {ids.size(1)} tokens, more than a picture can show"
+        raise RequestError(f"{what}; draw a text of at most {_MOST_TOKENS}.")
 
 
 def attention_weights(

@@ -32,9 +32,8 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
     form = path.suffix.lstrip(".").lower() or "png"
     formats = figure.canvas.get_supported_filetypes().keys() - {"pgf"}  # needs LaTeX
     if form not in formats:
-        raise RequestError(
-            f"got {path.name}; a picture's name ends in one of {', '.join(sorted(formats))}."
-        )
+        endings = ", ".join(sorted(formats))
+        raise RequestError(f"got {path.name}; a picture's name ends in one of {endings}.")
     dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
     with file_written_aside(path) as aside:
         figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
