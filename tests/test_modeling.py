@@ -363,9 +363,8 @@ def test_ids_and_labels_may_have_32_bits(gaps, filler):
             for mode in (model.train(), model.eval()):
                 for dtype in (torch.int32, torch.int64):
                     whole = {**inputs, "labels": labels, **given}
-                    whole = {
-                        k: v.to(dtype) if k != "num_items_in_batch" else v for k, v in whole.items()
-                    }
+                    for name, ids in whole.items():
+                        whole[name] = ids.to(dtype) if torch.is_tensor(ids) else ids
                     mode.zero_grad()
                     loss = mode(**whole).loss
                     loss.backward()
