@@ -13,7 +13,7 @@ from pathlib import Path
 
 import phrases as generator
 import pytest
-from pages import BLOCK, README, SMALL, in_clone, run_shell
+from pages import BLOCK, BLOCKS, README, SMALL, in_clone, run_shell
 
 from vanilla_transformer import pretrained
 from vanilla_transformer.cli import main
@@ -23,7 +23,7 @@ from vanilla_transformer.recipes.recipe import load_recipe, shipped_recipes
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")  # the start page only
-BLOCKS = {name: text for name, _, _, text in BLOCK.findall(README) if name}
+CONVERT = (ROOT / "vanilla_transformer/convert/README.md").read_text(encoding="utf-8")
 
 PROGRAM, PYTHON = ".venv/bin/vanilla-transformer", ".venv/bin/python"
 TESTS = in_clone("tests/**/test_*.py", "training/tests/test_*.py")
@@ -86,12 +86,9 @@ def reader(tmp_path_factory):
 
 
 def test_every_block_has_a_unique_name():
-    convert = (ROOT / "vanilla_transformer/convert/README.md").read_text(encoding="utf-8")
-    names = [name for page in (README, convert) for name, *_ in BLOCK.findall(page) if name]
+    names = [name for name, *_ in BLOCK.findall(README + CONVERT) if name]
     assert len(names) == len(set(names))
-    unnamed = [
-        text for page in (PAGE, convert) for name, _, _, text in BLOCK.findall(page) if not name
-    ]
+    unnamed = [text for name, _, _, text in BLOCK.findall(PAGE + CONVERT) if not name]
     assert not unnamed, "a command block has no <!-- block: name --> line"
 
 
@@ -100,8 +97,7 @@ def test_every_block_is_run_by_a_test_or_its_named_runner():
     targets = re.findall(
         r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
     )
-    pages = README + (ROOT / "vanilla_transformer/convert/README.md").read_text(encoding="utf-8")
-    for name, runner, _, block in BLOCK.findall(pages):
+    for name, runner, _, block in BLOCK.findall(README + CONVERT):
         if not name:
             continue
         if not runner:
@@ -113,7 +109,7 @@ def test_every_block_is_run_by_a_test_or_its_named_runner():
         file = {"make": "Makefile", "pytest": words[-1]}.get(program, program) if words else program
         text = (ROOT / file).read_text(encoding="utf-8")
         options = re.findall(r" (--[\w-]+)", block)
-        taken_from_here = f'block("{name}")' in text
+        taken_from_here = re.search(rf'(block\(|BLOCKS\[)"{name}"', text)
         assert taken_from_here or all(option in text for option in options), name
 
 
@@ -255,19 +251,16 @@ def test_block_train_python(reader):
 
 
 def test_block_tokenized_bleu(reader):
-    page = (ROOT / "training" / "README.md").read_text(encoding="utf-8")
-    (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == "tokenized_bleu"]
-    printed = run(block.replace("runs/multi30k_en_de", "runs/demo-en-de"), reader)
-    told = re.search(r"`(nrefs:1\|case:lc\|.+?)`", page)[1]
+    block = BLOCKS["tokenized_bleu"].replace("runs/multi30k_en_de", "runs/demo-en-de")
+    printed = run(block, reader)
+    told = re.search(r"`(nrefs:1\|case:lc\|.+?)`", README)[1]
     versions = r"(version:|sacremoses-)[\d.]+"
     assert re.sub(versions, r"\1", told) in re.sub(versions, r"\1", printed)
 
 
 def test_block_tatoeba(tmp_path):
     """Skip the download, unpacking and conversion; use a file in the same format."""
-    page = (ROOT / "training" / "README.md").read_text(encoding="utf-8")
-    (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == "tatoeba"]
-    *before, train = block.rstrip().splitlines()
+    *before, train = BLOCKS["tatoeba"].rstrip().splitlines()
     assert [line.split()[0] for line in before[:2]] == ["curl", "unzip"]
     assert before[2:] == [
         ".venv/bin/pip install opencc",

@@ -1,6 +1,6 @@
 """`make test-hostile`: kills, failing writes, damaged files, and their outcomes.
 
-    python tests/hostile [--kills N] [--damaged N] [--only SECTION[:CASE]] [--seed N]
+    python tests/hostile [--kills N] [--writes N] [--damaged N] [--only SECTION[:CASE]] [--seed N]
 
 Every case ends right, refused in one line, or otherwise. The last is a defect, printed with the
 options that repeat it. This needs no network and no special rights.
@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
@@ -25,48 +24,35 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "support"), str(HERE.parents[1])]
 import runs  # noqa: E402, after the paths above
 
 # What fits into a quarter of an hour on two cores.
-_COUNTS = {"kills": 20, "failing-writes": 20, "damaged": 100, "seed": 0}
-Case = Callable[[random.Random, Path, runs.Reference], str]  # returns the outcome
-
-
-def sections(options: argparse.Namespace) -> dict[str, tuple[Case, int]]:
-    """Return each section and its number of cases."""
-    return {
-        "kills": (runs.kill, options.kills),
-        "failing writes": (runs.failing_write, options.failing_writes),
-        "damaged files": (runs.damaged, options.damaged),
-    }
+_COUNTS = {"kills": 20, "writes": 20, "damaged": 100}
+_SECTIONS = {"kills": runs.kill, "writes": runs.failing_write, "damaged": runs.damaged}
 
 
 def main() -> int:
     """Run all sections; return 0 if every case ended right or was refused."""
     parser = argparse.ArgumentParser(description=__doc__, usage=argparse.SUPPRESS)
-    for name, count in _COUNTS.items():
+    for name, count in (*_COUNTS.items(), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=count, metavar="N")
     parser.add_argument("--only", metavar="SECTION[:CASE]")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hostile-") as temporary:
-        return report(sections(options), options, Path(temporary).resolve())
+        return report(options, Path(temporary).resolve())
 
 
-def report(
-    all_sections: dict[str, tuple[Case, int]], options: argparse.Namespace, folder: Path
-) -> int:
+def report(options: argparse.Namespace, folder: Path) -> int:
     """Run the selected sections, each case in its own folder, and print their outcomes."""
     reference = runs.Reference(folder)
     only, _, case_number = (options.only or "").partition(":")
-    if only and only not in all_sections:
-        raise SystemExit(f"--only: there is no {only!r}; give one of {', '.join(all_sections)}.")
+    if only and only not in _SECTIONS:
+        raise SystemExit(f"--only: there is no {only!r}; give one of {', '.join(_SECTIONS)}.")
     defects = 0
     print(f"{'':34}{'tried':>8}{'right':>8}{'refused':>9}{'else':>6}{'seconds':>9}")
-    for name, (case, count) in all_sections.items():
-        if only not in ("", name):
-            continue
-        numbers = [int(case_number)] if case_number else list(range(count))
+    for name in [only] if only else _SECTIONS:
+        numbers = [int(case_number)] if case_number else range(getattr(options, name))
         started, counts = time.monotonic(), Counter()
         for number in numbers:
             rng, place = random.Random(f"{options.seed} {name} {number}"), folder / f"case-{number}"
-            outcome = case(rng, place, reference)
+            outcome = _SECTIONS[name](rng, place, reference)
             shutil.rmtree(place, ignore_errors=True)
             kind = outcome if outcome in (runs.RIGHT, runs.REFUSED) else "else"
             counts[kind] += 1

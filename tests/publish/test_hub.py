@@ -12,7 +12,7 @@ import pytest
 import torch
 from hub_server import HubServer, Repository
 from huggingface_hub import HfApi, ModelCard, constants
-from pages import README
+from pages import BLOCKS
 from published_runs import SENTENCES, named_code, tiny_model, tiny_tokenizer, write_run
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -113,8 +113,7 @@ def test_remote_code_gives_the_same_model_on_a_machine_without_the_package(
     assert not [name for name in names if "custom_generate" in name or name.endswith(".bin")]
     card = hub.files(REPO)["README.md"].decode()
     block = re.search(r"```python\n(.*?)```", card, re.DOTALL).group(1)
-    shown = re.search(r"<!-- block: remote_code .*?```python\n(.*?)```", README, re.DOTALL).group(1)
-    shown = shown.replace("user/demo-en-de", REPO).replace("COMMIT", commit)
+    shown = BLOCKS["remote_code"].replace("user/demo-en-de", REPO).replace("COMMIT", commit)
     script = f"""
 import builtins, json, torch
 builtins.input = sys.exit  # so that no question is answered

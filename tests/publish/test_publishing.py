@@ -17,7 +17,7 @@ import torch
 from card_checks import card_problems
 from command_line import error_of as error_of_command
 from huggingface_hub import ModelCard
-from pages import README, in_clone
+from pages import BLOCKS, in_clone
 from published_runs import (
     METRICS,
     SCORES,
@@ -114,9 +114,7 @@ def pictures(folder):
 @pytest.mark.usefixtures("quick_publishing")
 def test_dry_run_lists_every_file_without_contacting_the_hub(run, tmp_path, monkeypatch, capsys):
     """The README's command, on another run."""
-    readme = README
-    command = re.search(r"<!-- block: publish .*?```bash\n(.*?)\n```", readme, re.DOTALL).group(1)
-    program, *arguments = shlex.split(command)
+    program, *arguments = shlex.split(BLOCKS["publish"])
     assert program == ".venv/bin/vanilla-transformer"
     arguments = [str(run) if word == "runs/demo-en-de" else word for word in arguments]
 

@@ -22,6 +22,7 @@ README = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in PAGES)
 MARK = r"<!-- block: (\w+)(?: \(run by ([^)]+)\))? -->\n"
 
 BLOCK = re.compile(rf"(?:{MARK})?```(bash|python)\n(.*?)```", re.DOTALL)
+BLOCKS = {name: text for name, _, _, text in BLOCK.findall(README) if name}
 
 SMALL = ["--max-steps", "2", "--d-model", "16", "--ffn-dim", "16", "--encoder-layers", "1"]
 

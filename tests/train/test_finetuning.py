@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from hub_server import HubServer, Repository
-from pages import README
+from pages import BLOCKS
 from published_runs import named_code
 from tiny_models import tiny_config
 from transformers import AutoModelForSeq2SeqLM, pipeline
@@ -23,10 +22,6 @@ from vanilla_transformer.publish.remote_code import embed_code
 ROOT = Path(__file__).parents[2]
 EXAMPLE = "examples/pytorch/translation/run_translation.py"
 PAIRS = [("3 hours", "3 Stunden"), ("20 minutes", "20 Minuten")] * 4
-
-
-def block(name):
-    return re.search(rf"<!-- block: {name}\b.*?-->\n```\w+\n(.*?)```", README, re.DOTALL).group(1)
 
 
 @pytest.fixture
@@ -75,7 +70,7 @@ def test_blocks_finetune_and_finetune_lora(hub, directory, tmp_path):
     """Run the blocks from `from_pretrained` to `push_to_hub`, then load what was pushed."""
     published(hub, directory)
     before = dict(hub.repositories["model", "user/demo-en-de"].commits)
-    code = block("finetune") + block("finetune_lora") + "print(model.device.type)\n"
+    code = BLOCKS["finetune"] + BLOCKS["finetune_lora"] + "print(model.device.type)\n"
     assert run(hub, tmp_path, sys.executable, "-c", code).endswith("cpu\n")
     tuned, lora = (set(hub.files(f"user/{name}")) for name in ("demo-finetuned", "demo-lora"))
     assert {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json"} <= tuned
@@ -137,7 +132,7 @@ def test_block_finetune_example(hub, directory, tmp_path):
     hidden = tmp_path / "hidden" / "vanilla_transformer"
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError('not on this machine')\n")
-    command = block("finetune_example").replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    command = BLOCKS["finetune_example"].replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     small = "--num_train_epochs 1 --generation_max_length 20 --report_to none"
     run(
         hub,
