@@ -679,7 +679,8 @@ def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
 
     Other implementations are kept; if one returns no weights, the search raises an error.
     """
-    before, replaces = model.config._attn_implementation, eager_may_replace(model)
+    before = model.config._attn_implementation
+    replaces = attention_of(before) == SDPA and attention_of("eager") == EAGER
     if replaces:
         model.set_attn_implementation("eager")
     yield
@@ -690,12 +691,6 @@ def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
 # The functions for scores and mask of the two implementations whose formula is the paper's.
 EAGER = (eager_attention_forward, eager_mask)
 SDPA = (sdpa_attention_forward, sdpa_mask)
-
-
-def eager_may_replace(model: PreTrainedModel) -> bool:
-    """Return whether the attention is transformers' `sdpa`, and `eager` this package's."""
-    chosen = model.config._attn_implementation
-    return attention_of(chosen) == SDPA and attention_of("eager") == EAGER
 
 
 def attention_of(implementation: str) -> tuple[object, object]:

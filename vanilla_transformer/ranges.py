@@ -40,11 +40,11 @@ class Range:
     def __str__(self) -> str:
         """Return what a value must be, as the end of a sentence."""
         number = "a whole number" if self.whole else "a number"
+        lower = f"{'more than' if self.above else 'at least'} {self.least:g}"
         if self.most == math.inf:
-            return f"{number}, {'more than' if self.above else 'at least'} {self.least:g}"
+            return f"{number}, {lower}"
         if not self.above and not self.below:
             return f"{number} from {self.least} to {self.most}"
-        lower = f"{'more than' if self.above else 'at least'} {self.least}"
         return f"{number}, {lower} and {'less than' if self.below else 'at most'} {self.most}"
 
     def check(self, **arguments: object) -> None:

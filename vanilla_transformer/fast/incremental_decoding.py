@@ -338,8 +338,7 @@ class GrowingRows:
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
         """Keep the sources of `order`, (B',), of which only those at `moved` change place."""
-        if moved.numel():
-            self.view()[moved] = self.view()[order[moved]]
+        _kept(self.view(), order, moved)
         self.buffer = self.buffer[: order.numel()]
 
 

@@ -138,12 +138,8 @@ class FreeThreads:
         torch.set_num_threads(threads)
         _LATEST[self.most] = threads
         self.used = sorted({*self.used, threads})
-        logger.info(
-            "Other programs use %.1f cores: computing with %d of %d threads from now on.",
-            others,
-            threads,
-            self.most,
-        )
+        told = "Other programs use %.1f cores: computing with %d of %d threads from now on."
+        logger.info(told, others, threads, self.most)
 
 
 @contextmanager

@@ -130,11 +130,9 @@ class RunControl(TrainerCallback):
             epochs = f" ({state.max_steps / each:.1f} epochs)"
         logger.info("%s.", ", ".join(told))
         limit = args.max_minutes
-        logger.info(
-            "The training ends after %s updates%s%s.",
-            *(f"{state.max_steps:,}", epochs),
-            "" if limit is None else f" or {limit:g} minutes, whichever comes first",
-        )
+        time_limit = "" if limit is None else f" or {limit:g} minutes, whichever comes first"
+        updates = f"{state.max_steps:,} updates{epochs}"
+        logger.info("The training ends after %s%s.", updates, time_limit)
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Log a line for training, for an evaluation, or for other figures."""

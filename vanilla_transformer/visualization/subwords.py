@@ -30,7 +30,7 @@ _WORD = regex.compile(
 )
 _IN_WORD = regex.compile(rf"(?V1){_LETTER}|{_JOINED}")
 _LONGEST_LABEL = 24  # columns
-_VARIATION_SELECTORS = "\ufe0e\ufe0f"
+_INVISIBLE = regex.compile(r"[\p{Cf}\ufe0e\ufe0f]")  # the last two select variants of emoji
 
 
 class Word(NamedTuple):
@@ -116,11 +116,7 @@ def label(word: str) -> str:
 
 def visible(text: str) -> str:
     """Remove invisible characters, and escape control characters."""
-    return "".join(
-        sign
-        for sign in printable(text)
-        if unicodedata.category(sign) != "Cf" and sign not in _VARIATION_SELECTORS
-    )
+    return _INVISIBLE.sub("", printable(text))
 
 
 def shortened(text: str, columns: int) -> str:
