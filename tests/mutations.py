@@ -19,13 +19,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-TESTS = Path(__file__).resolve().parent
-ROOT = TESTS.parent
-TEST_FILES = [*TESTS.rglob("test_*.py")]
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = {path: path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py")}
 PACKAGE = "vanilla_transformer"
 SECONDS = 300  # per row; a mutation may cause an endless loop
 
@@ -340,16 +338,11 @@ def places_of(row: Mutation) -> list[str]:
     """Return the paths of a row's tests, which are named by their functions, as pytest's ids."""
     places = []
     for test in row.tests.split():
-        found = [path for path in TEST_FILES if f"def {test.partition('[')[0]}(" in _text(path)]
+        found = [path for path, text in TESTS.items() if f"def {test.partition('[')[0]}(" in text]
         if not found:
             raise ValueError(f"no file has the test {test}.")
         places += [f"{path.relative_to(ROOT)}::{test}" for path in found]
     return places
-
-
-@cache
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
 
 
 def copy_tracked(copy: Path) -> None:

@@ -7,19 +7,16 @@ from vanilla_transformer.convert.exporters.stock import export_stock, to_stock
 from vanilla_transformer.convert.marian_names import marian_columns
 from vanilla_transformer.convert.verification import check_equal
 
+TWO = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70}
+SWISH = {"activation_function": "swish", "lm_head_bias": True}
 DIALECTS = {
     "tied": {},
     "untied": {"tie_word_embeddings": False},
-    "two vocabularies": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70},
-    "untied vocabularies": {
-        **{"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70},
-        "tie_word_embeddings": False,
-    },
-    "swish and a bias": {"activation_function": "swish", "lm_head_bias": True},
+    "two vocabularies": TWO,
+    "untied vocabularies": {**TWO, "tie_word_embeddings": False},
+    "swish and a bias": SWISH,
     "norms first": {"norm_first": True},
-    "norms first, swish and a bias": {
-        **{"norm_first": True, "activation_function": "swish", "lm_head_bias": True}
-    },
+    "norms first, swish and a bias": {**SWISH, "norm_first": True},
 }
 
 
@@ -77,7 +74,7 @@ def test_export_does_not_change_model_or_random_state():
         ({"position_offset": 2, "layer_norm_eps": 1e-6}, ["position_offset=2", "layer_norm_eps"]),
         ({"norm_first": True, "tie_word_embeddings": False}, ["tie_word_embeddings=False"]),
         (
-            {"norm_first": True, **DIALECTS["two vocabularies"]},
+            {"norm_first": True, **TWO},
             ["share_encoder_decoder_embeddings=False", "decoder_vocab_size=70"],
         ),
     ],

@@ -20,22 +20,15 @@ from vanilla_transformer.convert.exporters.stock import to_stock
 from vanilla_transformer.convert.importers.marian import import_marian
 
 TARGET_SIZE = 46
+TWO = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": TARGET_SIZE}
 DIALECTS = {
     "opus": {},
     "relu": {"activation_function": "relu"},
-    "two vocabularies": {
-        **{"share_encoder_decoder_embeddings": False, "decoder_vocab_size": TARGET_SIZE}
-    },
+    "two vocabularies": TWO,
     "untied": {"tie_word_embeddings": False},
-    "untied vocabularies": {
-        **{"share_encoder_decoder_embeddings": False, "decoder_vocab_size": TARGET_SIZE},
-        "tie_word_embeddings": False,
-    },
+    "untied vocabularies": {**TWO, "tie_word_embeddings": False},
     "unscaled": {"scale_embedding": False},
-    "unscaled vocabularies": {
-        **{"share_encoder_decoder_embeddings": False, "decoder_vocab_size": TARGET_SIZE},
-        "scale_embedding": False,
-    },
+    "unscaled vocabularies": {**TWO, "scale_embedding": False},
 }
 
 
@@ -76,7 +69,7 @@ def test_sharded_checkpoints_are_read(tmp_path):
         {},
         {"tie_word_embeddings": False, "share_encoder_decoder_embeddings": False},
         {"lm_head_bias": True, "activation_function": "swish"},
-        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": TARGET_SIZE},
+        TWO,
     ],
     ids=str,
 )

@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import socket
-import time
+import timeit
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -477,12 +477,7 @@ NASTY = {
 
 def seconds(function):
     """Return the least time of three calls."""
-    times = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - begun)
-    return min(times)
+    return min(timeit.repeat(function, number=1, repeat=3))
 
 
 @pytest.mark.parametrize("name", NASTY)

@@ -305,29 +305,6 @@ def test_options_that_do_not_go_together_are_refused(values):
         load_recipe("demo", {"init_from": "x", "vocab_size": 37_000})
 
 
-@pytest.mark.parametrize("tokenizer", ["bpe,", ",bpe", "bpe,bytes,bpe"])
-def test_each_side_has_one_tokenizer(tokenizer):
-    with pytest.raises(RequestError, match="give one, or SOURCE,TARGET"):
-        make_recipe({"tokenizer": tokenizer})
-
-
-@pytest.mark.parametrize(
-    ("files", "weights", "message"),
-    [
-        (["a.tsv", "b.tsv"], [1], "got 1 for 2 corpora; each of two or more has one"),
-        (["a.tsv", "b.tsv"], [1, 2, 3], "got 3 for 2 corpora"),
-        (None, [1, 2], "got 2 for 0 corpora"),
-        (["a.tsv", "b.tsv"], [1, 0], "got 0.0; it must be a number, more than 0"),
-        (["a.tsv", "b.tsv"], ["1", "inf"], "got inf; it must be"),
-        (["a.tsv", "b.tsv"], [1, None], "got a list; it must be a number"),
-        (["a.tsv", "b.tsv"], "heavy", "got 'heavy'; it must be a number"),
-    ],
-)
-def test_weights_that_do_not_fit_the_files_are_refused(files, weights, message):
-    with pytest.raises(RequestError, match=f"train_weights: {message}"):
-        make_recipe({"train_file": files, "train_weights": weights})
-
-
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
@@ -419,6 +396,9 @@ def test_recorded_revision_is_the_requested_one_if_the_hub_gives_none(monkeypatc
         assert data_identity(data_plan(recipe, tmp_path)) == {"revision": revision}
 
 
+CORPORA = "train_file: [a.tsv, b.tsv]\ntrain_weights: "
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -437,6 +417,14 @@ def test_recorded_revision_is_the_requested_one_if_the_hub_gives_none(monkeypatc
         ("preset: huge", "There is no preset 'huge'; choose one of base,"),
         ("pair: german", "pair: got 'german'; write SOURCE-TARGET"),
         ("- a\n- b", "the content in"),
+        ("tokenizer: 'bpe,'", "give one, or SOURCE,TARGET"),
+        ("tokenizer: bpe,bytes,bpe", "give one, or SOURCE,TARGET"),
+        (f"{CORPORA}[1]", "train_weights: got 1 for 2 corpora; each of two or more has one"),
+        ("train_weights: [1, 2]", "train_weights: got 2 for 0 corpora"),
+        (f"{CORPORA}[1, 0]", "train_weights: got 0.0; it must be a number, more than 0"),
+        (f"{CORPORA}[1, .inf]", "train_weights: got inf; it must be"),
+        (f"{CORPORA}[1, null]", "train_weights: got a list; it must be a number"),
+        (f"{CORPORA}heavy", "train_weights: got 'heavy'; it must be a number"),
     ],
 )
 def test_invalid_recipes_give_a_one_line_error(tmp_path, text, message):

@@ -126,6 +126,8 @@ def test_pairs_that_change_meanwhile_are_not_trained_on(start, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("lines", "overrides", "message"),
     [
+        ([f"7\t{text}" for text in TEXT], {}, "mono.en holds cells or records"),
+        ([json.dumps({"text": text}) for text in TEXT], {}, "mono.en holds cells or records"),
         ([*WORDS], {}, "mono.en looks like de, the source language; give text in en"),
         ([" ", ""], {}, "mono.en: sentences: 0; lines"),
         ([TEXT[0], "\0", "ü" * 2001], {}, "sentences: 1; lines .* bytes: 2. Give a text"),
@@ -148,13 +150,6 @@ def test_pairs_of_other_pairs_or_another_text_are_not_taken(start, tmp_path):
         start(TEXT, clean=True)
     start(TEXT[:3])  # translated anew by the same model
     assert [pair["target"] for pair in rows(tmp_path / "run-back/translated.jsonl")] == TEXT[:3]
-
-
-@pytest.mark.parametrize("line", ["{n}\t{text}", '{{"text": "{text}"}}'])
-def test_a_table_is_no_text(start, tmp_path, line):
-    with pytest.raises(RequestError, match=r"mono\.en holds cells or records"):
-        start([line.format(n=n, text=text) for n, text in enumerate(TEXT)])
-    assert {path.name for path in tmp_path.iterdir()} == {"recipe", "mono.en"}
 
 
 def test_nothing_is_trained_for_a_run_that_cannot_follow(start, tmp_path):
