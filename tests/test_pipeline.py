@@ -20,6 +20,7 @@ from transformers import (
 )
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.pipelines.pt_utils import KeyDataset
+from wandering_model import make_model
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
@@ -48,21 +49,6 @@ from vanilla_transformer.translation.many_texts import (
 from vanilla_transformer.word_alignment import special_ids, word_alignment, word_numbers
 
 TEXTS = ["a", "one two three", "", "x" * 40, "Grün, 你好 😀!", "  ", "one two three", "the last"]
-
-
-def make_model(vocab_size, **options):
-    """Return a random float64 model whose outputs end at various lengths."""
-    torch.manual_seed(1)
-    config = tiny_config(vocab_size, dropout=0.5, **options)
-    model = VanillaTransformerForConditionalGeneration(config).double().eval()
-    with torch.no_grad():
-        # With tied embeddings a random model repeats its last token; untied, its outputs vary.
-        model.model.decoder.embed_tokens.weight = torch.nn.Parameter(
-            torch.randn(vocab_size, 16, dtype=torch.float64)
-        )
-        model.lm_head.weight = torch.nn.Parameter(torch.randn(vocab_size, 16, dtype=torch.float64))
-        model.lm_head.weight[2] *= 1.5
-    return model
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import json
 
 import pytest
 import torch
-from test_pipeline import make_model, run_directory  # noqa: F401, a fixture
 from transformers import GenerationConfig
+from wandering_model import make_model
 
 from vanilla_transformer import translate
 from vanilla_transformer.batch_translation import beyond_paper_search

@@ -122,17 +122,22 @@ def test_defaults_are_eq3_and_the_papers_adam(tmp_path):
     assert trained == {id(parameter) for parameter in trainer.model.parameters()}
 
 
-@pytest.mark.parametrize("optim", [None, "adamw_torch", "adafactor"])
-def test_learning_rate_without_a_schedule_is_the_peak_of_eq3(tmp_path, optim):
-    settings = {"learning_rate": 1e-3, "learning_rate_factor": 1.0, "optim": optim}
-    _, _, rates = prepared(make_trainer(tmp_path, **settings), 30)
-    assert max(rates) == rates[10 - 1] == pytest.approx(1e-3, rel=1e-12)
-    assert rates == pytest.approx(eq3(30, factor=1e-3 * (16 * 10) ** 0.5), rel=1e-12)
+PEAK = {"learning_rate": 1e-3, "learning_rate_factor": 1.0}
 
 
-def test_warmup_may_be_a_fraction_of_the_run(tmp_path):
-    trainer = make_trainer(tmp_path, warmup_steps=0.25)
-    assert prepared(trainer, 20)[2] == pytest.approx(eq3(20, factor=0.1, warmup=5), rel=1e-14)
+@pytest.mark.parametrize(
+    ("settings", "factor", "warmup"),
+    [
+        ({"warmup_steps": 0.25}, 0.1, 5),
+        *(({**PEAK, "optim": optim}, 1e-3 * (16 * 10) ** 0.5, 10) for optim in (None, "adafactor")),
+    ],
+    ids=str,
+)
+def test_warmup_may_be_a_fraction_and_a_learning_rate_is_the_peak(
+    tmp_path, settings, factor, warmup
+):
+    _, _, rates = prepared(make_trainer(tmp_path, **settings), 20)
+    assert rates == pytest.approx(eq3(20, factor=factor, warmup=warmup), rel=1e-12)
 
 
 def test_a_given_optimizer_and_schedule_are_used(tmp_path):
