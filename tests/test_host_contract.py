@@ -462,6 +462,3 @@ def test_the_attention_of_the_host_reads_its_options(name):
 
 def test_the_host_calls_and_reads_what_we_rely_on(tmp_path):
     assert not not_reached(tmp_path)
-
-
-# ---------------------------------------------------------------------------- hosts of the future

@@ -314,7 +314,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         args.learning_rate = args.base_learning_rate
         if args.asks_for_papers_adam and model is not None:
             constants = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
-            fused = can_be_fused(model.parameters())
+            fused = can_be_fused(weight for weight in model.parameters() if weight.requires_grad)
             return torch.optim.Adam, {"lr": args.learning_rate, "fused": fused, **constants}
         args.optim = args.optim or OptimizerNames(Seq2SeqTrainingArguments.optim)
         return Seq2SeqTrainer.get_optimizer_cls_and_kwargs(args, model)
