@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import os
 import re
 import runpy
 import shlex
@@ -52,10 +51,8 @@ def run_here(words, folder, *, typed=None):
     with contextlib.chdir(folder), contextlib.redirect_stdout(output):
         sys.argv = [program, *words[1:]]
         if typed is not None:
-            reading, writing = os.pipe()
-            os.write(writing, f"{typed}\n".encode())
-            os.close(writing)
-            sys.stdin = open(reading, encoding="utf-8")  # noqa: SIM115, closed by the program's end
+            (folder / "typed").write_text(f"{typed}\n", encoding="utf-8")
+            sys.stdin = (folder / "typed").open(encoding="utf-8")
         try:
             if words[0] == PROGRAM:
                 assert main(words[1:]) == 0

@@ -46,7 +46,7 @@ def test_these_tests_run_every_block_of_the_page():
     assert sorted(blocks) == sorted(f"serve_{name}" for name in names)
 
 
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", [*EXACT, pytest.param("compile", marks=pytest.mark.slow)])
 def test_blocks_translate_as_translate_does(served, name):
     folder, expected = served
     run = serving.prepared(name, folder)
@@ -82,12 +82,6 @@ def test_invalid_request_gets_its_error_and_the_worker_continues(served):
         return answer
 
     assert known["asyncio"].run(ask_twice()) == served[1][0]
-
-
-@pytest.mark.slow
-def test_block_of_the_compiled_model(served):
-    folder, expected = served
-    assert serving.prepared("compile", folder)(SENTENCES) == expected
 
 
 def test_compiled_forward_is_used_by_the_search(served, monkeypatch):

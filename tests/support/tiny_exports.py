@@ -94,8 +94,8 @@ def require(name):
         pytest.importorskip(package, reason="comes with an extra")
 
 
-def decoded_by_ctranslate2(output, source, mask, **options):
-    """Return CTranslate2's translations as ids, up to the end symbol, without the start symbol."""
+def in_ctranslate2(output, source, mask, **options):
+    """Return a translator of CTranslate2, its tokens of the sources, and all of the targets."""
     import ctranslate2
 
     from vanilla_transformer.convert.exporters.ctranslate2 import source_rows, written_vocabularies
@@ -103,25 +103,22 @@ def decoded_by_ctranslate2(output, source, mask, **options):
 
     sources, targets = written_vocabularies(output)
     rows = source_rows(Probe(source, mask, source), sources)
-    results = ctranslate2.Translator(str(output)).translate_batch(
-        rows, min_decoding_length=0, max_input_length=0, return_end_token=True, **options
-    )
+    return ctranslate2.Translator(str(output), **options), rows, targets
+
+
+def decoded_by_ctranslate2(output, source, mask, **options):
+    """Return CTranslate2's translations as ids, up to the end symbol, without the start symbol."""
+    translator, rows, targets = in_ctranslate2(output, source, mask)
+    options |= {"min_decoding_length": 0, "max_input_length": 0, "return_end_token": True}
+    results = translator.translate_batch(rows, **options)
     return [[targets.index(token) for token in result.hypotheses[0]] for result in results]
 
 
 def scored_by_ctranslate2(output, source, mask, target):
     """Return CTranslate2's log-probabilities of the targets' tokens after the start symbol."""
-    import ctranslate2
-
-    from vanilla_transformer.convert.exporters.ctranslate2 import source_rows, written_vocabularies
-    from vanilla_transformer.convert.verification import Probe
-
-    sources, targets = written_vocabularies(output)
     # In float32, so that only the rounding of weights counts: on processors without VNNI, oneDNN's
     # int8 sums overflow 16 bits, whatever was exported.
-    translator = ctranslate2.Translator(str(output), compute_type="float32")
-    scored = translator.score_batch(
-        source_rows(Probe(source, mask, target), sources),
-        [[targets[number] for number in row] for row in target[:, 1:]],
-    )
+    translator, rows, targets = in_ctranslate2(output, source, mask, compute_type="float32")
+    expected = [[targets[number] for number in row] for row in target[:, 1:]]
+    scored = translator.score_batch(rows, expected)
     return torch.tensor([result.log_probs[:-1] for result in scored])

@@ -134,25 +134,19 @@ def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(
         (folder / "recipe.yaml").touch()
     search = GenerationConfig(num_beams=7, length_penalty=1.5)
     search.save_pretrained(folder)  # a run's lies there, not in its checkpoints
-    within = [path.name for path in three[1:]]
-    named = [str(inside / name) for name in within]
     monkeypatch.chdir(inside)
-    (tmp_path / "best").symlink_to(inside / within[-1])
-    linked = [*within[:-1], str(tmp_path / "best")]
-    ways = {
-        "last": [str(folder), "--last", "2"],
-        "named": named,
-        "within": within,
-        "linked": linked,
-    }
-    for place, words in ways.items():
-        assert main(["average", *words, "--output", str(tmp_path / place)]) == 0
+    best = tmp_path / "best"
+    best.symlink_to(inside / "checkpoint-3")
+    named = [inside / "checkpoint-2", inside / "checkpoint-3"]
+    last, linked = [folder, "--last", "2"], ["checkpoint-2", best]
+    for number, words in enumerate((last, named, ["checkpoint-2", "checkpoint-3"], linked)):
+        output = tmp_path / str(number)
+        assert main(["average", *map(str, words), "--output", str(output)]) == 0
+        assert (output / "generation_config.json").exists() == of_run
         if of_run:
-            kept = GenerationConfig.from_pretrained(tmp_path / place)
+            kept = GenerationConfig.from_pretrained(output)
             assert (kept.num_beams, kept.length_penalty) == (7, 1.5)
-        else:
-            assert not (tmp_path / place / "generation_config.json").exists()
-        found = load_file(tmp_path / place / WEIGHTS)
+        found = load_file(output / WEIGHTS)
         assert all(torch.equal(found[key], value) for key, value in expected.items())
 
 
