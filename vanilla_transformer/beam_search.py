@@ -452,12 +452,10 @@ class ModelDecoder:
             rows = (self.cached[:, None] * self.width + parents).flatten()
             self.cache.reorder_cache(rows)  # type: ignore[arg-type]  # any integer tensor works
             encoded = BaseModelOutput(encoded[0].repeat_interleave(width, 0))  # (B * w, S, d)
-        source: dict[str, Any] = {"encoder_outputs": encoded}
-        if encoded is None:
-            source = {"input_ids": self.inputs.input_ids}
         wanted = {} if self.alignment_layer is None else {"output_attentions": True}
         outputs = self.model(
-            **source,
+            input_ids=self.inputs.input_ids if encoded is None else None,
+            encoder_outputs=encoded,
             attention_mask=mask,
             decoder_input_ids=tokens.view(-1, 1),
             cache=self.cache,
@@ -602,8 +600,8 @@ def _limits(model: PreTrainedModel, mask: Tensor, settings: SearchSettings) -> T
 
 def _padded_prefix(
     model: PreTrainedModel, prefix: Sequence[Sequence[int]], limits: Tensor, special_ids: SpecialIds
-) -> Tensor | None:
-    """Return the prefixes, (B, longest), with -1 after each end; None if all are empty."""
+) -> Tensor:
+    """Return the prefixes, (B, longest), with -1 after each end."""
     rows = []
     for number, (ids, limit) in enumerate(zip(prefix, limits.tolist(), strict=True), start=1):
         row = _checked_ids(model, f"prefix {number}", ids)
@@ -614,8 +612,6 @@ def _padded_prefix(
         if end is not None and not {*row[end:]} <= {special_ids.pad, *special_ids.ends}:
             raise RequestError(f"Prefix {number}, {row}, goes on after the end of its sentence.")
         rows.append(limits.new_tensor(row))
-    if not any(row.numel() for row in rows):
-        return None
     return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)
 
 
