@@ -20,13 +20,9 @@ DIALECTS = {
 }
 
 
-@pytest.fixture(params=DIALECTS)
-def dialect(request):
-    return DIALECTS[request.param]
-
-
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_export_computes_the_same_logits_with_the_same_ties_and_dtype(dialect):
-    model = make_model(**dialect)
+    model = make_model(**DIALECTS[dialect])
     stock = to_stock(model)
     kinds = {False: MarianMTModel, True: PegasusForConditionalGeneration}
     assert type(stock) is kinds[model.config.norm_first]

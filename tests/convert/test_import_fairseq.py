@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 import written_out
-from transformers import AutoTokenizer, FSMTConfig, FSMTForConditionalGeneration
-from written_out import Layout, assert_logits, perturb
+from test_import_fsmt import make_fsmt as fsmt_of
+from transformers import AutoTokenizer
+from written_out import Layout, assert_logits
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.importers.fairseq import import_fairseq, read_dictionary
@@ -26,15 +27,9 @@ OPTIONS = {
 
 
 def make_fsmt(*, tied=False, target_size=SIZE, scaled=True, activation="relu"):
-    torch.manual_seed(0)
-    config = FSMTConfig(
-        **{"src_vocab_size": SIZE, "tgt_vocab_size": target_size, "d_model": 16},
-        **{"encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4},
-        **{"decoder_attention_heads": 2, "encoder_ffn_dim": 20, "decoder_ffn_dim": 28},
-        **{"scale_embedding": scaled, "tie_word_embeddings": tied},
-        activation_function=activation,
-    )
-    return perturb(FSMTForConditionalGeneration(config), factor=5)
+    options = {"src_vocab_size": SIZE, "tgt_vocab_size": target_size, "scale_embedding": scaled}
+    options |= {"tie_word_embeddings": tied, "activation_function": activation}
+    return fsmt_of(**options)
 
 
 def fairseq_tensors(fsmt):
@@ -160,23 +155,15 @@ def prenorm_logits(tensors, source, mask, target):
     return x @ tensors["decoder.output_projection.weight"].t()
 
 
-def prenorm_tensors():
-    tensors = fairseq_tensors(make_fsmt())
+def test_prenorm_with_learned_positions_gives_equal_logits(tmp_path):
+    tensors, options = fairseq_tensors(make_fsmt()), {}
     for stack, rows in (("encoder", 42), ("decoder", 32)):
         tensors[f"{stack}.layer_norm.weight"] = 1 + torch.randn(16) * 0.3
         tensors[f"{stack}.layer_norm.bias"] = torch.randn(16) * 0.3
         tensors[f"{stack}.embed_positions.weight"] = torch.randn(rows, 16)
         del tensors[f"{stack}.embed_positions._float_tensor"]
-    return tensors
-
-
-PRENORM = {f"{stack}_normalize_before": True for stack in ("encoder", "decoder")}
-PRENORM |= {f"{stack}_learned_pos": True for stack in ("encoder", "decoder")}
-
-
-def test_prenorm_with_learned_positions_gives_equal_logits(tmp_path):
-    tensors = prenorm_tensors()
-    imported = import_fairseq(save_checkpoint(tmp_path / "a.pt", tensors, **PRENORM))
+        options |= {f"{stack}_normalize_before": True, f"{stack}_learned_pos": True}
+    imported = import_fairseq(save_checkpoint(tmp_path / "a.pt", tensors, **options))
     model = imported.model
     assert any("positions; the first 30 are kept." in note for note in imported.notes)
     assert_logits(model, make_batch(), functools.partial(prenorm_logits, tensors))

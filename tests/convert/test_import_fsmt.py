@@ -22,8 +22,8 @@ DIALECTS = {
 }
 
 
-def make_fsmt(dialect="two vocabularies", seed=0):
-    torch.manual_seed(seed)
+def make_fsmt(dialect="two vocabularies", **options):
+    torch.manual_seed(0)
     config = FSMTConfig(
         **{
             **{"langs": ["en", "ru"], "src_vocab_size": SOURCE_SIZE, "tgt_vocab_size": TARGET_SIZE},
@@ -31,6 +31,7 @@ def make_fsmt(dialect="two vocabularies", seed=0):
             **{"encoder_attention_heads": 4, "decoder_attention_heads": 2},
             **{"encoder_ffn_dim": 20, "decoder_ffn_dim": 28, "max_position_embeddings": 30},
             **DIALECTS[dialect],
+            **options,
         }
     )
     fsmt = perturb(FSMTForConditionalGeneration(config), factor=5)

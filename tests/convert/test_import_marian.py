@@ -1,6 +1,7 @@
 """The import from MarianMT and OPUS-MT, with directories made by transformers."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -167,13 +168,11 @@ def test_kept_marian_tokenizer_works(tmp_path):
     assert kept.decode(ids, skip_special_tokens=True) == "the dogs sleep"
 
 
-def test_block_import_marian(documented_command):
+def test_blocks_import_marian_and_import_python(documented_command, documented_code, capsys):
     make_marian().save_pretrained("opus-mt-en-de")
     documented_command("import_marian")
     AutoModelForSeq2SeqLM.from_pretrained("runs/opus-mt-en-de")
-
-
-def test_block_import_python(documented_code, capsys):
-    make_marian().save_pretrained("opus-mt-en-de")
+    capsys.readouterr()
+    shutil.rmtree("runs")
     documented_code("import_python")
     assert capsys.readouterr().out.startswith(f"{VOCAB_SIZE} (")

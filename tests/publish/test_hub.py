@@ -282,10 +282,18 @@ def test_concurrent_push_is_not_overwritten(hub, folder, monkeypatch):
     assert hub.files(REPO)["theirs.txt"] == b"theirs"
 
 
-def test_push_to_a_new_branch_leaves_main_unchanged(hub, folder):
+def test_push_to_a_new_branch_leaves_main_unchanged_and_the_token_nowhere(
+    hub, folder, caplog, capfd, tmp_path
+):
+    caplog.set_level("DEBUG")
     push_folder(folder, REPO, token=TOKEN, message="one", revision="smaller")
     assert "README.md" in hub.files(REPO, revision="smaller")
     assert set(hub.files(REPO)) == {".gitattributes"}
+    captured = capfd.readouterr()
+    assert TOKEN not in caplog.text + captured.out + captured.err
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    files += hub.files(REPO, revision="smaller").values()
+    assert not [content for content in files if TOKEN.encode() in content]
 
 
 # -------------------------------------------------------------------------- accounts and tokens
@@ -315,17 +323,6 @@ def test_private_repository_stays_private(hub, folder):
         push_folder(folder, REPO, token=TOKEN, message="two", private=True, revision="new")
     assert hub.repositories["model", REPO].titles == ["initial commit", "one"]
     assert "new" not in hub.repositories["model", REPO].branches
-
-
-def test_token_is_written_to_no_file_and_no_log(hub, folder, caplog, capfd, tmp_path):
-    caplog.set_level("DEBUG")
-    push_folder(folder, REPO, token=TOKEN, message="one")
-    captured = capfd.readouterr()
-    assert TOKEN not in caplog.text + captured.out + captured.err
-    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    assert not [
-        content for content in [*files, *hub.files(REPO).values()] if TOKEN.encode() in content
-    ]
 
 
 # How code of a model could look for a token, short of reading other processes' memory.

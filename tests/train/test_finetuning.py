@@ -11,12 +11,9 @@ import pytest
 import torch
 from hub_server import HubServer, Repository
 from pages import BLOCKS
-from published_runs import named_code
-from tiny_models import tiny_config
+from published_runs import named_code, tiny_model, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish.remote_code import embed_code
 
 ROOT = Path(__file__).parents[2]
@@ -34,14 +31,8 @@ def hub():
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """Return a directory with a random model, as its author has it before publishing."""
-    torch.manual_seed(0)
-    texts = [text for pair in PAIRS for text in pair]
-    tokenizer = train_tokenizer(texts, vocab_size=300, show_progress=False)
-    config = tiny_config(len(tokenizer))
     folder = tmp_path_factory.mktemp("author")
-    model = VanillaTransformerForConditionalGeneration(config)
-    model.generation_config.num_beams = 4  # as a run saves it
-    for part in (model, tokenizer):
+    for part in (tiny_model(), tiny_tokenizer()):
         part.save_pretrained(folder)
     return folder
 
