@@ -112,11 +112,6 @@ fast/unmodified.py
 +
 ! test_search_and_evaluation_use_the_changed_model[hook_before_every_softmax]
 
-generation_limits.py
-- generation_config.max_new_tokens = min(most, longest)
-+ pass
-! test_generated_length_is_limited_by_default_to_source_plus_50
-
 beam_search.py
 - decided | (self.ended_scores[:, -1] > -torch.inf)
 + decided
@@ -150,17 +145,11 @@ fast/incremental_decoding.py
 - if 2 * most >= self.kept:
 + if True:
 ! test_cache_rows_of_dead_hypotheses_are_dropped
-- keys = keys * cross.scaling
-+ keys = keys * 1.0
-! test_search_over_folded_sources_finds_the_same test_fused_layer_equals_its_modules
 
 batch_translation.py
 - self.limits.repeat_interleave(rows_per_source)
 + self.limits.repeat(rows_per_source)
 ! test_generate_limits_each_translation_by_its_own_source
-- criteria = options.get("stopping_criteria") or []
-+ criteria = []
-! test_generate_obeys_a_calls_own_limits
 - if row == nothing or not text.strip()
 + if not text.strip()
 ! test_blank_text_beside_real_text_stays_blank_if_0_is_a_word
@@ -169,12 +158,6 @@ input_checks.py
 - read |= {*looked_up, *re.findall(in_module, source)}
 + read |= {*looked_up}
 ! test_training_uses_the_changed_model[register_an_attention]
-- @torch.compiler.assume_constant_result
-+ @torch.compiler.disable
-! test_model_compiles_as_one_graph[sdpa]
-- (ids == -100).any()
-+ (ids == -1).any()
-! test_gaps_in_a_beginning_are_refused_by_generate[search0]
 - set(ends) <= set(suppressed)
 + set(ends) & set(suppressed)
 ! test_a_generation_config_must_let_sentences_end
@@ -186,9 +169,6 @@ data/batches.py
 - self.per_update))) == self.per_update:
 + self.per_update))):
 ! test_an_update_takes_batches_of_one_pass
-- np.random.default_rng([self.seed, self.epoch, stream])
-+ np.random.default_rng([self.seed, stream])
-! test_batches_of_two_epochs_differ_in_composition
 
 data/augmentation.py
 - pairs.take(_others(corpora, random.permutation(len(pairs))))
@@ -205,9 +185,6 @@ train/trainer.py
 - self._plain_loss(some)
 + loss
 ! test_eval_loss_is_the_token_mean_of_plain_cross_entropy
--             self.optimizer.eval()\n
-+             pass\n
-! test_evaluation_uses_the_averaged_weights_of_a_schedule_free_optimizer
 - (self.state.global_step + 1) % self.state.logging_steps
 + self.state.global_step % self.state.logging_steps
 ! test_each_line_of_the_log_has_the_norm_of_its_own_gradient
@@ -223,26 +200,13 @@ data/tokenizer.py
 +         normalizers.NFC(),\n        *before,\n
 ! test_hard_texts_survive_encoding
 
-data/dataset.py
-- if dataset.format["type"] == "custom":
-+ if False:
-! test_a_budget_holds_for_rows_that_a_transform_lengthens
-
 data/bpe_dropout.py
-- np.random.default_rng([self.seed, epoch, batch])
-+ np.random.default_rng([self.seed, batch])
-! test_seed_epoch_and_batch_decide_the_draw
 - self._taken_apart(side, parts, rng)
 + self._taken_apart(side, parts, np.random.default_rng(epoch))
 ! test_source_and_target_of_the_same_text_are_split_independently
 - _parts(target_tokenizer(tokenizer))
 + _parts(tokenizer)
 ! test_each_side_is_split_by_the_merges_of_its_own_vocabulary
-
-train/averaging.py
-- companions += folder.parent.glob(GENERATION_CONFIG)
-+ pass
-! test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged
 
 train/checkpoints.py
 - best = MEASURES[watched].best if watched in MEASURES else min

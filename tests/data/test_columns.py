@@ -465,13 +465,10 @@ NASTY = {
     "commas": lambda n: "," * n,
     "spaces before a quote": lambda n: "a," + " " * n + 'x"',
     "brackets": lambda n: "[" * n,
-    "braces": lambda n: "{" * n,
     "backslashes": lambda n: "\\" * n + '"',
     "hyphens": lambda n: "en-" * n,
     "colons": lambda n: "a:" * n,
     "marks": lambda n: "\u0301" * n,
-    "digits": lambda n: "1" * n,
-    "capitals": lambda n: "aB" * n,
 }
 
 

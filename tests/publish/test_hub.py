@@ -202,12 +202,6 @@ def test_push_removes_code_weights_and_pictures_of_earlier_ones_only(
     assert {*hub.files(REPO)} == {*kept, *hub.files("user/new")}
 
 
-MODEL_OF_A_TRAINER = {
-    *("config.json", "generation_config.json", "model.safetensors"),
-    *("tokenizer.json", "tokenizer_config.json", "training_args.bin"),
-}
-
-
 def test_push_to_hub_of_the_trainer_is_that_of_transformers(hub, tmp_path, monkeypatch):
     """Model, tokenizer and the host's own card, with `hub_strategy="end"` only when asked to."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
@@ -225,7 +219,9 @@ def test_push_to_hub_of_the_trainer_is_that_of_transformers(hub, tmp_path, monke
     assert hub.repositories["model", REPO].titles == ["initial commit"]
     commit = trainer.push_to_hub(language="en", license="cc-by-4.0", dataset_tags="own")
     assert commit.oid == hub.repositories["model", REPO].branches["main"]
-    assert set(hub.files(REPO)) == MODEL_OF_A_TRAINER | {"README.md", ".gitattributes"}
+    model = {"config.json", "generation_config.json", "model.safetensors", "training_args.bin"}
+    others = {"tokenizer.json", "tokenizer_config.json", "README.md", ".gitattributes"}
+    assert set(hub.files(REPO)) == model | others
     card = hub.files(REPO)["README.md"].decode()
     assert "license: cc-by-4.0" in card
     assert "- generated_from_trainer" in card

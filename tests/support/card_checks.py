@@ -22,7 +22,9 @@ def card_problems(card, folder):
     if not card.data.eval_results or again.data.eval_results != card.data.eval_results:
         problems.append("a model-index that does not round-trip")
     problems += [f"an empty section {title!r}" for title in empty_sections(card.text)]
-    problems += [f"the text {text!r}" for text in sorted(set(_LEFT_OVER.findall(_prose(card))))]
+    prose = re.sub(r"```.*?```", "", card.text, flags=re.DOTALL)
+    prose = re.sub(r"^    .*$", "", prose, flags=re.M)  # without samples
+    problems += [f"the text {text!r}" for text in sorted(set(_LEFT_OVER.findall(prose)))]
     for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", card.text):
         if not (folder / picture).is_file():
             problems.append(f"the picture {picture}, which is not there")
@@ -39,9 +41,3 @@ def empty_sections(text):
         for i, (heading, body) in enumerate(zip(headings, bodies, strict=True))
         if not body.strip() and not (i + 1 < len(levels) and levels[i + 1] > levels[i])
     ]
-
-
-def _prose(card):
-    """Return the text without code, samples and metadata."""
-    text = re.sub(r"```.*?```", "", card.text, flags=re.DOTALL)
-    return re.sub(r"^    .*$", "", text, flags=re.M)
