@@ -222,9 +222,6 @@ def test_dictionaries_that_do_not_fit_are_refused(tmp_path, text, message):
     assert not (tmp_path / "ours").exists()
 
 
-# --------------------------------------------------------------------------------------- refusals
-
-
 def test_block_import_fairseq(documented_command, tmp_path):
     path = tmp_path / "wmt16" / "checkpoint_best.pt"
     save_checkpoint(path, fairseq_tensors(make_fsmt()))

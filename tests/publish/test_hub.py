@@ -408,21 +408,18 @@ def test_space_is_tried_out_and_pushed_in_one_commit(hub, run, folder, capsys, m
     assert set(hub.files(REPO)) == {".gitattributes", "README.md", "model.safetensors", "sub/a.txt"}
 
 
-def test_space_push_needs_its_model_on_the_hub_unlike_a_dry_run(hub, run, capsys, monkeypatch):
-    monkeypatch.setattr(space, "_try_out", lambda folder, directory: None)
+def test_a_space_that_does_not_work_or_lacks_its_model_is_not_pushed(hub, run, capsys, monkeypatch):
     arguments = [run, "--repo", REPO, "--space"]
+    push = [*arguments, "--push", "--token", TOKEN]
+    with monkeypatch.context() as patch:
+        patch.setattr(space, "_TRIAL", "raise ValueError('out of order')")
+        text = published(push, capsys, code=2)
+    assert text.strip().endswith(f"the Space of {run} does not work: ValueError: out of order")
+    monkeypatch.setattr(space, "_try_out", lambda folder, directory: None)
     assert "Nothing was pushed; give --push." in published(arguments, capsys)
     assert hub.requests == []
-    text = published([*arguments, "--push", "--token", TOKEN], capsys, code=2)
-    assert f"no model {REPO} on the Hub" in text
+    assert f"no model {REPO} on the Hub" in published(push, capsys, code=2)
     assert hub.repositories == {}
-
-
-def test_broken_space_is_not_pushed(hub, run, capsys, monkeypatch):
-    monkeypatch.setattr(space, "_TRIAL", "raise ValueError('out of order')")
-    text = published([run, "--repo", REPO, "--space", "--push", "--token", TOKEN], capsys, code=2)
-    assert text.strip().endswith(f"the Space of {run} does not work: ValueError: out of order")
-    assert hub.requests == []
 
 
 # ----------------------------------------------------------- translating with models of the Hub

@@ -74,13 +74,9 @@ def unfinished(copied, monkeypatch):
     return recipe, run, metrics
 
 
-def test_run_directory_holds_exactly_the_documented_files(finished):
-    _, run, _ = finished
-    assert {path.name for path in run.iterdir()} == RUN_DIRECTORY
-
-
-def test_model_is_the_mean_of_the_last_checkpoints(finished, tmp_path):
+def test_run_holds_the_documented_files_and_the_mean_of_the_last_checkpoints(finished, tmp_path):
     _, run, metrics = finished
+    assert {path.name for path in run.iterdir()} == RUN_DIRECTORY
     assert metrics["averaged_checkpoints"] == ["checkpoint-6", "checkpoint-9"]
     folders = [run / "checkpoints" / name for name in metrics["averaged_checkpoints"]]
     average_checkpoints(folders, tmp_path)
