@@ -25,24 +25,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import RequestError
 from ..generation_limits import HOSTS_LENGTH
 from ..recipes.data import TRAINING_FILES
+from ..storage import saved_model as saved
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
 from ..storage.metrics import Metrics, Published
 from ..storage.reading import StrPath, own_file, read_json
 from ..storage.run_files import CHOSEN, CURVES, HISTORY, METRICS, changed_since_scored
-from ..storage.saved_model import (
-    CHOOSE_CODE,
-    CONFIG,
-    GENERATION_CONFIG,
-    MODEL,
-    SETTINGS,
-    TOKENIZER_SETTINGS,
-    WEIGHTS,
-    WEIGHTS_INDEX,
-    ModelConfig,
-    load_saved_model,
-    load_saved_tokenizer,
-    weight_files,
-)
 from ..target_tokenizer import TARGET_TOKENIZER
 from ..visualization import attention_weights, plot_attention, save_figure
 from .card import NATIVE, STOCK, WITH_CODE, card_facts, render_card
@@ -53,14 +40,14 @@ logger = logging.getLogger(__name__)
 
 # Files of an earlier push that this one replaces or deletes, above all code.
 _REPLACED = (
-    *(*MODEL, "model-*-of-*.safetensors", CURVES, HISTORY),
+    *(*saved.MODEL, "model-*-of-*.safetensors", CURVES, HISTORY),
     *("*.py", "custom_generate/*", "pytorch_model*.bin", "training_args.bin"),
     "attention-[0-9].png",
 )
 # Settings of a model or tokenizer that hold paths, in files of transformers 4, or choose code.
 _PRIVATE = (
     *("_name_or_path", "name_or_path", "special_tokens_map_file", "tokenizer_file"),
-    *CHOOSE_CODE,  # such as code that is not pushed
+    *saved.CHOOSE_CODE,  # such as code that is not pushed
 )
 # Environment variables that may hold a secret or the place of one.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
@@ -120,7 +107,7 @@ def publish(
     source, trained_in = Path(directory), Path(run or directory)
     check_repo_id(repo_id)
     form = _form(source, with_code=with_code)
-    model, tokenizer = load_saved_model(source), load_saved_tokenizer(source)
+    model, tokenizer = saved.load_saved_model(source), saved.load_saved_tokenizer(source)
     published: Published = {
         "model": repo_id if push or output is None else Path(output).name,
         "pushed": push,
@@ -178,7 +165,7 @@ def _metrics(source: Path, run: Path) -> Metrics:
         )
     if "recipe" in own or own == metrics:
         return own
-    tokenizers = [load_saved_tokenizer(folder) for folder in (source, run)]
+    tokenizers = [saved.load_saved_tokenizer(folder) for folder in (source, run)]
     if tokenizers[0].get_vocab() != tokenizers[1].get_vocab():
         raise RequestError(f"{source} and {run} have other vocabularies; check --run.")
     if own:  # another average of the run's checkpoints, or one of them, scored on any pairs
@@ -188,7 +175,7 @@ def _metrics(source: Path, run: Path) -> Metrics:
         metrics |= {"scores": own["scores"], "averaged_checkpoints": []}
         metrics.pop(CHOSEN, None)
         return metrics
-    models = [load_saved_model(folder) for folder in (source, run)]
+    models = [saved.load_saved_model(folder) for folder in (source, run)]
     if not _close(*(_logits(*both, _ANY_TEXT) for both in zip(models, tokenizers, strict=True))):
         raise RequestError(
             f"{source} computes something else than {run}, whose scores a card would show; give it "
@@ -203,10 +190,10 @@ def _read_metrics(folder: Path) -> Metrics:
 
 
 def _form(directory: Path, *, with_code: bool) -> str:
-    model_type = read_json(directory / CONFIG, ModelConfig).get("model_type")
+    model_type = read_json(directory / saved.CONFIG, saved.ModelConfig).get("model_type")
     if model_type == "vanilla_transformer":
         return WITH_CODE if with_code else NATIVE
-    if TARGET_TOKENIZER in read_json(directory / TOKENIZER_SETTINGS):
+    if TARGET_TOKENIZER in read_json(directory / saved.TOKENIZER_SETTINGS):
         raise RequestError(f"{directory} has two tokenizers, but transformers reads one.")
     return STOCK
 
@@ -214,21 +201,23 @@ def _form(directory: Path, *, with_code: bool) -> str:
 def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     """Copy the files to publish, and undo what training changed in the config."""
     folder.mkdir(parents=True)
-    weights = weight_files(source)  # none is in a format that can run code
-    index = [source / WEIGHTS_INDEX] if weights != [source / WEIGHTS] else []
-    settings = [source / name for name in SETTINGS if (source / name).is_file()]
+    weights = saved.weight_files(source)  # none is in a format that can run code
+    index = [source / saved.WEIGHTS_INDEX] if weights != [source / saved.WEIGHTS] else []
+    settings = [source / name for name in saved.SETTINGS if (source / name).is_file()]
     for path in (*settings, *index, *weights):
         shutil.copyfile(own_file(path), folder / path.name)
-    config = _public_settings(folder / CONFIG)
+    config = _public_settings(folder / saved.CONFIG)
     config["use_cache"] = True  # the Trainer switches it off
-    write_json(folder / CONFIG, config, sort_keys=True)
-    write_json(folder / TOKENIZER_SETTINGS, _public_settings(folder / TOKENIZER_SETTINGS))
-    if (folder / GENERATION_CONFIG).is_file():  # else config.json has its fields
-        generation = _public_settings(folder / GENERATION_CONFIG)
+    write_json(folder / saved.CONFIG, config, sort_keys=True)
+    write_json(
+        folder / saved.TOKENIZER_SETTINGS, _public_settings(folder / saved.TOKENIZER_SETTINGS)
+    )
+    if (folder / saved.GENERATION_CONFIG).is_file():  # else config.json has its fields
+        generation = _public_settings(folder / saved.GENERATION_CONFIG)
         generation.pop("_from_model_config", None)
         if generation.get("max_length") == HOSTS_LENGTH:  # Seq2SeqTrainer fills it in
             generation.pop("max_length")
-        write_json(folder / GENERATION_CONFIG, generation, sort_keys=True)
+        write_json(folder / saved.GENERATION_CONFIG, generation, sort_keys=True)
     if with_code:
         embed_code(folder)
         logger.info("With the code: %s.", ", ".join(path.name for path in code_files()))

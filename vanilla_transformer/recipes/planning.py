@@ -11,25 +11,14 @@ from typing import Any, TypeVar
 from ..errors import RequestError
 from ..machine.environment import resolve_precision
 from ..storage.run_files import recipe_values, recorded_identity
+from . import options
 from .data import FILES, check_files, hub_revision, is_on_hub, named_files, training_pairs
-from .options import (
-    ARGUMENTS,
-    CHANGEABLE,
-    LANGUAGES,
-    TRAINER_DEFAULTS,
-    Data,
-    Text,
-    Tokenizer,
-    is_changeable,
-    listed,
-    names_of,
-)
 from .plan import DataPlan, EvaluationPlan, ModelPlan, Plan
 from .recipe import Recipe, load_recipe, make_recipe
 
 logger = logging.getLogger(__name__)
 
-Part = TypeVar("Part", ModelPlan, DataPlan, Tokenizer, EvaluationPlan)
+Part = TypeVar("Part", ModelPlan, DataPlan, options.Tokenizer, EvaluationPlan)
 
 # Shipped recipes for your own pairs, by the most pairs that each is for.
 _BY_SIZE = {
@@ -89,30 +78,32 @@ def data_plan(recipe: Recipe, run: Path | None = None) -> DataPlan:
 
 def argument_values(recipe: Recipe) -> dict[str, Any]:
     """Return the training arguments that a recipe decides."""
-    values = {argument: getattr(recipe, name) for name, argument in ARGUMENTS.items()}
+    values = {argument: getattr(recipe, name) for name, argument in options.ARGUMENTS.items()}
     values["bpe_dropout"] = recipe.bpe_dropout or 0.0
-    values["train_weights"] = listed(recipe.train_weights) or None
+    values["train_weights"] = options.listed(recipe.train_weights) or None
     values["bf16"] = resolve_precision(recipe.precision) == "bf16"
-    return {**TRAINER_DEFAULTS, **(recipe.trainer or {}), **values}
+    return {**options.TRAINER_DEFAULTS, **(recipe.trainer or {}), **values}
 
 
-def _tokenizer_plan(recipe: Recipe) -> Tokenizer:
+def _tokenizer_plan(recipe: Recipe) -> options.Tokenizer:
     from ..data.languages import language_of
 
     normalize = recipe.normalize_text
     if normalize is None:
         normalize = all(language_of(side) for side in recipe.languages)
-    return dataclasses.replace(_part(recipe, Tokenizer), normalize_text=normalize)
+    return dataclasses.replace(_part(recipe, options.Tokenizer), normalize_text=normalize)
 
 
 def _binding(recipe: Recipe) -> dict[str, Any]:
     """Return the values that no later start may change; files may move together to a new folder."""
-    values = {name: value for name, value in vars(recipe).items() if name not in CHANGEABLE}
+    values = {name: value for name, value in vars(recipe).items() if name not in options.CHANGEABLE}
     values["trainer"] = {
-        name: value for name, value in (recipe.trainer or {}).items() if not is_changeable(name)
+        name: value
+        for name, value in (recipe.trainer or {}).items()
+        if not options.is_changeable(name)
     }
     for option in FILES.values():
-        corpora = listed(values[option])
+        corpora = options.listed(values[option])
         names = [",".join(path.name for path in named_files(corpus)) for corpus in corpora]
         values[option] = ", ".join(names) or None
     return json.loads(json.dumps(values))
@@ -148,7 +139,7 @@ def _back_translation(recipe: Recipe, run: Path) -> Plan | None:
 def _check_outside_of_pairs(data: DataPlan, run: Path) -> None:
     """Refuse a directory whose files would be read as pairs by the next start."""
     names = [getattr(data, option) for option in (*FILES.values(), "dataset")]
-    for path in named_files([each for name in names for each in listed(name)]):
+    for path in named_files([each for name in names for each in options.listed(name)]):
         if path.is_dir() and run.resolve().is_relative_to(path.resolve()):
             raise RequestError(f"{run} is in {path}, a folder of pairs; give another --output-dir.")
 
@@ -165,7 +156,7 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
     """
     if not typed.keys() & {"train_file", "dataset"}:
         raise RequestError("Name a recipe, such as multi30k_en_de, or give --train-file.")
-    of_pairs = names_of(Text, Data) | {"pair", "init_from", "tokenizer"}
+    of_pairs = options.names_of(options.Text, options.Data) | {"pair", "init_from", "tokenizer"}
     recipe = inherit(make_recipe({name: typed[name] for name in typed if name in of_pairs}), run)
     data = data_plan(recipe, run)
     check_files(data)
@@ -173,7 +164,7 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
     names = (name for most, name in _BY_SIZE.items() if number <= most)
     name = next(name for name in names if name != "fewest_pairs" or _can_be_turned(recipe))
     logger.info("%d training pairs: model and schedule are those of the recipe %s.", number, name)
-    return load_recipe(name, {**dict.fromkeys(LANGUAGES), **typed})
+    return load_recipe(name, {**dict.fromkeys(options.LANGUAGES), **typed})
 
 
 def _can_be_turned(recipe: Recipe) -> bool:
@@ -197,7 +188,9 @@ def inherit(recipe: Recipe, run: Path) -> Recipe:
     Raises:
         ValueError: There is no such model.
     """
-    missing = [name for name in (*LANGUAGES, "bpe_dropout") if getattr(recipe, name) is None]
+    missing = [
+        name for name in (*options.LANGUAGES, "bpe_dropout") if getattr(recipe, name) is None
+    ]
     if recipe.init_from is None or not missing:
         return recipe
     from ..storage.saved_model import model_folder

@@ -25,23 +25,11 @@ from ..fast import release
 from ..recipes.data import TextPairs
 from ..recipes.plan import EvaluationPlan
 from ..search_settings import SearchSettings
+from ..storage import saved_model
 from ..storage.atomic import files_written_aside
 from ..storage.metrics import MEASURES, Chosen
 from ..storage.reading import own_file, read_json
 from ..storage.run_files import CHECKPOINTS, RECIPE, Identity, config_identity, differences, digests
-from ..storage.saved_model import (
-    CONFIG,
-    GENERATION_CONFIG,
-    PIECES,
-    TOKENIZER_FILES,
-    TOKENIZER_SETTINGS,
-    WEIGHTS,
-    ModelConfig,
-    load_saved_model,
-    load_saved_tokenizer,
-    read_tensors,
-    weight_files,
-)
 from ..target_tokenizer import TARGET_TOKENIZER
 from ..translation.many_texts import translate
 
@@ -49,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 # Files that lie beside the weights of some models; no optimizer or trainer state.
 _COMPANIONS = (
-    *(CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES),
+    *(saved_model.CONFIG, saved_model.GENERATION_CONFIG, *saved_model.TOKENIZER_FILES),
     "*.model",  # of SentencePiece
     "chat_template.jinja",
     "*.py",  # the code of a model saved for trust_remote_code
@@ -91,18 +79,18 @@ def average_checkpoints(
     output, last = Path(output_dir), checkpoints[-1]
     mean = mean_of_weights(checkpoints)
     output.mkdir(parents=True, exist_ok=True)
-    with files_written_aside(output, last=WEIGHTS) as aside:
+    with files_written_aside(output, last=saved_model.WEIGHTS) as aside:
         companions = [path for pattern in _COMPANIONS for path in last.glob(pattern)]
         # A run's search settings lie beside its final model, not in its checkpoints.
         folder = last.resolve().parent
         if folder.name == CHECKPOINTS and (folder.parent / RECIPE).is_file():
-            companions += folder.parent.glob(GENERATION_CONFIG)
+            companions += folder.parent.glob(saved_model.GENERATION_CONFIG)
         for path in companions:
             shutil.copyfile(own_file(path), aside / path.name)
-        save_file(mean, aside / WEIGHTS, metadata={"format": "pt"})
+        save_file(mean, aside / saved_model.WEIGHTS, metadata={"format": "pt"})
     names = ", ".join(directory.name for directory in checkpoints)
     logger.info("The mean of %d checkpoint(s), %s.", len(checkpoints), names)
-    if not (output / TOKENIZER_SETTINGS).is_file():
+    if not (output / saved_model.TOKENIZER_SETTINGS).is_file():
         logger.warning("%s holds no tokenizer, so neither does the mean.", last)
     return output
 
@@ -116,7 +104,7 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
     sums: dict[str, torch.Tensor] = {}
     first: Identity = {}
     for directory in checkpoints:
-        files = [read_tensors(path) for path in weight_files(directory)]
+        files = [saved_model.read_tensors(path) for path in saved_model.weight_files(directory)]
         weights = dict(itertools.chain.from_iterable(files))  # mapped into memory
         identity = _identity(directory, weights)
         first = first or identity
@@ -139,13 +127,15 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
     """Return what must be the same in all checkpoints of a mean."""
-    settings = directory / TOKENIZER_SETTINGS
+    settings = directory / saved_model.TOKENIZER_SETTINGS
     target = read_json(settings).get(TARGET_TOKENIZER) if settings.is_file() else None
-    tokenizers = digests(directory, PIECES)
+    tokenizers = digests(directory, saved_model.PIECES)
     if target is not None:
         tokenizers[TARGET_TOKENIZER] = hashlib.sha256(str(target).encode()).hexdigest()
     return {
-        "config": config_identity(read_json(directory / CONFIG, ModelConfig)),
+        "config": config_identity(
+            read_json(directory / saved_model.CONFIG, saved_model.ModelConfig)
+        ),
         "tokenizer": tokenizers,
         "tensors": {
             name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in weights.items()
@@ -177,8 +167,8 @@ def choose_on_validation_pairs(
     sources, references = pairs.sources[chosen], pairs.references[chosen]
     search, measure = plan.search(), plan.measures[0]
     label, best_of = MEASURES[measure].label, MEASURES[measure].best
-    model = load_saved_model(checkpoints[-1], device="auto")
-    tokenizer = load_saved_tokenizer(checkpoints[-1])
+    model = saved_model.load_saved_model(checkpoints[-1], device="auto")
+    tokenizer = saved_model.load_saved_tokenizer(checkpoints[-1])
 
     def average(count: int) -> None:
         weights = mean_of_weights(checkpoints[-count:])

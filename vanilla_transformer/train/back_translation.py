@@ -32,11 +32,11 @@ from ..errors import RequestError
 from ..recipes.plan import Plan
 from ..storage.atomic import write_aside, write_json
 from ..storage.reading import read_json, sha256
-from ..storage.run_files import digests
+from ..storage.run_files import CHECKPOINTS, digests
 from ..storage.saved_model import MODEL, load_saved_model, load_saved_tokenizer
 from ..translation import translate
 from .checkpoints import checkpoints
-from .run_directory import CHECKPOINTS, training_lock
+from .run_directory import training_lock
 
 if TYPE_CHECKING:
     from datasets import Dataset

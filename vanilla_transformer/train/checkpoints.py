@@ -23,18 +23,10 @@ from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
 
 from ..data.dataset import has_tokens, pairs_digest, tokenizer_digest
 from ..errors import RequestError
+from ..storage import run_files as files
 from ..storage.atomic import let_others_read_weights, sync, write_json
 from ..storage.metrics import MEASURES
 from ..storage.reading import read_json
-from ..storage.run_files import (
-    CHECKPOINTS,
-    Identity,
-    changed_files,
-    check_same,
-    config_identity,
-    differences,
-    digests,
-)
 from .arguments import VanillaTransformerTrainingArguments
 
 logger = logging.getLogger(__name__)
@@ -130,7 +122,7 @@ def seal(checkpoint: Path) -> None:
     names = [path.name for path in checkpoint.iterdir() if path.is_file()]
     names = sorted(name for name in names if name != MANIFEST)
     sync(*(checkpoint / name for name in names), checkpoint)
-    write_json(checkpoint / MANIFEST, {"files": digests(checkpoint, names)})
+    write_json(checkpoint / MANIFEST, {"files": files.digests(checkpoint, names)})
 
 
 def step_of(checkpoint: Path) -> int:
@@ -151,7 +143,7 @@ def is_whole(checkpoint: Path) -> bool:
     """
     try:
         manifest = read_json(checkpoint / MANIFEST, dict[str, dict[str, str]])
-        return not changed_files(checkpoint, manifest.get("files", {}))
+        return not files.changed_files(checkpoint, manifest.get("files", {}))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return False
 
@@ -209,7 +201,9 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     Raises:
         ValueError: If there are too few.
     """
-    folder = directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory
+    folder = (
+        directory / files.CHECKPOINTS if (directory / files.CHECKPOINTS).is_dir() else directory
+    )
     found = list(checkpoints(folder).values())
     if len(found) < count:
         raise RequestError(
@@ -285,7 +279,7 @@ def checkpoint_to_resume(folder: Path, asked: str | os.PathLike[str] | bool | No
     return found
 
 
-def progress_to_continue(checkpoint: Path, identity: Identity) -> Progress:
+def progress_to_continue(checkpoint: Path, identity: files.Identity) -> Progress:
     """Return the clock and counts of a checkpoint, if it is whole and of this training.
 
     Args:
@@ -302,7 +296,7 @@ def progress_to_continue(checkpoint: Path, identity: Identity) -> Progress:
             f"{OPTIMIZER_NAME}; resume from another checkpoint."
         )
     progress = Progress.load(checkpoint)
-    check_same(progress.identity, identity, "the checkpoint was trained otherwise")
+    files.check_same(progress.identity, identity, "the checkpoint was trained otherwise")
     return progress
 
 
@@ -315,7 +309,7 @@ def tell_of_resumption(checkpoint: Path, before: Mapping[str, str], now: Mapping
         now: Those of this process.
     """
     logger.info("Resuming from %s.", checkpoint)
-    if changed := differences(before, now):
+    if changed := files.differences(before, now):
         logger.warning("Other versions may round differently: %s.", "; ".join(changed))
 
 
@@ -355,7 +349,7 @@ def identity_of_updates(
         **json.loads(json.dumps(values)),
         "model": {
             name: value
-            for name, value in config_identity(config.to_dict()).items()
+            for name, value in files.config_identity(config.to_dict()).items()
             if isinstance(value, str | int | float)
         },
     }

@@ -31,21 +31,11 @@ from ..storage.metrics import Metrics
 from ..storage.reading import read_json
 from ..storage.run_files import CHECKPOINTS, METRICS
 from ..storage.saved_model import model_folder
-from . import run_directory
+from . import run_directory, run_inputs
 from .arguments import share_of_update
 from .back_translation import back_translated
 from .checkpoints import Progress, last_whole_checkpoint, step_of, stopped_early, trainer_state
 from .finishing import finish
-from .run_inputs import (
-    RunPairs,
-    read_run_pairs,
-    run_model,
-    run_tokenizer,
-    tokenized_run_pairs,
-    try_scored_pairs,
-    warn_of_start,
-    with_translations,
-)
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
 if TYPE_CHECKING:
@@ -86,13 +76,13 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
                 raise RequestError(
                     f"got max_steps={args.max_steps}, but this run has done {done} updates."
                 )
-            pairs = read_run_pairs(plan.data)
+            pairs = run_inputs.read_run_pairs(plan.data)
         added = back_translated(
             plan, run, pairs.train, [*pairs.validation.pairs()], args=args, train_run=run_plan
         )
         with args.main_process_first(local=False):
             if added is not None:
-                pairs = with_translations(plan.data, pairs, added)
+                pairs = run_inputs.with_translations(plan.data, pairs, added)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
                 run_directory.claim(plan, run, identity)
             initial = None
@@ -100,9 +90,13 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
                 revision = identity[run_directory.INITIAL_MODEL]["revision"]
                 initial = model_folder(plan.model.init_from, revision)
             pairs.facts.update(run_directory.data_facts(identity))
-            tokenizer = run_tokenizer(plan.tokenizer, run, pairs.train, last=last, initial=initial)
+            tokenizer = run_inputs.run_tokenizer(
+                plan.tokenizer, run, pairs.train, last=last, initial=initial
+            )
             budget = args.batch_tokens or 1
-            encoded = tokenized_run_pairs(plan.data, pairs, tokenizer, batch_tokens=budget)
+            encoded = run_inputs.tokenized_run_pairs(
+                plan.data, pairs, tokenizer, batch_tokens=budget
+            )
         if last is None or not _is_final(last, args):
             trainer = _trainer(plan, args, tokenizer, pairs, encoded, last, initial)
             logger.info("Computing in %s.", args.precision)
@@ -150,7 +144,7 @@ def _trainer(
     plan: Plan,
     args: VanillaTransformerTrainingArguments,
     tokenizer: PreTrainedTokenizerBase,
-    pairs: RunPairs,
+    pairs: run_inputs.RunPairs,
     encoded: tuple["Dataset", "Dataset | None"],
     last: Path | None,
     initial: Path | None,
@@ -165,14 +159,14 @@ def _trainer(
         logger.warning("Nothing is evaluated on the way, so early_stopping_patience has no effect.")
     _warn_of_missing_sets(plan, pairs)
     set_seed(args.seed)
-    model = run_model(plan.model, plan.data, tokenizer, last or initial)
+    model = run_inputs.run_model(plan.model, plan.data, tokenizer, last or initial)
     if initial is not None:
         logger.info(
             "Training starts from the weights and the tokenizer of %s.", plan.model.init_from
         )
-        warn_of_start(initial, plan.data, args, model.config.d_model)
+        run_inputs.warn_of_start(initial, plan.data, args, model.config.d_model)
     args.ddp_find_unused_parameters = False  # every parameter is in every update
-    try_scored_pairs(model, tokenizer, pairs, plan)
+    run_inputs.try_scored_pairs(model, tokenizer, pairs, plan)
     known = zip(pairs.validation.sources, pairs.validation.references, strict=True)
     return VanillaTransformerTrainer(
         model,
@@ -186,7 +180,7 @@ def _trainer(
     )
 
 
-def _warn_of_missing_sets(plan: Plan, pairs: RunPairs) -> None:
+def _warn_of_missing_sets(plan: Plan, pairs: run_inputs.RunPairs) -> None:
     """Warn if validation and test pairs are missing, or may be known already."""
     if not len(pairs.validation) and plan.evaluation.choose_on_validation:
         logger.warning("There are no validation pairs, so choose_on_validation has no effect.")

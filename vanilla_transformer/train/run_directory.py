@@ -16,20 +16,9 @@ from filelock import FileLock, Timeout
 from ..errors import RequestError
 from ..recipes.data import data_identity
 from ..recipes.plan import Plan, settings_as_yaml
+from ..storage import run_files as files
 from ..storage.atomic import PARTIAL, keep_text, parents_made, write_json, write_text
 from ..storage.metrics import Metrics, read_metrics
-from ..storage.run_files import (
-    CHECKPOINTS,
-    IDENTITY,
-    LOCK,
-    METRICS,
-    MODEL_FILES,
-    RECIPE,
-    changed_files,
-    check_same,
-    differences,
-    recorded_identity,
-)
 from ..storage.saved_model import TOKENIZER_SETTINGS, WEIGHTS
 from .checkpoints import checkpoints, last_whole_checkpoint
 from .finishing import write_samples
@@ -62,11 +51,13 @@ def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, An
         identity[INITIAL_MODEL] = identify_model(plan.model.init_from)
     if not _trained(run):
         return identity
-    before = recorded_identity(run)
+    before = files.recorded_identity(run)
     for name in ("files", INITIAL_MODEL):
         if name in before:
             identity[name] = {**before[name], **identity.get(name, {})}
-    check_same(before, {name: identity.get(name) for name in before}, f"{run} is of another run")
+    files.check_same(
+        before, {name: identity.get(name) for name in before}, f"{run} is of another run"
+    )
     return identity
 
 
@@ -78,16 +69,18 @@ def data_facts(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 def _may_be_replaced(run: Path) -> bool:
     """Return whether a directory holds only an attempt that trained nothing, or less."""
-    is_attempt = (run / RECIPE).is_file() and (run / IDENTITY).is_file()
+    is_attempt = (run / files.RECIPE).is_file() and (run / files.IDENTITY).is_file()
     is_attempt &= not (run / WEIGHTS).exists()
     # Left by a first start that was killed before it wrote its recipe.
-    remnants = (path.name == CHECKPOINTS or path.name.startswith(PARTIAL) for path in run.iterdir())
+    remnants = (
+        path.name == files.CHECKPOINTS or path.name.startswith(PARTIAL) for path in run.iterdir()
+    )
     return is_attempt or all(remnants)
 
 
 def _trained(run: Path) -> bool:
     """Return whether there are checkpoints or metrics."""
-    return bool(checkpoints(run / CHECKPOINTS)) or (run / METRICS).is_file()
+    return bool(checkpoints(run / files.CHECKPOINTS)) or (run / files.METRICS).is_file()
 
 
 def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
@@ -103,11 +96,11 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
     Raises:
         ValueError: If a file has changed, or the run cannot continue or be restored.
     """
-    metrics = read_metrics(run / METRICS)
+    metrics = read_metrics(run / files.METRICS)
     if metrics is None:
         return None
-    others = differences(metrics["recipe"], plan.settings)
-    changed = [] if others else changed_files(run, metrics.get(MODEL_FILES, {}))
+    others = files.differences(metrics["recipe"], plan.settings)
+    changed = [] if others else files.changed_files(run, metrics.get(files.MODEL_FILES, {}))
     if there := [name for name in changed if (run / name).exists()]:
         raise RequestError(
             f"{run} is complete, but {' and '.join(there)} in it changed since; delete it to "
@@ -117,10 +110,10 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
         identify(plan, run)  # refuses other pairs
         logger.info("%s is complete.", run)
         if writes:  # a continuation may have been stopped before its first update
-            keep_text(run / RECIPE, settings_as_yaml(plan.settings))
+            keep_text(run / files.RECIPE, settings_as_yaml(plan.settings))
             write_samples(run, metrics.get("samples", {}))
         return metrics
-    if last_whole_checkpoint(run / CHECKPOINTS) is None:
+    if last_whole_checkpoint(run / files.CHECKPOINTS) is None:
         raise RequestError(
             f"{run} is complete, and without a whole checkpoint it can neither continue nor be "
             f"restored ({'; '.join(others or changed)}); give another --output-dir."
@@ -134,15 +127,15 @@ def claim(plan: Plan, run: Path, identity: Mapping[str, Any]) -> None:
     """Record the recipe and what decides the run."""
     if not _trained(run):
         (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # it may be of other pairs
-    metrics = read_metrics(run / METRICS)
-    if metrics and (changed := differences(metrics["recipe"], plan.settings)):
+    metrics = read_metrics(run / files.METRICS)
+    if metrics and (changed := files.differences(metrics["recipe"], plan.settings)):
         logger.warning(
             "%s is complete; it continues with other values (%s), and its model is replaced.",
             *(run, "; ".join(changed)),
         )
-    (run / IDENTITY).parent.mkdir(parents=True, exist_ok=True)
-    write_json(run / IDENTITY, identity)  # first: a recipe without it may be the user's
-    write_text(run / RECIPE, settings_as_yaml(plan.settings))
+    (run / files.IDENTITY).parent.mkdir(parents=True, exist_ok=True)
+    write_json(run / files.IDENTITY, identity)  # first: a recipe without it may be the user's
+    write_text(run / files.RECIPE, settings_as_yaml(plan.settings))
 
 
 @contextmanager
@@ -155,7 +148,7 @@ def training_lock(run: Path) -> Iterator[None]:
     Raises:
         ValueError: If another process trains there.
     """
-    path = run / LOCK
+    path = run / files.LOCK
     with parents_made(path):
         lock = FileLock(path)
         try:
@@ -178,7 +171,7 @@ def check_shared(run: Path) -> None:
     Raises:
         ValueError: If the machines do not share the directory, or the first process has stopped.
     """
-    if not (run / LOCK).is_file():
+    if not (run / files.LOCK).is_file():
         raise RequestError(
             f"{platform.node()} does not see the first process's training in {run}. Read that "
             "process's error, if any, or give an --output-dir that all machines share."

@@ -12,15 +12,9 @@ from transformers import GenerationConfig
 from ...errors import RequestError
 from ...generation_limits import HOSTS_LENGTH
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
+from ...storage import saved_model
 from ...storage.atomic import folder_written_aside, write_json
 from ...storage.reading import StrPath, read_json
-from ...storage.saved_model import (
-    TOKENIZER_SETTINGS,
-    VOCABULARY_FILES,
-    copy_tokenizer,
-    load_saved_model,
-    read_config,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -59,14 +53,14 @@ def load_source(source: Path, *, dtype: torch.dtype | None = None) -> Model:
             finite.
         OSError: A file is missing.
     """
-    config = read_config(source)
+    config = saved_model.read_config(source)
     if config.model_type != "vanilla_transformer":
         raise RequestError(f"{source} is of type {config.model_type!r}, not 'vanilla_transformer'.")
-    vocabularies = [source / name for name in VOCABULARY_FILES]
+    vocabularies = [source / name for name in saved_model.VOCABULARY_FILES]
     vocabulary = next(filter(Path.is_file, vocabularies), vocabularies[0])
-    for path in (source / TOKENIZER_SETTINGS, vocabulary):
+    for path in (source / saved_model.TOKENIZER_SETTINGS, vocabulary):
         read_json(path)  # the export copies it: refuse it now if damaged
-    return cast("Model", load_saved_model(source, dtype=dtype))
+    return cast("Model", saved_model.load_saved_model(source, dtype=dtype))
 
 
 def bounded_generation_config(model: Model) -> GenerationConfig:
@@ -83,8 +77,8 @@ def export_tokenizer(source: Path, target: Path) -> None:
     Raises:
         ValueError: A file of it is a link that leaves `source`.
     """
-    copy_tokenizer(source, target)
-    path = target / TOKENIZER_SETTINGS
+    saved_model.copy_tokenizer(source, target)
+    path = target / saved_model.TOKENIZER_SETTINGS
     settings = read_json(path)
     if settings.get("tokenizer_class") == "TokenizersBackend":
         # transformers 4 knows only its other name, and gives the model other inputs by default.

@@ -20,15 +20,7 @@ from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
 from ...storage.reading import StrPath
-from ..marian_names import (
-    LOGITS_BIAS,
-    MARIAN_LAYER_NORM_EPS,
-    marian_columns,
-    marian_config,
-    other_head_widths,
-    reordered,
-    tensor_names,
-)
+from .. import marian_names as marian
 from ..verification import check_equal, check_exportable, log_probabilities, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
 
@@ -37,7 +29,7 @@ StockModel: TypeAlias = MarianMTModel | PegasusForConditionalGeneration
 _FIXED = {
     "position_encoding": "sinusoidal",
     "position_offset": 0,
-    "layer_norm_eps": MARIAN_LAYER_NORM_EPS,
+    "layer_norm_eps": marian.MARIAN_LAYER_NORM_EPS,
     "final_norm": False,  # of post-norm models; pre-norm ones have it in any case
 }
 # And those that the code of Pegasus fixes beside them: it has one table.
@@ -55,10 +47,10 @@ def to_stock_tensors(
     state_dict: Mapping[str, torch.Tensor], config: VanillaTransformerConfig
 ) -> dict[str, torch.Tensor]:
     """Return the tensors under the stock class' names, with columns in its order."""
-    ours = {name: state_dict[key] for key, name in tensor_names(config).items()}
-    tensors = reordered(ours, marian_columns(config.d_model))
-    if LOGITS_BIAS in tensors:
-        tensors[LOGITS_BIAS] = tensors[LOGITS_BIAS][None]
+    ours = {name: state_dict[key] for key, name in marian.tensor_names(config).items()}
+    tensors = marian.reordered(ours, marian.marian_columns(config.d_model))
+    if marian.LOGITS_BIAS in tensors:
+        tensors[marian.LOGITS_BIAS] = tensors[marian.LOGITS_BIAS][None]
     return tensors
 
 
@@ -70,7 +62,7 @@ def _obstacles(config: VanillaTransformerConfig) -> Iterator[str]:
     for name, allowed in fixed.items():
         if getattr(config, name) != allowed:
             yield f"{name}={getattr(config, name)!r}; allowed {allowed!r}"
-    yield from other_head_widths(config)
+    yield from marian.other_head_widths(config)
 
 
 def to_stock(model: Model) -> StockModel:
@@ -87,7 +79,7 @@ def to_stock(model: Model) -> StockModel:
     """
     kind = stock_class(model.config)
     check_exportable(model, name=kind.__name__, obstacles=_obstacles(model.config))
-    config: Any = marian_config(model.config)
+    config: Any = marian.marian_config(model.config)
     if kind is PegasusForConditionalGeneration:
         fields = {name: value for name, value in config.to_dict().items() if name not in _OF_MARIAN}
         config = PegasusConfig(**fields)
