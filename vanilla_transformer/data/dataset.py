@@ -366,10 +366,7 @@ class _Encoder:
 
 
 def _token_tables(
-    dataset: Dataset,
-    encoders: Sequence[_Encoder],
-    limits: Sequence[int | None],
-    show_progress: bool,
+    dataset: Dataset, encoders: list[_Encoder], limits: list[int | None], show_progress: bool
 ) -> Tables:
     import pyarrow as pa
     import pyarrow.compute as pc

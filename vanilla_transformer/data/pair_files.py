@@ -426,12 +426,7 @@ def check_is_text(path: Path) -> None:
 
 
 def _read_rows(
-    where: str,
-    rows: _Rows,
-    reader: PairReader,
-    *,
-    unit: str = "",
-    sample: Iterable[Any] | None = None,
+    where: str, rows: _Rows, reader: PairReader, *, unit: str = "", sample: Iterable | None = None
 ) -> Pairs:
     """Yield the pairs of a table in any format; rows without a pair are skipped.
 

@@ -6,7 +6,7 @@ Shapes: B pairs in a batch, T target length, V vocabulary.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from ..storage.metrics import TRANSLATION_MEASURES, Scores, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
 from .scores import References, corpus_scores, first_references, measure_metric
+
+Ids: TypeAlias = Sequence[int] | np.ndarray  # of a text
 
 
 def _unmasked(example: Mapping[str, Sequence[int]]) -> np.ndarray:
@@ -243,10 +245,7 @@ def pair_ids(
 
 
 def _scored(
-    model: PreTrainedModel,
-    sources: Sequence[Sequence[int] | np.ndarray],
-    targets: Sequence[Sequence[int] | np.ndarray],
-    tokens_at_once: int,
+    model: PreTrainedModel, sources: Sequence[Ids], targets: Sequence[Ids], tokens_at_once: int
 ) -> list[float]:
     """Return the log-probability of each target, computed in batches of similar lengths."""
     found: dict[int, float] = {}

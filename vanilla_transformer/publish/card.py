@@ -21,8 +21,8 @@ from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfi
 from ..data.languages import language_of
 from ..errors import RequestError
 from ..machine.environment import cpu_cores
-from ..recipes.data import named_files
-from ..recipes.options import FILES, OPTIONS, PAPERS_TRAINER, is_changeable, listed
+from ..recipes.data import FILES, named_files
+from ..recipes.options import OPTIONS, PAPERS_TRAINER, is_changeable, listed
 from ..recipes.plan import changed_settings_as_yaml
 from ..recipes.recipe import paper_values
 from ..storage.metrics import MEASURES, NUM_SAMPLES, Metrics, Published, Sample
@@ -51,7 +51,7 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
     """
     recipe = dict(metrics.get("recipe", {}))
     said = {name: recipe.get(name) for name in ("data_license", "data_source")}
-    for name in (*FILES, "tokenizer"):
+    for name in (*FILES.values(), "tokenizer"):
         several = listed(recipe.get(name))
         names = [",".join(path.name for path in named_files(text)) for text in several]
         if names:

@@ -219,8 +219,6 @@ ARGUMENTS = {
 }
 
 LANGUAGES = ("source_language", "target_language")
-# Options that hold paths of this machine; a card shows only the names of the files.
-FILES = ("train_file", "validation_file", "test_file", "monolingual_target")
 # Options that say what a trained model is tested on, and how; `pair` is short for both languages.
 TEST_OPTIONS = (
     *("pair", "test_file", "source_column", "target_column", "strict", "several_references"),

@@ -17,7 +17,7 @@ import ctranslate2
 import torch
 from ctranslate2.converters import TransformersConverter
 from ctranslate2.converters.transformers import ModelLoader, register_loader
-from ctranslate2.specs import Activation, attention_spec, common_spec, transformer_spec
+from ctranslate2.specs import Activation, transformer_spec
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
@@ -69,12 +69,7 @@ class VanillaTransformerLoader(ModelLoader):
         self.set_linear(decoder.projection, model.lm_head)
         return transformer_spec.TransformerSpec(encoder, decoder)
 
-    def _set_stack(
-        self,
-        spec: transformer_spec.TransformerEncoderSpec | transformer_spec.TransformerDecoderSpec,
-        embeddings: common_spec.EmbeddingsSpec,
-        stack: Encoder | Decoder,
-    ) -> None:
+    def _set_stack(self, spec: Any, embeddings: Any, stack: Encoder | Decoder) -> None:
         """Set what both stacks have: embeddings, positions, layers, and a final norm if any.
 
         CTranslate2's pre_norm is our norm_first; either value allows a final norm.
@@ -111,20 +106,12 @@ class VanillaTransformerLoader(ModelLoader):
             return source, source
         return source, [f"<target {number}>" for number in range(config.target_vocab_size)]
 
-    def set_vocabulary(
-        self, spec: transformer_spec.TransformerSpec, tokens: tuple[list[str], list[str]]
-    ) -> None:
+    def set_vocabulary(self, spec: Any, tokens: tuple[list[str], list[str]]) -> None:
         """Register both vocabularies; equal ones are saved as one (Section 5.1)."""
-        source, target = tokens
-        spec.register_source_vocabulary(source)
-        spec.register_target_vocabulary(target)
+        spec.register_source_vocabulary(tokens[0])
+        spec.register_target_vocabulary(tokens[1])
 
-    def set_config(
-        self,
-        config: transformer_spec.TransformerConfig,
-        model: Model,
-        tokenizer: PreTrainedTokenizerBase,
-    ) -> None:
+    def set_config(self, config: Any, model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
         """Set what CTranslate2 reads besides the weights."""
         _, tokens = self.get_vocabulary(model, tokenizer)
         ours, eos = model.config, model.config.eos_token_id
@@ -146,9 +133,7 @@ def position_table(stack: Encoder | Decoder) -> Tensor:
     return table.view(shape[1:])
 
 
-def _set_attention(
-    spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention
-) -> None:
+def _set_attention(spec: Any, attention: MultiHeadAttention) -> None:
     """Set the projections of an attention, with heads padded to max(d_k, d_v)."""
     heads, width = attention.num_heads, max(attention.d_k, attention.d_v)
     *inputs, output = spec.linear

@@ -77,8 +77,7 @@ def import_annotated(
     for key, name in _LAYERS.tensors(config).items():
         source.pieces[key] = _norm(name) if "norm" in key else Piece((name,))
     model = source.build_model(config, positions=_POSITIONS)
-    paths, templates = (source_vocab, target_vocab), ("bos $A eos", "bos $A eos")
-    tokenizers = vocabulary_tokenizers(paths, config, templates)
+    tokenizers = vocabulary_tokenizers((source_vocab, target_vocab), config, "bos $A eos")
     return finish(Imported(model, *tokenizers, notes=source.notes), output)
 
 

@@ -80,7 +80,7 @@ def import_joeynmt(
     )
     source.place_layers(_LAYERS, config)
     model = source.build_model(config, positions=_POSITIONS)
-    tokenizers = vocabulary_tokenizers(_vocabularies(folder), config, ("$A eos", "$A eos"))
+    tokenizers = vocabulary_tokenizers(_vocabularies(folder), config, "$A eos")
     return finish(Imported(model, *tokenizers, notes=source.notes), output)
 
 

@@ -128,8 +128,7 @@ def import_torch(
     if config.lm_head_bias:
         source.pieces["lm_head.bias"] = Piece((bias,))
     model = source.build_model(config, ignored=positions)
-    paths, templates = (source_vocab, target_vocab), ("bos $A eos", "bos $A eos")
-    tokenizers = vocabulary_tokenizers(paths, config, templates)
+    tokenizers = vocabulary_tokenizers((source_vocab, target_vocab), config, "bos $A eos")
     if not positions:
         source.notes += ("No positions are stored; the paper's sinusoids are assumed.",)
     return finish(Imported(model, *tokenizers, notes=source.notes), output)

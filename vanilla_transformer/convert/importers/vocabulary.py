@@ -132,16 +132,14 @@ def word_tokenizers(
 
 
 def vocabulary_tokenizers(
-    paths: tuple[StrPath | None, StrPath | None],
-    config: VanillaTransformerConfig,
-    templates: tuple[str, str],
+    paths: tuple[StrPath | None, StrPath | None], config: VanillaTransformerConfig, template: str
 ) -> tuple[PreTrainedTokenizerFast | None, PreTrainedTokenizerFast | None]:
     """Build tokenizers of source and target from files with one token per line.
 
     Args:
         paths: The source's file (None means no tokenizers) and the target's (None means the same).
         config: The model's configuration, which has the special ids.
-        templates: The layouts of an encoded source and target.
+        template: The layout of an encoded text.
 
     Returns:
         The source's and the target's tokenizer; None for the target's if it is the same.
@@ -154,4 +152,4 @@ def vocabulary_tokenizers(
             raise RequestError(f"{paths[1]} is the target's vocabulary; give the source's too.")
         return None, None
     files = [Path(paths[0]), Path(paths[1] or paths[0])]
-    return word_tokenizers([*map(read_tokens, files)], config, templates, origins=files)
+    return word_tokenizers([*map(read_tokens, files)], config, (template, template), origins=files)
