@@ -185,7 +185,7 @@ def test_code_in_a_model_directory_is_not_run(run, monkeypatch):
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
     assert len(load_saved_tokenizer(run)) == len(tiny_tokenizer())
     change_json(run / "config.json", model_type="mystery")
-    with pytest.raises(ValueError, match="code that comes with a model is not run"):
+    with pytest.raises(ValueError, match="code of a model is not run"):
         load_saved_model(run)
 
 

@@ -126,7 +126,7 @@ class WithoutEpoch(torch.utils.data.IterableDataset):
 
 
 @pytest.mark.parametrize(
-    ("stream", "said"), [(WithoutEpoch(), "without set_epoch"), (Once(), "can be read only once")]
+    ("stream", "said"), [(WithoutEpoch(), "without set_epoch"), (Once(), "stream ended after")]
 )
 def test_a_stream_that_cannot_be_repeated_is_refused_at_the_resume(stream, said, tmp_path):
     trainer_on(stream, tmp_path, saves=[3], max_steps=4).train()

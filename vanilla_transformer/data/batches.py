@@ -250,8 +250,7 @@ def check_repeatable(dataset: Any) -> None:
     """Refuse to resume from a stream whose passes over the data cannot be chosen by number."""
     if not hasattr(dataset, "set_epoch"):
         raise RequestError(
-            f"cannot resume in a stream ({type(dataset).__name__}) without set_epoch(epoch); give "
-            "it this method, or ignore_data_skip=True to begin it anew."
+            "cannot resume in a stream without set_epoch; try ignore_data_skip=True."
         )
 
 
@@ -304,10 +303,8 @@ class Stream:
             for update in islice(updates, self._skipped // self.per_update):
                 self.batches += len(update)
             if self.batches < self._skipped:
-                raise RequestError(
-                    f"the training stream ended after {self.batches} batches of {self._skipped} "
-                    "that the checkpoint has seen: it holds other pairs, or can be read only once."
-                )
+                seen = f"{self.batches} batches of {self._skipped}"
+                raise RequestError(f"the training stream ended after {seen}; give the same pairs.")
             begun = [*islice(updates, 1)]
             restore()
             if not begun:  # the training stopped between two passes
@@ -320,10 +317,8 @@ class Stream:
                 self.batches += 1
                 yield batch
         if self.epoch == self.batches == 0:
-            raise RequestError(
-                f"got a training stream of fewer than gradient_accumulation_steps="
-                f"{self.per_update} batches, so it gives no update."
-            )
+            least = f"gradient_accumulation_steps={self.per_update}"
+            raise RequestError(f"got a training stream of fewer than {least} batches: no update.")
 
     def _updates(self) -> Iterator[list[Any]]:
         batches = iter(self.loader)

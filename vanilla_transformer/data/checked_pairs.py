@@ -99,10 +99,8 @@ class PairReader:
             )
         malformed = self.num_malformed - self.num_empty - self.faults[OtherLanguagesError]
         if malformed >= 10 and malformed > count > 0:  # without any pair the caller says more
-            raise RequestError(
-                f"{malformed} lines of {self.name} are malformed, and only {count} are pairs; the "
-                f"first: {self.examples[0]}. Its format may be another than its name says."
-            )
+            counts = f"{malformed} lines are malformed and only {count} are pairs"
+            raise RequestError(f"{self.name}: {counts}; the first: {self.examples[0]}.")
 
     def pairs(
         self, rows: Iterable[Any], pair_of: Callable[[Any], tuple[str, str]], place: str

@@ -343,11 +343,10 @@ def _read_members(where: Path, found: Sequence[_File], reader: PairReader) -> Pa
     tables = [file for file in files if _DATA.search(file.path.name) or len(files) == 1]
     if not tables:
         names = reprlib.repr([str(file.path.relative_to(where)) for file in found])
-        raise RequestError(
-            f"{where} has the files {names}; needed are files of pairs, or two texts whose names "
-            f"end in .{' and .'.join(reader.languages)}. Give the files themselves; save a "
-            "spreadsheet as CSV."
+        needed = (
+            f"files of pairs, or two texts whose names end in .{' and .'.join(reader.languages)}"
         )
+        raise RequestError(f"{where} has {names}; needed are {needed}; save a spreadsheet as CSV.")
     if left_out := [file.path.name for file in files if file not in tables]:
         reader.note(f"{where}: not read: {reprlib.repr(left_out)}.")
     for file in tables:

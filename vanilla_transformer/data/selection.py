@@ -57,9 +57,9 @@ def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Datas
     split, report = cached("split", key, _split_tables(dataset, wanted))
     held_out = report["held_out"]
     if count is not None and held_out < count:
+        few = f"only {held_out} of {len(dataset)} have short texts that occur once"
         raise RequestError(
-            f"got {count} pairs to hold out for each set, but only {held_out} of {len(dataset)} "
-            f"have texts that occur once, of at most {_LONGEST_HELD_OUT} bytes; hold out fewer."
+            f"got {count} pairs to hold out for each set, but {few}; hold out fewer."
         )
     if held_out:
         logger.info("Held out %d pairs for validation and as many for test.", held_out)

@@ -147,19 +147,15 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
         with named_errors(f"tokenizer: {path} does not load"):
             tokenizer = _wrapped(Tokenizer.from_str(read_text(path, "JSON", JSON_BYTES)))
     else:
-        raise RequestError(
-            f"tokenizer: got {quoted(str(path))}; it must be {', '.join(KINDS)}, a .txt file of "
-            "symbols, a tokenizer.json, or the folder of a tokenizer."
-        )
+        allowed = f"{', '.join(KINDS)}, a .txt file of symbols, a tokenizer.json, or its folder"
+        raise RequestError(f"tokenizer: got {quoted(str(path))}; it must be {allowed}.")
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise RequestError(f"tokenizer: {path} has no tokenizer.json; give a tokenizer with one.")
     # BERT's names token types too, which the model does not read.
     tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = [*_INPUT_NAMES]
     if None in (tokenizer.pad_token_id, tokenizer.eos_token_id):
-        raise RequestError(
-            f"tokenizer: the padding of {path} is {tokenizer.pad_token} and its end is "
-            f"{tokenizer.eos_token}; name both (tokenizer.eos_token = ...) and save it again."
-        )
+        ends = f"pad_token {tokenizer.pad_token} and eos_token {tokenizer.eos_token}"
+        raise RequestError(f"tokenizer: {path} has {ends}; set both and save it again.")
     if tokenizer("a").input_ids[-1:] != [tokenizer.eos_token_id]:
         logger.info("The tokenizer of %s gets its %s after each text.", path, tokenizer.eos_token)
         tokenizer.backend_tokenizer.post_processor = _ends_with(

@@ -177,10 +177,8 @@ def _metrics(source: Path, run: Path) -> Metrics:
         return metrics
     models = [saved.load_saved_model(folder) for folder in (source, run)]
     if not _close(*(_logits(*both, _ANY_TEXT) for both in zip(models, tokenizers, strict=True))):
-        raise RequestError(
-            f"{source} computes something else than {run}, whose scores a card would show; give it "
-            f"its own: vanilla-transformer evaluate {source} ... --output {source / METRICS}"
-        )
+        remedy = f"vanilla-transformer evaluate {source} ... --output {source / METRICS}"
+        raise RequestError(f"{source} computes something else than {run}; give it scores: {remedy}")
     return metrics
 
 

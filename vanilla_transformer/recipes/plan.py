@@ -62,10 +62,8 @@ class DataPlan(Data, Text):
         """Refuse a model with fewer learned positions than the longest sentence may have."""
         longest = max(self.max_source_length, self.max_target_length)
         if config.position_encoding == "learned" and longest > config.max_position_embeddings:
-            raise RequestError(
-                f"max_source_length, max_target_length: got {longest}, but learned positions end "
-                f"at {config.max_position_embeddings}; give that or less."
-            )
+            names, most = "max_source_length, max_target_length", config.max_position_embeddings
+            raise RequestError(f"{names}: got {longest}, but learned positions end at {most}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

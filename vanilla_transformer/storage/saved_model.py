@@ -215,10 +215,8 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     config = read_json(path, ModelConfig) if path.is_file() else ModelConfig()
     size = config.get("vocab_size")
     if size is not None and largest >= size:
-        raise RequestError(
-            f"the tokenizer in {directory} has ids up to {largest}, but config.json says "
-            f"vocab_size={size}; it is another model's."
-        )
+        sizes = f"ids up to {largest}, but config.json says vocab_size={size}"
+        raise RequestError(f"the tokenizer in {directory} has {sizes}; it is another model's.")
     own, said = tokenizer.eos_token_id, config.get("eos_token_id")
     if None not in (own, said) and own not in (said if isinstance(said, list) else [said]):
         told = "The tokenizer in %s has eos_token_id=%s, but config.json says %s; is it another's?"
@@ -248,10 +246,8 @@ def weight_files(directory: Path) -> list[Path]:
     if (directory / WEIGHTS_INDEX).is_file():
         return indexed_files(directory / WEIGHTS_INDEX)
     if any((directory / name).is_file() for name in PICKLED_WEIGHTS):
-        raise RequestError(
-            f"{directory} holds weights only as {PICKLED_WEIGHTS[0]}, which could run code; "
-            f"save them as {WEIGHTS} where the model is trusted."
-        )
+        unsafe = f"{PICKLED_WEIGHTS[0]}, which could run code"
+        raise RequestError(f"{directory} holds only {unsafe}; save the weights as {WEIGHTS}.")
     raise nothing_trained(directory, WEIGHTS)
 
 
@@ -351,10 +347,8 @@ def read_config(directory: Path) -> PreTrainedConfig:
     name = settings.get("model_type") or "None"
     known = name in CONFIG_MAPPING
     if not known or CONFIG_MAPPING[name] not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
-        raise RequestError(
-            f"{path} is of model_type {name!r}, which is no sequence-to-sequence model of "
-            "transformers; code that comes with a model is not run."
-        )
+        kind = "no sequence-to-sequence model of transformers; code of a model is not run"
+        raise RequestError(f"{path} is of model_type {name!r}, which is {kind}.")
     with named_errors(f"{path} is not a model configuration"):
         return CONFIG_MAPPING[name].from_dict(_without_code(settings, CONFIG_MAPPING[name]))
 

@@ -111,10 +111,8 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
         # A stock Trainer may save without a tokenizer.
         shared = {name: value for name, value in identity.items() if value and first[name]}
         if differing := differences({name: first[name] for name in shared}, shared):
-            raise RequestError(
-                f"{directory} is not the same model as {checkpoints[0]} ({'; '.join(differing)}); "
-                "average checkpoints of one run."
-            )
+            told = "; ".join(differing)
+            raise RequestError(f"{directory} is not the same model as {checkpoints[0]} ({told}).")
         for name, tensor in weights.items():
             total = sums.setdefault(name, torch.zeros(tensor.shape, dtype=torch.float64))
             total += tensor

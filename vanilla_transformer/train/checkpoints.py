@@ -272,10 +272,8 @@ def checkpoint_to_resume(folder: Path, asked: str | os.PathLike[str] | bool | No
     found = last_whole_checkpoint(folder)
     if bool(asked) != (found is not None):
         holds = "no whole checkpoint" if found is None else f"{found}, which it would replace"
-        raise RequestError(
-            f"got resume_from_checkpoint={asked}, but output_dir holds {holds}; give "
-            f"{not asked}, or another output_dir."
-        )
+        got = f"resume_from_checkpoint={asked}"
+        raise RequestError(f"got {got}, but output_dir holds {holds}; give {not asked}.")
     return found
 
 
@@ -291,10 +289,8 @@ def progress_to_continue(checkpoint: Path, identity: files.Identity) -> Progress
     """
     has_parts = all(map(any, map(checkpoint.glob, ("*.safetensors", OPTIMIZER_NAME))))
     if not is_whole(checkpoint) or not has_parts:
-        raise RequestError(
-            f"{checkpoint} is not whole, or lacks .safetensors, or (with save_only_model) "
-            f"{OPTIMIZER_NAME}; resume from another checkpoint."
-        )
+        parts = f".safetensors or, with save_only_model, {OPTIMIZER_NAME}"
+        raise RequestError(f"{checkpoint} is not whole, or lacks {parts}; resume from another.")
     progress = Progress.load(checkpoint)
     files.check_same(progress.identity, identity, "the checkpoint was trained otherwise")
     return progress
@@ -362,7 +358,5 @@ def check_rate(schedule: LRScheduler | None, update: int) -> None:
     rates = zip(schedule.base_lrs, schedule.lr_lambdas, schedule.get_last_lr(), strict=True)
     for base, factor, last in rates:
         if not math.isclose(now := base * factor(schedule.last_epoch), last, rel_tol=1e-6):
-            raise RequestError(
-                f"the checkpoint ends with a learning rate of {last:.3g}, and the schedule has "
-                f"{now:.3g} there; give its arguments and the length of the training as they were."
-            )
+            rate = f"a learning rate of {last:.3g}, but the schedule has {now:.3g} there"
+            raise RequestError(f"the checkpoint ends with {rate}; give its arguments as they were.")

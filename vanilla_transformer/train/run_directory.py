@@ -102,10 +102,8 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
     others = files.differences(metrics["recipe"], plan.settings)
     changed = [] if others else files.changed_files(run, metrics.get(files.MODEL_FILES, {}))
     if there := [name for name in changed if (run / name).exists()]:
-        raise RequestError(
-            f"{run} is complete, but {' and '.join(there)} in it changed since; delete it to "
-            "restore it from a whole checkpoint."
-        )
+        names = " and ".join(there)
+        raise RequestError(f"{run} is complete, but {names} changed since; delete to restore it.")
     if not others and not changed:
         identify(plan, run)  # refuses other pairs
         logger.info("%s is complete.", run)
@@ -114,10 +112,8 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
             write_samples(run, metrics.get("samples", {}))
         return metrics
     if last_whole_checkpoint(run / files.CHECKPOINTS) is None:
-        raise RequestError(
-            f"{run} is complete, and without a whole checkpoint it can neither continue nor be "
-            f"restored ({'; '.join(others or changed)}); give another --output-dir."
-        )
+        told = "; ".join(others or changed)
+        raise RequestError(f"{run} is complete and has no whole checkpoint to go on from ({told}).")
     if changed:
         logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
     return None
@@ -172,7 +168,5 @@ def check_shared(run: Path) -> None:
         ValueError: If the machines do not share the directory, or the first process has stopped.
     """
     if not (run / files.LOCK).is_file():
-        raise RequestError(
-            f"{platform.node()} does not see the first process's training in {run}. Read that "
-            "process's error, if any, or give an --output-dir that all machines share."
-        )
+        unseen = f"{platform.node()} does not see the first process's training in {run}"
+        raise RequestError(f"{unseen}; give an --output-dir that all machines share.")

@@ -118,10 +118,8 @@ def word_tokenizers(
     for role, number in ids.items():
         token = targets[number]
         if token in sources and sources[number] != token:
-            raise RequestError(
-                f"{origins[0]} has {token!r} ({role}) as {sources.index(token)}, but {origins[1]} "
-                f"as {number}; give both the same id."
-            )
+            ids_of = f"id {sources.index(token)} in {origins[0]}, but {number} in {origins[1]}"
+            raise RequestError(f"{token!r} ({role}) has {ids_of}; give both the same.")
     source, target = (
         word_tokenizer(
             tokens, {role: tokens[number] for role, number in ids.items()}, template, origin=origin
