@@ -222,8 +222,8 @@ evaluation/models.py
 ! test_evaluation_and_collators_see_what_the_mask_shows
 
 publish/card.py
-- for name in (*FILES, "tokenizer"):
-+ for name in FILES:
+- for name in (*FILES.values(), "tokenizer"):
++ for name in FILES.values():
 ! test_no_path_of_this_machine_is_published
 
 data/languages.py
