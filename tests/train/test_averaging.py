@@ -152,7 +152,7 @@ def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(
 
 def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
     output = ("--output", tmp_path / "mean")
-    assert "holds 3 checkpoints (folders checkpoint-N), not 4" in error_of(
+    assert "holds 3 folders checkpoint-N, not 4" in error_of(
         capsys, "average", tmp_path, "--last", 4, *output
     )
     line = error_of(capsys, "average", three[0], "--last", 1, *output)

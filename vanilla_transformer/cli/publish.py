@@ -3,7 +3,6 @@
 import argparse
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 
 from .shared_options import add_overwrite
 
@@ -64,9 +63,7 @@ def _publish(options: argparse.Namespace) -> int:
     total = sum(publication.files.values())
     print(f"{len(publication.files)} files, {total:,} bytes, for {options.repo}.")
     if options.output:
-        print(
-            f"The files are in {options.output}; the card is {Path(options.output, 'README.md')}."
-        )
+        print(f"The files are in {options.output}, with the card as README.md.")
     if publication.commit is None:
         first = "" if options.space or options.output else "read the card (--output FOLDER), then "
         print(f"Nothing was pushed; {first}give --push.")

@@ -249,9 +249,7 @@ def check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int | N
 def check_repeatable(dataset: Any) -> None:
     """Refuse to resume from a stream whose passes over the data cannot be chosen by number."""
     if not hasattr(dataset, "set_epoch"):
-        raise RequestError(
-            "cannot resume in a stream without set_epoch; try ignore_data_skip=True."
-        )
+        raise RequestError("cannot resume a stream without set_epoch; try ignore_data_skip=True.")
 
 
 class Stream:

@@ -121,9 +121,7 @@ class PairReader:
         """Count a line that is not a pair, or refuse it if the reader is strict."""
         complaint = printable(f"{place}: {error}")
         if self.strict:
-            raise RequestError(
-                f"{complaint}. Repair or remove it, or leave out --strict (strict=False)."
-            )
+            raise RequestError(f"{complaint}. Repair or remove it, or leave out --strict.")
         self.faults[type(error)] += 1
         if len(self.examples) < 5:
             self.examples.append(complaint)

@@ -89,9 +89,7 @@ def wmt_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
 
     sides = ["src", "ref"]
     if tags and all(map(language_of, reader.languages)):
-        sides = [
-            side for each in reader.languages for side, tag in tags.items() if is_meant(each, tag)
-        ]
+        sides = [side for it in reader.languages for side, tag in tags.items() if is_meant(it, tag)]
     if sorted(sides) != ["ref", "src"]:
         found, meant = ", ".join(sorted(tags.values())), " and ".join(reader.languages)
         raise RequestError(f"{path} has the languages {found}, not {meant}; give another --pair.")

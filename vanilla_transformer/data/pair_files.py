@@ -332,9 +332,7 @@ def _read_zip(path: Path, reader: PairReader) -> Pairs:
 
 def _read_members(where: Path, found: Sequence[_File], reader: PairReader) -> Pairs:
     """Yield the pairs of two texts that are named after the languages, or of all files of pairs."""
-    files = [
-        file for file in found if not any(map(_ABOUT.match, file.path.relative_to(where).parts))
-    ]
+    files = [it for it in found if not any(map(_ABOUT.match, it.path.relative_to(where).parts))]
     ends = [file.path.name.removesuffix(".txt").rpartition(".")[2] for file in files]
     places = [places_of(language, ends) for language in reader.languages]
     if [*map(len, places)] == [1, 1] and places[0] != places[1]:
@@ -343,9 +341,7 @@ def _read_members(where: Path, found: Sequence[_File], reader: PairReader) -> Pa
     tables = [file for file in files if _DATA.search(file.path.name) or len(files) == 1]
     if not tables:
         names = reprlib.repr([str(file.path.relative_to(where)) for file in found])
-        needed = (
-            f"files of pairs, or two texts whose names end in .{' and .'.join(reader.languages)}"
-        )
+        needed = f"files of pairs, or two texts named *.{' and *.'.join(reader.languages)}"
         raise RequestError(f"{where} has {names}; needed are {needed}; save a spreadsheet as CSV.")
     if left_out := [file.path.name for file in files if file not in tables]:
         reader.note(f"{where}: not read: {reprlib.repr(left_out)}.")
@@ -396,9 +392,7 @@ def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
     head = [line.decode("utf-8", "replace").strip() for line in islice(file.lines(), SAMPLE)]
     lines = [line for line in head if line]
     kinds = [_CELLS, *(_NO_SENTENCE if are_languages and len(lines) >= _FEWEST else ())]
-    are_others = any(
-        2 * sum(bool(re.search(k, line)) for line in lines) > len(lines) for k in kinds
-    )
+    are_others = any(2 * sum(bool(re.search(k, it)) for it in lines) > len(lines) for k in kinds)
     are_quoted = all(len(line) > 1 and line[0] == line[-1] == '"' for line in lines)
     is_other = len(lines) > 2 and (are_others or are_quoted)
     if is_other or _JSON.search(file.path.name) or is_csv(file.path):

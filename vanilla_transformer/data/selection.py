@@ -58,9 +58,7 @@ def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Datas
     held_out = report["held_out"]
     if count is not None and held_out < count:
         few = f"only {held_out} of {len(dataset)} have short texts that occur once"
-        raise RequestError(
-            f"got {count} pairs to hold out for each set, but {few}; hold out fewer."
-        )
+        raise RequestError(f"got {count} pairs to hold out for each set, but {few}.")
     if held_out:
         logger.info("Held out %d pairs for validation and as many for test.", held_out)
     bounds = [0, held_out, 2 * held_out, len(split)]
@@ -230,8 +228,7 @@ def _hashes_and_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
             pc.utf8_trim_whitespace(pc.replace_substring_regex(column, r"[\s\p{Z}]+", " "))
             for column in composed
         ]
-        hashes.append(
-            [hash_array(text.to_numpy().astype(object), categorize=False) for text in folded]
-        )
+        objects = [text.to_numpy().astype(object) for text in folded]
+        hashes.append([hash_array(texts, categorize=False) for texts in objects])
         lengths.append([pc.binary_length(column).to_numpy() for column in table.columns])
     return np.concatenate(hashes, axis=1), np.concatenate(lengths, axis=1)

@@ -84,7 +84,7 @@ def check_licenses(license: str | None, data_license: str | None) -> None:
     allowed = is_non_commercial(license) or license == "other"
     if data_license and is_non_commercial(data_license) and not allowed:
         raise RequestError(
-            f"got license {license!r}, but the pairs are for non-commercial use ({data_license})."
+            f"got {license!r}, but the pairs are for non-commercial use ({data_license})."
         )
 
 

@@ -207,9 +207,8 @@ def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     config = _public_settings(folder / saved.CONFIG)
     config["use_cache"] = True  # the Trainer switches it off
     write_json(folder / saved.CONFIG, config, sort_keys=True)
-    write_json(
-        folder / saved.TOKENIZER_SETTINGS, _public_settings(folder / saved.TOKENIZER_SETTINGS)
-    )
+    path = folder / saved.TOKENIZER_SETTINGS
+    write_json(path, _public_settings(path))
     if (folder / saved.GENERATION_CONFIG).is_file():  # else config.json has its fields
         generation = _public_settings(folder / saved.GENERATION_CONFIG)
         generation.pop("_from_model_config", None)

@@ -42,9 +42,7 @@ class ModelPlan(Regularization, Model):
         from ..configuration_vanilla_transformer import VanillaTransformerConfig
 
         try:
-            return VanillaTransformerConfig.from_preset(
-                self.preset, **{**self.fields(), **vocabulary}
-            )
+            return VanillaTransformerConfig.from_preset(self.preset, **(self.fields() | vocabulary))
         except StrictDataclassError as error:
             raise RequestError(str(error.__cause__ or error)) from error
 

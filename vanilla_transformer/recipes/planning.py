@@ -188,9 +188,8 @@ def inherit(recipe: Recipe, run: Path) -> Recipe:
     Raises:
         ValueError: There is no such model.
     """
-    missing = [
-        name for name in (*options.LANGUAGES, "bpe_dropout") if getattr(recipe, name) is None
-    ]
+    names = (*options.LANGUAGES, "bpe_dropout")
+    missing = [name for name in names if getattr(recipe, name) is None]
     if recipe.init_from is None or not missing:
         return recipe
     from ..storage.saved_model import model_folder

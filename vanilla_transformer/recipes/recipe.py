@@ -83,7 +83,7 @@ class Recipe(EvaluationPlan, Training, Tokenizer, DataPlan, ModelPlan):
         weights = len(listed(self.train_weights))
         if weights and (weights != corpora or corpora < 2):
             raise RequestError(
-                f"train_weights: got {weights} for {corpora} corpora; each of two or more has one."
+                f"train_weights: got {weights} for {corpora} corpora; each of several has one."
             )
         sides = self.tokenizer.split(",")
         if len(sides) > 2 or not all(sides):
@@ -245,9 +245,8 @@ def _converted(content: Mapping[str, object]) -> dict[str, Any]:
         if key == "pair":
             values |= _split_pair(value)
         elif key not in OPTIONS:
-            raise RequestError(
-                f"unknown key {quoted(key)}{_nearest(str(key), [*OPTIONS, 'pair'])}; see --help."
-            )
+            near = _nearest(str(key), [*OPTIONS, "pair"])
+            raise RequestError(f"unknown key {quoted(key)}{near}; see --help.")
         else:
             values[key] = _convert(key, value)
     return values

@@ -118,9 +118,7 @@ def read_text(path: Path, language: str, most: int, parse: Callable[[str], Any] 
     with errors_naming(path), path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise RequestError(
-            f"{path} is larger than {most // 2**20} MiB, the limit for {language} here."
-        )
+        raise RequestError(f"{path} is larger than {most // 2**20} MiB, the limit of {language}.")
     try:
         return parse(content.decode("utf-8"))
     # YAML's constructors trust the tags in a file, and raise any kind: `!!bool abc` a KeyError.
@@ -204,9 +202,7 @@ def read_lines(file: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[bytes
         yield text
         mark, count = b"", count + 1
     if count == 1 and b"\r" in text:
-        raise RequestError(
-            f"{name} ends its lines with CR alone, as old Macs did; convert them: tr '\\r' '\\n'."
-        )
+        raise RequestError(f"{name} ends its lines with CR alone; convert them: tr '\\r' '\\n'.")
 
 
 def open_content(path: Path) -> BinaryIO:

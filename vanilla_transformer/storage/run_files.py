@@ -36,9 +36,7 @@ Identity: TypeAlias = Mapping[str, Any]
 
 _DIGEST = re.compile("[0-9a-f]{16,64}")
 # Fields of config.json that say where a model comes from, or change no value that it computes.
-_PROVENANCE = frozenset(
-    {"transformers_version", "_name_or_path", "use_cache", "dtype", "torch_dtype"}
-)
+_PROVENANCE = {"transformers_version", "_name_or_path", "use_cache", "dtype", "torch_dtype"}
 
 
 def differences(before: Identity, now: Identity) -> list[str]:
@@ -71,9 +69,7 @@ def check_same(before: Identity, now: Identity, what: str) -> None:
         ValueError: They differ; the message lists all differences.
     """
     if changed := differences(before, now):
-        raise RequestError(
-            f"{what} ({'; '.join(changed)}); give the same again, or another directory."
-        )
+        raise RequestError(f"{what} ({'; '.join(changed)}); give the same, or another directory.")
 
 
 def shown(value: Any) -> str:

@@ -156,7 +156,7 @@ def load_saved_model(
         saved = sum(tensor.numel() for tensor in tensors.values())
         if described > 2 * saved + _NOT_SAVED:  # random numbers would fill the memory
             raise RequestError(
-                f"config.json describes {described:,} weights, but {directory} holds {saved:,}."
+                f"config.json describes {described:,} weights, but there are {saved:,}."
             )
         # Given tensors, transformers opens no file of the directory: no code, pickle or adapter.
         model, report = kind.from_pretrained(
@@ -279,9 +279,7 @@ def indexed_files(index: Path) -> list[Path]:
     for name in names:
         path = index.parent / name
         if path.parent != index.parent or path.suffix != ending or not path.is_file():
-            raise RequestError(
-                f"{index} names {name!r}, which is no {ending} file of its own directory."
-            )
+            raise RequestError(f"{index} names {name!r}, which is no {ending} file beside it.")
     return [own_file(index.parent / name) for name in names]
 
 

@@ -91,9 +91,8 @@ class Progress:
     def count(self, num_items: torch.Tensor | int) -> None:
         """Add the target tokens of an update."""
         # transformers gives a float32, which cannot count beyond 2^24.
-        self._tokens = self._tokens + (
-            num_items.long() if isinstance(num_items, torch.Tensor) else num_items
-        )
+        items = num_items.long() if isinstance(num_items, torch.Tensor) else num_items
+        self._tokens = self._tokens + items
 
     def since_last_log(self) -> dict[str, float]:
         """Return the speed since the last call, without evaluations, and the total minutes."""
@@ -163,9 +162,7 @@ def last_whole_checkpoint(directory: str | os.PathLike[str]) -> Path | None:
     for path in reversed(checkpoints(directory).values()):
         if is_whole(path):
             return path
-        logger.warning(
-            "%s is not whole (damaged, or the run was killed while writing it); skipped.", path
-        )
+        logger.warning("%s is not whole (damaged, or killed while it was written); skipped.", path)
     return None
 
 
@@ -206,9 +203,7 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     )
     found = list(checkpoints(folder).values())
     if len(found) < count:
-        raise RequestError(
-            f"{folder} holds {len(found)} checkpoints (folders checkpoint-N), not {count}."
-        )
+        raise RequestError(f"{folder} holds {len(found)} folders checkpoint-N, not {count}.")
     return found[-count:]
 
 

@@ -73,9 +73,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             last = last_whole_checkpoint(run / CHECKPOINTS)
             identity = run_directory.identify(plan, run, from_start=last is None)
             if last is not None and (done := step_of(last)) > args.max_steps:
-                raise RequestError(
-                    f"got max_steps={args.max_steps}, but this run has done {done} updates."
-                )
+                raise RequestError(f"got max_steps={args.max_steps}, but this run has done {done}.")
             pairs = run_inputs.read_run_pairs(plan.data)
         added = back_translated(
             plan, run, pairs.train, [*pairs.validation.pairs()], args=args, train_run=run_plan
@@ -103,9 +101,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             trainer.train(resume_from_checkpoint=last)
             last, done = last_whole_checkpoint(run / CHECKPOINTS), trainer.state.global_step
             if args.should_save and (last is None or step_of(last) != done):
-                raise RequestError(
-                    f"checkpoint-{done} was damaged or removed; run the same command again."
-                )
+                raise RequestError(f"checkpoint-{done} was damaged or removed; repeat the command.")
         if args.should_save and last is not None:
             finish(plan, run, args, pairs, last)
         args.distributed_state.wait_for_everyone()
@@ -161,9 +157,7 @@ def _trainer(
     set_seed(args.seed)
     model = run_inputs.run_model(plan.model, plan.data, tokenizer, last or initial)
     if initial is not None:
-        logger.info(
-            "Training starts from the weights and the tokenizer of %s.", plan.model.init_from
-        )
+        logger.info("Training starts from weights and tokenizer of %s.", plan.model.init_from)
         run_inputs.warn_of_start(initial, plan.data, args, model.config.d_model)
     args.ddp_find_unused_parameters = False  # every parameter is in every update
     run_inputs.try_scored_pairs(model, tokenizer, pairs, plan)

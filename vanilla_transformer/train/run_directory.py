@@ -55,9 +55,8 @@ def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, An
     for name in ("files", INITIAL_MODEL):
         if name in before:
             identity[name] = {**before[name], **identity.get(name, {})}
-    files.check_same(
-        before, {name: identity.get(name) for name in before}, f"{run} is of another run"
-    )
+    now = {name: identity.get(name) for name in before}
+    files.check_same(before, now, f"{run} is of another run")
     return identity
 
 

@@ -122,9 +122,8 @@ def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the options say and no tensor shows."""
     longest = setting(options, "max_positions", 1024)  # of both sides, until 2018
-    longest = min(
-        setting(options, f"max_{side}_positions", longest) for side in ("source", "target")
-    )
+    names = ("max_source_positions", "max_target_positions")
+    longest = min(setting(options, name, longest) for name in names)
     rates = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
     return {
         "max_position_embeddings": longest,

@@ -163,9 +163,8 @@ def _find(tensors: Mapping[str, Tensor], pattern: re.Pattern[str], option: str, 
     found = [name for name in matrices if pattern.search(name)]
     if len(found) != 1:
         said = "may be any of several tables" if found else "was not found"
-        raise RequestError(
-            f"{file}: the {option} {said}; give --{option}. Matrices: {listed(found or matrices)}."
-        )
+        names = listed(found or matrices)
+        raise RequestError(f"{file}: the {option} {said}; give --{option}. Matrices: {names}.")
     return found[0]
 
 
