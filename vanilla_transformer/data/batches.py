@@ -240,10 +240,8 @@ def check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int | N
     if not fits.all():
         example = int(fits.argmin())
         allowed = "1 or more" if max_tokens is None else f"1 to max_tokens={max_tokens}"
-        raise RequestError(
-            f"example {example} has {source[example]} source and {target[example]} target tokens; "
-            f"allowed are {allowed}. Leave such pairs out, or raise batch_tokens."
-        )
+        sizes = f"{source[example]} source and {target[example]} target tokens"
+        raise RequestError(f"example {example} has {sizes}; allowed are {allowed}.")
 
 
 def check_repeatable(dataset: Any) -> None:

@@ -93,10 +93,8 @@ class PairReader:
             count += 1
             yield pair
         if (undecoded := self.faults[EncodingError]) > max(2, count / 10):
-            raise RequestError(
-                f"{undecoded} lines of {self.name} are not UTF-8, the first: {self.examples[0]}. "
-                "Convert it: iconv -f ENCODING -t UTF-8, such as -f ISO-8859-1 or GB18030."
-            )
+            told = f"{undecoded} lines of {self.name} are not UTF-8, the first: {self.examples[0]}"
+            raise RequestError(f"{told}. Convert it: iconv -f ENCODING -t UTF-8.")
         malformed = self.num_malformed - self.num_empty - self.faults[OtherLanguagesError]
         if malformed >= 10 and malformed > count > 0:  # without any pair the caller says more
             counts = f"{malformed} lines are malformed and only {count} are pairs"

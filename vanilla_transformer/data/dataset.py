@@ -196,10 +196,8 @@ def _text_tables(reader: PairReader, *, is_named: bool, show_progress: bool) -> 
         problem = f"there is nothing in {reader.name}"
         if reader.examples:
             problem = f"{reader.examples[0]}, the first of {reader.num_malformed} malformed lines"
-        raise RequestError(
-            f"got no usable pair: {problem}. Check the languages (--pair) and the file's format, "
-            "or name the columns (--source-column, --target-column)."
-        )
+        remedy = "Check --pair and the format, or give --source-column and --target-column"
+        raise RequestError(f"got no usable pair: {problem}. {remedy}.")
     sources, targets = zip(*sample, strict=True)
     doubts = doubts_of(sources, targets, reader.languages, reader.name)
     if not is_named:

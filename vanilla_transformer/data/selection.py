@@ -224,10 +224,8 @@ def _hashes_and_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     hashes, lengths = [], []
     for table in text_blocks(dataset):
         composed = [pc.utf8_normalize(column, "NFC") for column in table.columns]
-        folded = [
-            pc.utf8_trim_whitespace(pc.replace_substring_regex(column, r"[\s\p{Z}]+", " "))
-            for column in composed
-        ]
+        spaced = [pc.replace_substring_regex(column, r"[\s\p{Z}]+", " ") for column in composed]
+        folded = map(pc.utf8_trim_whitespace, spaced)
         objects = [text.to_numpy().astype(object) for text in folded]
         hashes.append([hash_array(texts, categorize=False) for texts in objects])
         lengths.append([pc.binary_length(column).to_numpy() for column in table.columns])

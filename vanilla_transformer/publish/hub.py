@@ -101,7 +101,5 @@ def hub_errors(repo_id: str) -> Iterator[None]:
     except (errors.HTTPError, OSError, RuntimeError, ValueError) as error:
         # No token that a library put into its message.
         said = _TOKEN.sub("***", " ".join(str(error).split()))
-        raise RequestError(
-            f"the push to {repo_id} failed, and the repository is unchanged: {said} (A token that "
-            "may write there comes from `hf auth login`, HF_TOKEN or --token.)"
-        ) from error
+        told = f"the push to {repo_id} failed, and the repository is unchanged: {said}"
+        raise RequestError(f"{told} (Token: `hf auth login`, HF_TOKEN or --token.)") from error

@@ -123,10 +123,8 @@ def publish(
     facts = card_facts(known, published)
     for folder in {source, trained_in}:
         if changed := changed_since_scored(folder):
-            raise RequestError(
-                f"{folder / changed[0]} changed after it was scored; restore it, or score the "
-                f"model in a folder of its own (evaluate --output FOLDER/{METRICS}), with --run."
-            )
+            remedy = f"restore it, or score the model elsewhere: evaluate --output DIR/{METRICS}"
+            raise RequestError(f"{folder / changed[0]} changed after it was scored; {remedy}")
     with temporary_folder() as temporary:
         folder = temporary / repo_id.rpartition("/")[2]
         stage_model(source, folder, with_code=form == WITH_CODE)

@@ -94,10 +94,8 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
         # Which pairs are held out depends on the texts of all.
         other = sorted({"pair", "source_column", "target_column"} & given.keys())
         if changed_training or other:
-            raise RequestError(
-                f"The test pairs of {run} were held out of its training pairs, which are read "
-                f"differently now ({changed_training or ', '.join(other)}); give --test-file."
-            )
+            told = f"differently now ({changed_training or ', '.join(other)}); give --test-file"
+            raise RequestError(f"The test of {run} is held out of training pairs that are read {told}.")
         sets = {"test": held_out(data, training_pairs(data))[2]}
     elif not changed_training and TRAINING_FILES & recorded_identity(run).get("files", {}).keys():
         shared_with_training(trained, training_pairs(trained), sets)
@@ -157,8 +155,6 @@ def shared_with_training(
     for name, texts in sets.items():
         if len(texts) and (count := shared_pairs(texts_as_dataset(data, texts.pairs()), pairs)):
             counts[name] = count
-            logger.warning(
-                "%d of %d %s pairs are training pairs too: they make the scores too high.",
-                *(count, len(texts), name),
-            )
+            told = "%d of %d %s pairs are training pairs too: they make the scores too high."
+            logger.warning(told, count, len(texts), name)
     return counts

@@ -46,10 +46,8 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
             raise
         # Of torch's advice, only what it found: the rest says how to run the code.
         found = str(error).rpartition("WeightsUnpickler error: ")[2]
-        raise RequestError(
-            f"{path} is no torch.save file of tensors and plain values, and nothing in it was run "
-            f"({reason_of(found)}); save only the state_dict, or copy it again."
-        ) from error
+        told = f"no torch.save file of plain tensors ({reason_of(found)})"
+        raise RequestError(f"{path} is {told}, and nothing in it was run.") from error
 
 
 def _check_stored(path: Path) -> None:

@@ -121,10 +121,8 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         chosen: Any = {"allow_patterns": _OF_HUB, "ignore_patterns": "*/*"}
         found = Path(snapshot_download(name, revision=revision, **chosen))
     except (errors.HFValidationError, errors.HTTPError, OSError) as error:
-        raise RequestError(
-            f"There is no folder {name}, and no model of that name could be loaded from the Hub: "
-            f"{reason_of(error)}; check name, revision and connection, or log in: hf auth login."
-        ) from error
+        told = f"There is no folder {name}, and no model of that name could be loaded from the Hub"
+        raise RequestError(f"{told}: {reason_of(error)}; or log in: hf auth login.") from error
     if not (found / CONFIG).is_file():
         raise RequestError(f"{name} on the Hub holds no model (no config.json).")
     return found
@@ -258,10 +256,7 @@ def nothing_trained(directory: Path, missing: str) -> RequestError:
     if not directory.exists():
         found = f"There is no folder {directory}"
     elif (directory / CHECKPOINTS).is_dir():
-        advice = (
-            "its training did not end: repeat the command that started it, or give a checkpoint in "
-            f"{directory / CHECKPOINTS}"
-        )
+        advice = f"its training did not end: repeat it, or give one of {directory / CHECKPOINTS}"
     return RequestError(f"{found}; {advice}.")
 
 
@@ -356,10 +351,8 @@ def _check_class(directory: Path, kind: type[PreTrainedModel], config: PreTraine
     known = vars(sys.modules[kind.__module__])
     for name in config.architectures or ():
         if name not in known:
-            raise RequestError(
-                f"{directory} was saved by the class {quoted(name)}, which is not run here; if "
-                f"{kind.__name__} computes the same, write that under architectures in config.json."
-            )
+            own = f"saved by the class {quoted(name)}, which is not run; allowed: {kind.__name__}"
+            raise RequestError(f"{directory} was {own} under architectures in config.json.")
 
 
 def _without_code(settings: Mapping[str, Any], kind: type) -> dict[str, object]:

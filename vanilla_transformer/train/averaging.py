@@ -200,10 +200,8 @@ def choose_on_validation_pairs(
         options = {"num_beams": search.num_beams, "early_stopping": search.early_stopping}
         beams = {each: score(**options, length_penalty=each) for each in tried}
         penalty = best_of(beams, key=beams.__getitem__)
-        logger.info(
-            "On the same pairs, length penalty %g is best. With %d beams, %s by penalty: %s.",
-            *(penalty, search.num_beams, label, _listed(beams)),
-        )
+        told = "On the same pairs, length penalty %g is best. With %d beams, %s by penalty: %s."
+        logger.info(told, penalty, search.num_beams, label, _listed(beams))
         result["length_penalty"] = penalty
         result["beam"] = {f"{each:g}": value for each, value in beams.items()}
     return result

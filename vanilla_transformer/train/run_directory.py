@@ -124,10 +124,8 @@ def claim(plan: Plan, run: Path, identity: Mapping[str, Any]) -> None:
         (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # it may be of other pairs
     metrics = read_metrics(run / files.METRICS)
     if metrics and (changed := files.differences(metrics["recipe"], plan.settings)):
-        logger.warning(
-            "%s is complete; it continues with other values (%s), and its model is replaced.",
-            *(run, "; ".join(changed)),
-        )
+        told = "%s is complete; it continues with other values (%s), and its model is replaced."
+        logger.warning(told, run, "; ".join(changed))
     (run / files.IDENTITY).parent.mkdir(parents=True, exist_ok=True)
     write_json(run / files.IDENTITY, identity)  # first: a recipe without it may be the user's
     write_text(run / files.RECIPE, settings_as_yaml(plan.settings))
