@@ -451,7 +451,7 @@ def test_a_file_of_symbols_lists_each_once(content, message, tmp_path):
 @pytest.mark.parametrize(
     ("roles", "message"),
     [
-        ({"pad_token": "[PAD]"}, "is .PAD. and its end is None"),
+        ({"pad_token": "[PAD]"}, "pad_token .PAD. and eos_token None"),
         ({"eos_token": "[SEP]"}, "has no pad_token"),
     ],
 )
@@ -459,7 +459,7 @@ def test_a_tokenizer_without_end_or_padding_is_refused(roles, message, tmp_path)
     words_tokenizer("?", "[SEP]", "[PAD]", **roles).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=message):
         make_tokenizer(str(tmp_path), [], vocab_size=260)
-    with pytest.raises(ValueError, match="is None and its end is None"):
+    with pytest.raises(ValueError, match="pad_token None and eos_token None"):
         make_tokenizer(str(tmp_path / "tokenizer.json"), [], vocab_size=260)
 
 

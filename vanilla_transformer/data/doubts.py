@@ -87,10 +87,8 @@ def doubts_of(
             counts[kind] = count
     text = f"Of {len(kinds)} pairs of {name} that were looked at: {'; '.join(parts)}."
     is_warning = sum(counts.values()) > _WARNED * len(kinds)
-    return {
-        **{"pairs": len(kinds), "counts": counts},
-        **{"text": text if parts else "", "is_warning": is_warning},
-    }
+    report = {"pairs": len(kinds), "counts": counts, "is_warning": is_warning}
+    return {**report, "text": text if parts else ""}
 
 
 def refuse_doubtful(doubts: dict[str, Any], languages: tuple[str, str]) -> None:

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _FAULTS = ("duplicates", "copies", "odd_ratios")
 _DOUBTS = [kind for kind in KINDS if kind != "equal"]  # which are copies
 _MOST_HELD_OUT = 1000  # enough to know BLEU to about one point
-_LONGEST_HELD_OUT = 4000  # bytes, so that no text has more tokens than are translated at once
+_MOST_BYTES = 4000  # bytes, so that no text has more tokens than are translated at once
 
 
 def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Dataset, Dataset]:
@@ -53,12 +53,12 @@ def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Datas
     if count is not None:
         COUNT.check(count=count)
     wanted = min(len(dataset) // 20, _MOST_HELD_OUT) if count is None else count
-    key = [dataset._fingerprint, wanted, _LONGEST_HELD_OUT]
+    key = [dataset._fingerprint, wanted, _MOST_BYTES]
     split, report = cached("split", key, _split_tables(dataset, wanted))
     held_out = report["held_out"]
     if count is not None and held_out < count:
-        few = f"only {held_out} of {len(dataset)} have short texts that occur once"
-        raise RequestError(f"got {count} pairs to hold out for each set, but {few}.")
+        few = f"only {held_out} of {len(dataset)} have unique texts of at most {_MOST_BYTES} bytes"
+        raise RequestError(f"got {count} pairs to hold out, but {few}.")
     if held_out:
         logger.info("Held out %d pairs for validation and as many for test.", held_out)
     bounds = [0, held_out, 2 * held_out, len(split)]
@@ -197,7 +197,7 @@ def _split_tables(dataset: Dataset, wanted: int) -> Tables:
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     # The other kind, a table, overflows with these numbers in NumPy 2.0.
     occurs_elsewhere = np.isin(hashes, repeated, kind="sort").any(axis=0)
-    rows = np.flatnonzero(~(occurs_elsewhere | (lengths.max(axis=0) > _LONGEST_HELD_OUT)))
+    rows = np.flatnonzero(~(occurs_elsewhere | (lengths.max(axis=0) > _MOST_BYTES)))
     rows = rows[np.argsort(hashes[0][rows])]
     count = min(wanted, min(len(rows), len(dataset) - 1) // 2)  # at least one is trained on
     # Test pairs are the first rows, so that a smaller test set is part of a larger one.

@@ -48,11 +48,8 @@ def installed_bleu_tokenizer(language: str) -> str:
     try:
         BLEU(tokenize=name)
     except RuntimeError:  # MeCab and its dictionaries are extras of sacreBLEU
-        logger.warning(
-            "BLEU's tokenizer %r is not installed: pip install 'sacrebleu[%s]'. Until then, BLEU "
-            "is computed on characters.",
-            *(name, name[:2]),
-        )
+        told = "BLEU is of characters: its tokenizer %r needs pip install 'sacrebleu[%s]'."
+        logger.warning(told, name, name[:2])
         return "char"
     return name
 

@@ -156,11 +156,8 @@ def _metrics(source: Path, run: Path) -> Metrics:
     if "recipe" not in metrics:
         if run != source:
             raise RequestError(f"{run} has no training record ({METRICS}); check --run.")
-        logger.warning(
-            "%s has no training record (%s), so the card says nothing about it; if the "
-            "model comes from a run, give its directory with --run.",
-            *(source, METRICS),
-        )
+        told = "%s has no training record (%s) for the card; if it comes from a run, give --run."
+        logger.warning(told, source, METRICS)
     if "recipe" in own or own == metrics:
         return own
     tokenizers = [saved.load_saved_tokenizer(folder) for folder in (source, run)]

@@ -75,9 +75,8 @@ class Recipe(EvaluationPlan, Training, Tokenizer, DataPlan, ModelPlan):
         """Refuse values that no run can have, naming the option."""
         for name in OPTIONS:
             _check(name, getattr(self, name))
-        _check_exclusive(
-            {name: value for name, value in vars(self).items() if not _is_default(name, value)}
-        )
+        given = {name: it for name, it in vars(self).items() if not _is_default(name, it)}
+        _check_exclusive(given)
         check_measures(self.measures)
         corpora = len(listed(self.train_file)) + (self.monolingual_target is not None)
         weights = len(listed(self.train_weights))
@@ -225,10 +224,9 @@ def find_recipe(name_or_path: str) -> Path:
         return path
     shipped = shipped_recipes()
     if name_or_path not in shipped:
-        raise RequestError(
-            f"There is no recipe {quoted(name_or_path)}{_nearest(name_or_path, shipped)}; shipped "
-            f"are {', '.join(shipped) or 'none'}. For a file of your own, give its path (.yaml)."
-        )
+        name, known = quoted(name_or_path), ", ".join(shipped) or "none"
+        near = _nearest(name_or_path, shipped)
+        raise RequestError(f"There is no recipe {name}{near}; shipped: {known}; or give a .yaml.")
     return shipped[name_or_path]
 
 

@@ -43,10 +43,7 @@ JSON_BYTES = 32 * 2**20
 YAML_BYTES = 2**20
 _CHUNK = 2**16
 _XZ_BYTES = 2**28  # of the dictionary; `xz -9` needs a quarter
-IS_NO_TEXT = (
-    "is packed, binary or UTF-16; unpack it, save it as a text in UTF-8, or convert it: iconv -f "
-    "UTF-16 -t UTF-8."
-)
+IS_NO_TEXT = "is packed, binary or UTF-16; unpack it, or convert it: iconv -f UTF-16 -t UTF-8."
 StrPath = str | os.PathLike[str]  # how callers may give a path
 LINE_BYTES = 2**20  # of a text: a longer line is neither a sentence nor a pair
 _READING = threading.Lock()  # the limit on memory is the whole process's

@@ -244,8 +244,8 @@ def weight_files(directory: Path) -> list[Path]:
     if (directory / WEIGHTS_INDEX).is_file():
         return indexed_files(directory / WEIGHTS_INDEX)
     if any((directory / name).is_file() for name in PICKLED_WEIGHTS):
-        unsafe = f"{PICKLED_WEIGHTS[0]}, which could run code"
-        raise RequestError(f"{directory} holds only {unsafe}; save the weights as {WEIGHTS}.")
+        unsafe = f"weights only as {PICKLED_WEIGHTS[0]}, which could run code"
+        raise RequestError(f"{directory} holds {unsafe}; save them as {WEIGHTS}.")
     raise nothing_trained(directory, WEIGHTS)
 
 

@@ -182,9 +182,8 @@ def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) 
     scheduled = min(count, last // every + bool(last % every))
     if broken or len(chosen) < scheduled:
         reason = f"not whole: {', '.join(map(str, broken))}" if broken else "the run kept no more"
-        logger.warning(
-            "The mean is over %d checkpoints instead of %d: %s.", len(chosen), scheduled, reason
-        )
+        counts = f"{len(chosen)} checkpoints instead of {scheduled}"
+        logger.warning("The mean is over %s: %s.", counts, reason)
     return chosen[::-1]
 
 

@@ -181,11 +181,10 @@ def _warn_of_missing_sets(plan: Plan, pairs: run_inputs.RunPairs) -> None:
     if not pairs.scored:
         logger.warning("There are no validation or test pairs, so there will be no scores.")
     if plan.model.init_from is not None and pairs.facts["held_out_pairs"]:
-        logger.warning(
-            "The pairs held out for validation and test may be training pairs of %s; if they are, "
-            "give --validation-file and --test-file.",
-            plan.model.init_from,
+        told = (
+            "Held-out pairs may be training pairs of %s; then give --validation-file, --test-file."
         )
+        logger.warning(told, plan.model.init_from)
 
 
 def _is_final(checkpoint: Path, args: VanillaTransformerTrainingArguments) -> bool:
