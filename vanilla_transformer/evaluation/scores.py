@@ -48,7 +48,7 @@ def installed_bleu_tokenizer(language: str) -> str:
     try:
         BLEU(tokenize=name)
     except RuntimeError:  # MeCab and its dictionaries are extras of sacreBLEU
-        told = "BLEU is of characters: its tokenizer %r needs pip install 'sacrebleu[%s]'."
+        told = "BLEU is computed on characters: its tokenizer %r needs pip install 'sacrebleu[%s]'."
         logger.warning(told, name, name[:2])
         return "char"
     return name

@@ -95,9 +95,7 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
         other = sorted({"pair", "source_column", "target_column"} & given.keys())
         if changed_training or other:
             told = f"differently now ({changed_training or ', '.join(other)}); give --test-file"
-            raise RequestError(
-                f"The test of {run} is held out of training pairs that are read {told}."
-            )
+            raise RequestError(f"The test of {run} is held out of pairs that are read {told}.")
         sets = {"test": held_out(data, training_pairs(data))[2]}
     elif not changed_training and TRAINING_FILES & recorded_identity(run).get("files", {}).keys():
         shared_with_training(trained, training_pairs(trained), sets)

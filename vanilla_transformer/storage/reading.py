@@ -115,7 +115,7 @@ def read_text(path: Path, language: str, most: int, parse: Callable[[str], Any] 
     with errors_naming(path), path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise RequestError(f"{path} is larger than {most // 2**20} MiB, the limit of {language}.")
+        raise RequestError(f"{path} is larger than {most // 2**20} MiB, the limit for {language}.")
     try:
         return parse(content.decode("utf-8"))
     # YAML's constructors trust the tags in a file, and raise any kind: `!!bool abc` a KeyError.

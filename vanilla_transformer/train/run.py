@@ -181,9 +181,7 @@ def _warn_of_missing_sets(plan: Plan, pairs: run_inputs.RunPairs) -> None:
     if not pairs.scored:
         logger.warning("There are no validation or test pairs, so there will be no scores.")
     if plan.model.init_from is not None and pairs.facts["held_out_pairs"]:
-        told = (
-            "Held-out pairs may be training pairs of %s; then give --validation-file, --test-file."
-        )
+        told = "Held-out pairs may be training pairs of %s; give --validation-file, --test-file."
         logger.warning(told, plan.model.init_from)
 
 
