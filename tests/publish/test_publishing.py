@@ -249,7 +249,7 @@ def pickle_the_weights(folder):
 @pytest.mark.parametrize(
     ("change", "words", "message"),
     [
-        (None, ["--license", "mit", "--data-license", "non-commercial"], "got license 'mit', but"),
+        (None, ["--license", "mit", "--data-license", "non-commercial"], "got 'mit', but"),
         (None, ["--repo", "name"], "got 'name' as name on the Hub"),
         (None, ["--repo", "user/na me"], "got 'user/na me' as name on the Hub"),
         (None, ["--run", "."], ". has no training record (metrics.json); check --run"),

@@ -155,12 +155,11 @@ class TokenBatchSampler(Sampler[list[int]]):
 
     def _drawn(self, starts: Iterable[int]) -> np.ndarray:
         """Return the examples of an epoch that begins each corpus at one of these, from 0."""
-        return np.concatenate(
-            [
-                examples[(np.arange(count) * len(examples) + start % len(examples)) // count]
-                for (examples, count), start in zip(self._corpora, starts, strict=True)
-            ]
-        )
+        drawn = []
+        for (examples, count), start in zip(self._corpora, starts, strict=True):
+            places = np.arange(count) * len(examples) + start % len(examples)
+            drawn.append(examples[places // count])
+        return np.concatenate(drawn)
 
     def _plan(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the order of the examples and the bounds of the batches in it, shortest first."""

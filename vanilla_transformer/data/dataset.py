@@ -247,12 +247,9 @@ def tokenize_pairs(
     """
     encoders = [_Encoder(tokenizer), _Encoder(target_tokenizer(tokenizer), of_targets=True)]
     limits = [max_source_length, max_target_length]
-    tokens, report = cached(
-        "tokens",
-        [dataset._fingerprint, *(encoder.digest for encoder in encoders), limits],
-        _token_tables(dataset, encoders, limits, show_progress),
-        cache_dir=cache_dir,
-    )
+    key = [dataset._fingerprint, *(encoder.digest for encoder in encoders), limits]
+    tables = _token_tables(dataset, encoders, limits, show_progress)
+    tokens, report = cached("tokens", key, tables, cache_dir=cache_dir)
     logger.info("%d pairs tokenised; left out: %s.", report["rows"], _left_out(report))
     for unknown in report["unknown"]:
         logger.warning(unknown)

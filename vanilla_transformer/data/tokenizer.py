@@ -267,11 +267,8 @@ def _untrained_backend(*, split_digits: bool) -> Tokenizer:
     # No space is put before a text, because decoding would return it. ByteLevel's pattern
     # separates letters from punctuation, so that no merge can spell a special token.
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    backend.pre_tokenizer = (
-        pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
-        if split_digits
-        else byte_level
-    )
+    steps = [pre_tokenizers.Digits(individual_digits=True), byte_level]
+    backend.pre_tokenizer = pre_tokenizers.Sequence(steps) if split_digits else byte_level
     backend.decoder = decoders.ByteLevel()
     backend.post_processor = _ends_with("</s>", SPECIAL_TOKENS.index("</s>"))
     return backend

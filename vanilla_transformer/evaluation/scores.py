@@ -124,12 +124,9 @@ def corpus_scores(
         scores[name] = float(metric.corpus_score(list(hypotheses), streams).score)
         scores[f"{name}_signature"] = str(metric.get_signature())
     if len({*hypotheses} - {""}) <= 1 < len({*streams[0]}):
-        logger.warning(
-            "All %d translations are %s: usual only at the start of a training. Else look at the "
-            "pairs (sides, order, tokenizer) and at the learning rate.",
-            len(hypotheses),
-            f"the same or empty: {quoted(max(hypotheses))}" if any(hypotheses) else "empty",
-        )
+        told = "All %d translations are %s: usual early in a training; else see pairs and rate."
+        same = f"the same or empty: {quoted(max(hypotheses))}" if any(hypotheses) else "empty"
+        logger.warning(told, len(hypotheses), same)
     return cast("Scores", {**scores, "num_sentences": len(hypotheses)})
 
 

@@ -157,11 +157,8 @@ def _without(
     values: Mapping[str, Any], replaced: Iterable[str], by: str, value: object
 ) -> dict[str, Any]:
     """Return a recipe's values with the defaults of those that an option replaces."""
-    lost = {
-        name: values[name]
-        for name in OPTIONS
-        if name in replaced and not _is_default(name, values[name])
-    }
+    names = [name for name in OPTIONS if name in replaced]
+    lost = {name: values[name] for name in names if not _is_default(name, values[name])}
     if lost:
         text = ", ".join(f"{name} {shown(value)}" for name, value in lost.items())
         logger.info("%s %s replaces these values of the recipe: %s.", by, shown(value), text)

@@ -60,17 +60,15 @@ _OF_HUB = [*SETTINGS, "*.safetensors*", "*.model", METRICS]
 # Tokenizers of transformers, and the package that each needs.
 _PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
 # Fields of a config.json that make transformers load code, kernels or weights from elsewhere.
-CHOOSE_CODE = frozenset(
-    {
-        "attn_implementation",
-        "experts_implementation",
-        "fusion_config",
-        "quantization_config",
-        "transformers_weights",
-        "auto_map",
-        "custom_pipelines",
-    }
-)
+CHOOSE_CODE = {
+    "attn_implementation",
+    "experts_implementation",
+    "fusion_config",
+    "quantization_config",
+    "transformers_weights",
+    "auto_map",
+    "custom_pipelines",
+}
 _HEADER_BYTES = 2**23  # of a safetensors file, which has some hundred for each tensor
 _NOT_SAVED = 10**7  # weights that a model may compute, such as positions
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -167,11 +165,8 @@ def load_saved_model(
             output_loading_info=True,
         )
     # transformers takes whole numbers for weights.
-    report["mismatched_keys"] |= {
-        name
-        for name, _ in model.named_parameters()
-        if name in tensors and not tensors[name].is_floating_point()
-    }
+    weights = tensors.keys() & dict(model.named_parameters()).keys()
+    report["mismatched_keys"] |= {it for it in weights if not tensors[it].is_floating_point()}
     # It only warns about these, and fills the gaps with random numbers.
     for problem in ("missing", "unexpected", "mismatched"):
         if keys := sorted(map(str, report[f"{problem}_keys"])):

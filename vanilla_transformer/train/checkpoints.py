@@ -34,12 +34,10 @@ logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
 # Of our own arguments, those that decide no update; and those of transformers that do.
-_WITHOUT_EFFECT = frozenset(
-    {
-        *("output_dir", "max_minutes", "early_stopping_patience", "early_stopping_on"),
-        *("save_every_minutes", "checkpoints_to_keep", "logging_nan_inf_filter"),
-    }
-)
+_WITHOUT_EFFECT = {
+    *("output_dir", "max_minutes", "early_stopping_patience", "early_stopping_on"),
+    *("save_every_minutes", "checkpoints_to_keep", "logging_nan_inf_filter"),
+}
 _OF_TRANSFORMERS = ("adam_beta1", "label_smoothing_factor", "neftune_noise_alpha", "weight_decay")
 
 
@@ -197,9 +195,8 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     Raises:
         ValueError: If there are too few.
     """
-    folder = (
-        directory / files.CHECKPOINTS if (directory / files.CHECKPOINTS).is_dir() else directory
-    )
+    folder = directory / files.CHECKPOINTS
+    folder = folder if folder.is_dir() else directory
     found = list(checkpoints(folder).values())
     if len(found) < count:
         raise RequestError(f"{folder} holds {len(found)} folders checkpoint-N, not {count}.")

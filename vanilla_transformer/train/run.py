@@ -75,9 +75,8 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             if last is not None and (done := step_of(last)) > args.max_steps:
                 raise RequestError(f"got max_steps={args.max_steps}, but this run has done {done}.")
             pairs = run_inputs.read_run_pairs(plan.data)
-        added = back_translated(
-            plan, run, pairs.train, [*pairs.validation.pairs()], args=args, train_run=run_plan
-        )
+        known = [*pairs.validation.pairs()]
+        added = back_translated(plan, run, pairs.train, known, args=args, train_run=run_plan)
         with args.main_process_first(local=False):
             if added is not None:
                 pairs = run_inputs.with_translations(plan.data, pairs, added)
@@ -130,9 +129,8 @@ def training_arguments(
     except (TypeError, ValueError) as error:
         raise RequestError(f"trainer: {error}") from error
     # A recipe counts the batches of all processes; their number is known only now.
-    args.gradient_accumulation_steps = share_of_update(
-        args.gradient_accumulation_steps, args.world_size
-    )
+    batches = args.gradient_accumulation_steps
+    args.gradient_accumulation_steps = share_of_update(batches, args.world_size)
     return args
 
 
