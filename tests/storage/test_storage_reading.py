@@ -6,7 +6,7 @@ import pytest
 
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.storage import reading
-from vanilla_transformer.storage.reading import read_json, read_yaml
+from vanilla_transformer.storage.reading import checked, read_json, read_yaml
 
 DIGITS = "9" * 10_000
 
@@ -16,21 +16,23 @@ class Known(TypedDict):
     names: NotRequired[list[str]]
 
 
+def read_known(path):
+    return checked(read_json(path), Known, path)
+
+
 @pytest.mark.parametrize(
-    ("read", "content", "options", "message"),
+    ("read", "content", "message"),
     [
         *(
-            (read_json, content, {}, "is not JSON")
+            (read_json, content, "is not JSON")
             for content in ("", "{", b"\xff\xfe", "[" * 100_000, f'{{"a": {DIGITS}}}')
         ),
-        (read_json, "[]", {}, "the content in"),
-        (read_json, '{"files": null}', {"schema": Known}, "files in"),
-        (read_json, '{"files": {"x": true}}', {"schema": Known}, "files.x in"),
-        (read_json, '{"files": {}, "names": [1, "a"]}', {"schema": Known}, "names[] in"),
-        (read_json, '["a", 1]', {"schema": list[str]}, "[] in"),
-        (read_json, '{"files":{}}', {"schema": list[str]}, "the content in"),
+        (read_json, "[]", "the content in"),
+        (read_known, '{"files": null}', "files in"),
+        (read_known, '{"files": {"x": true}}', "files.x in"),
+        (read_known, '{"files": {}, "names": [1, "a"]}', "names[] in"),
         *(
-            (read_yaml, content, {}, "is not YAML")
+            (read_yaml, content, "is not YAML")
             for content in (
                 *("a: 1\na: 2", "a: {b: 1, b: 2}", "a: [", "[" * 20_000, "? [1]\n: 2", "\x00"),
                 *("a: !!int abc", "a: !!int ''", "a: !!bool abc", "a: !!float ''", f"a: {DIGITS}"),
@@ -39,20 +41,20 @@ class Known(TypedDict):
                 b"\xff\xfe\xfa",
             )
         ),
-        (read_yaml, "- 1", {}, "the content in"),
-        (read_json, " " * (2**20 + 1), {}, "1 MiB"),
-        (read_yaml, " " * (2**20 + 1), {}, "1 MiB"),
+        (read_yaml, "- 1", "the content in"),
+        (read_json, " " * (2**20 + 1), "1 MiB"),
+        (read_yaml, " " * (2**20 + 1), "1 MiB"),
     ],
 )
 def test_invalid_files_give_one_short_line_that_names_them(
-    tmp_path, monkeypatch, read, content, options, message
+    tmp_path, monkeypatch, read, content, message
 ):
     for limit in ("JSON_BYTES", "YAML_BYTES"):
         monkeypatch.setattr(reading, limit, 2**20)
     path = tmp_path / "file"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(RequestError) as refused:
-        read(path, **options)
+        read(path)
     said = str(refused.value)
     assert str(path) in said
     assert message in said

@@ -28,7 +28,7 @@ from ..recipes.data import TRAINING_FILES
 from ..storage import saved_model as saved
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
 from ..storage.metrics import Metrics, Published
-from ..storage.reading import StrPath, own_file, read_json
+from ..storage.reading import StrPath, checked, own_file, read_json
 from ..storage.run_files import CHOSEN, CURVES, HISTORY, METRICS, changed_since_scored
 from ..target_tokenizer import TARGET_TOKENIZER
 from ..visualization import attention_weights, plot_attention, save_figure
@@ -179,11 +179,11 @@ def _metrics(source: Path, run: Path) -> Metrics:
 
 def _read_metrics(folder: Path) -> Metrics:
     path = folder / METRICS
-    return read_json(own_file(path), Metrics) if path.exists() else {}
+    return checked(read_json(own_file(path)), Metrics, path) if path.exists() else {}
 
 
 def _form(directory: Path, *, with_code: bool) -> str:
-    model_type = read_json(directory / saved.CONFIG, saved.ModelConfig).get("model_type")
+    model_type = read_json(directory / saved.CONFIG).get("model_type")
     if model_type == "vanilla_transformer":
         return WITH_CODE if with_code else NATIVE
     if TARGET_TOKENIZER in read_json(directory / saved.TOKENIZER_SETTINGS):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from ..errors import RequestError, quoted
-from .reading import read_json
+from .reading import checked, read_json
 
 NUM_SAMPLES = 3  # as many as a card shows and a page offers; a run keeps no fewer
 
@@ -132,7 +132,7 @@ class Metrics(TypedDict, total=False):
 
 def read_metrics(path: Path) -> Metrics | None:
     """Return the metrics of a run; None without a file, or if it has only scores of `evaluate`."""
-    metrics = read_json(path, Metrics) if path.is_file() else Metrics()
+    metrics = checked(read_json(path), Metrics, path) if path.is_file() else Metrics()
     return metrics if "recipe" in metrics else None
 
 

@@ -23,17 +23,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import UnionType
-from typing import (
-    IO,
-    Any,
-    BinaryIO,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-    overload,
-)
+from typing import IO, Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
 
 from ..errors import RequestError
 
@@ -68,22 +58,14 @@ _NUMBERS = (
 _Content = TypeVar("_Content")
 
 
-@overload
-def read_json(path: Path) -> dict[str, Any]: ...
-@overload
-def read_json(path: Path, schema: type[_Content]) -> _Content: ...
-def read_json(path: Path, schema: Any = dict[str, Any]) -> Any:
-    """Read a JSON file of at most 32 MiB.
-
-    Args:
-        path: Existing file.
-        schema: Type of the content: a `TypedDict`, or a list or dict of some type.
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file of at most 32 MiB that holds an object.
 
     Raises:
         ValueError: The file holds something else.
         OSError: It cannot be read; `filename` says which.
     """
-    return checked(read_text(path, "JSON", JSON_BYTES, json.loads), schema, path)
+    return checked(read_text(path, "JSON", JSON_BYTES, json.loads), dict[str, Any], path)
 
 
 def checked(content: object, schema: type[_Content], path: Path) -> _Content:

@@ -32,7 +32,7 @@ from transformers import (
 
 from ..errors import RequestError, quoted
 from ..target_tokenizer import target_tokenizer
-from .reading import JSON_BYTES, own_file, read_json, reason_of
+from .reading import JSON_BYTES, checked, own_file, read_json, reason_of
 from .run_files import CHECKPOINTS, METRICS
 from .shipped import pretrained_models
 
@@ -205,7 +205,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     if tokenizer.pad_token_id is None:
         raise RequestError(f"the tokenizer in {directory} has no pad_token; give it one.")
     path = directory / CONFIG
-    config = read_json(path, ModelConfig) if path.is_file() else ModelConfig()
+    config = checked(read_json(path) if path.is_file() else {}, ModelConfig, path)
     size = config.get("vocab_size")
     if size is not None and largest >= size:
         sizes = f"ids up to {largest}, but config.json says vocab_size={size}"
@@ -265,7 +265,7 @@ def indexed_files(index: Path) -> list[Path]:
         ValueError: It is damaged, or names a file that is not there or lies elsewhere.
     """
     ending = index.suffixes[-3]
-    names = sorted({*read_json(index, _WeightsIndex)["weight_map"].values()})
+    names = sorted({*checked(read_json(index), _WeightsIndex, index)["weight_map"].values()})
     for name in names:
         path = index.parent / name
         if path.parent != index.parent or path.suffix != ending or not path.is_file():
@@ -331,7 +331,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
     path = directory / CONFIG
     if not path.is_file():
         raise nothing_trained(directory, path.name)
-    settings = read_json(path, ModelConfig)
+    settings = checked(read_json(path), ModelConfig, path)
     name = settings.get("model_type") or "None"
     known = name in CONFIG_MAPPING
     if not known or CONFIG_MAPPING[name] not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:

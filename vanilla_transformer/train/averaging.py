@@ -131,9 +131,7 @@ def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
     if target is not None:
         tokenizers[TARGET_TOKENIZER] = hashlib.sha256(str(target).encode()).hexdigest()
     return {
-        "config": config_identity(
-            read_json(directory / saved_model.CONFIG, saved_model.ModelConfig)
-        ),
+        "config": config_identity(read_json(directory / saved_model.CONFIG)),
         "tokenizer": tokenizers,
         "tensors": {
             name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in weights.items()

@@ -26,7 +26,7 @@ from ..errors import RequestError
 from ..storage import run_files as files
 from ..storage.atomic import let_others_read_weights, sync, write_json
 from ..storage.metrics import MEASURES
-from ..storage.reading import read_json
+from ..storage.reading import checked, read_json
 from .arguments import VanillaTransformerTrainingArguments
 
 logger = logging.getLogger(__name__)
@@ -139,7 +139,8 @@ def is_whole(checkpoint: Path) -> bool:
         OSError: A file is there but cannot be read, which says nothing about its content.
     """
     try:
-        manifest = read_json(checkpoint / MANIFEST, dict[str, dict[str, str]])
+        path = checkpoint / MANIFEST
+        manifest = checked(read_json(path), dict[str, dict[str, str]], path)
         return not files.changed_files(checkpoint, manifest.get("files", {}))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return False

@@ -49,7 +49,6 @@ from ..storage.saved_model import (
     CONFIG,
     TOKENIZER_FILES,
     TOKENIZER_SETTINGS,
-    ModelConfig,
     copy_tokenizer,
     load_saved_model,
     load_saved_tokenizer,
@@ -236,7 +235,7 @@ def identify_model(name: str) -> dict[str, Any]:
         ValueError: If there is no such model, or a run cannot train it.
     """
     folder = model_folder(name)
-    kind = read_json(folder / CONFIG, ModelConfig).get("model_type")
+    kind = read_json(folder / CONFIG).get("model_type")
     if kind != VanillaTransformerConfig.model_type:
         raise RequestError(
             f"init_from: {name} is of model_type {kind!r}; `vanilla-transformer import` it first."

@@ -9,6 +9,7 @@ no product. The model is copied, because the converter quantizes in place.
 """
 
 import copy
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +26,7 @@ from ...errors import RequestError
 from ...modeling_vanilla_transformer import Decoder, Encoder, Layer, MultiHeadAttention
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
 from ...search_settings import settings_of_other_searches
-from ...storage.reading import StrPath, read_json
+from ...storage.reading import StrPath
 from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
 from ..verification import Probe, check_equal, check_exportable, log_probabilities, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
@@ -226,8 +227,9 @@ def written_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
     """Read the source and target vocabularies of an export; it may have one file for both."""
     shared = folder / "shared_vocabulary.json"
     paths = [folder / f"{side}_vocabulary.json" for side in ("source", "target")]
-    source, target = ([shared] * 2) if shared.is_file() else paths
-    return read_json(source, list[str]), read_json(target, list[str])
+    found = [shared, shared] if shared.is_file() else paths
+    source, target = (json.loads(path.read_text(encoding="utf-8")) for path in found)
+    return source, target
 
 
 def source_rows(sentences: Probe, tokens: list[str]) -> list[list[str]]:
