@@ -102,7 +102,7 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
     changed = [] if others else files.changed_files(run, metrics.get(files.MODEL_FILES, {}))
     if there := [name for name in changed if (run / name).exists()]:
         names = " and ".join(there)
-        raise RequestError(f"{run} is complete, but {names} changed; delete it to restore it.")
+        raise RequestError(f"{run} is complete, but {names} in it changed; delete it to restore.")
     if not others and not changed:
         identify(plan, run)  # refuses other pairs
         logger.info("%s is complete.", run)
@@ -112,7 +112,9 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
         return metrics
     if last_whole_checkpoint(run / files.CHECKPOINTS) is None:
         told = "; ".join(others or changed)
-        raise RequestError(f"{run} is complete and has no whole checkpoint to go on from ({told}).")
+        raise RequestError(
+            f"{run} can neither continue nor be restored ({told}): no whole checkpoint."
+        )
     if changed:
         logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
     return None
