@@ -12,6 +12,7 @@ import vanilla_transformer
 from vanilla_transformer.evaluation import corpus_scores, paired_bootstrap, verdict
 from vanilla_transformer.recipes.data import TextPairs
 from vanilla_transformer.recipes.plan import EvaluationPlan
+from vanilla_transformer.storage import saved_model
 from vanilla_transformer.storage.metrics import MEASURES
 from vanilla_transformer.train.arguments import VanillaTransformerTrainingArguments
 from vanilla_transformer.train.averaging import choose_on_validation_pairs
@@ -201,7 +202,7 @@ def test_every_choice_takes_the_texts_with_the_fewest_errors(name, seed, monkeyp
     averaged = []
     chooses = choose_on_validation_pairs.__globals__
     for load in ("load_saved_model", "load_saved_tokenizer"):
-        monkeypatch.setitem(chooses, load, lambda *_, **__: Mock())
+        monkeypatch.setattr(saved_model, load, lambda *_, **__: Mock())
     monkeypatch.setitem(chooses, "release", Mock())
     monkeypatch.setitem(chooses, "COUNTS", counts)
     monkeypatch.setitem(chooses, "PENALTIES", {False: penalties})
