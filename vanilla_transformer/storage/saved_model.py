@@ -250,8 +250,8 @@ def nothing_trained(directory: Path, missing: str) -> RequestError:
     advice = f"give a run directory, or a model of the package: {', '.join(pretrained_models())}"
     if not directory.exists():
         found = f"There is no folder {directory}"
-    elif (directory / CHECKPOINTS).is_dir():
-        advice = f"its training did not end: repeat it, or give one of {directory / CHECKPOINTS}"
+    elif (folder := directory / CHECKPOINTS).is_dir():
+        advice = f"its training did not end: repeat it, or give a checkpoint in {folder}"
     return RequestError(f"{found}; {advice}.")
 
 
