@@ -156,7 +156,7 @@ def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
         capsys, "average", tmp_path, "--last", 4, *output
     )
     line = error_of(capsys, "average", three[0], "--last", 1, *output)
-    assert "holds 0 checkpoints" in line
+    assert "holds 0 folders checkpoint-N, not 1" in line
     for words in ((*three, "--last", 2), three[:1]):
         line = error_of(capsys, "average", *words, *output)
         assert "Give one run directory with --last N, or name several checkpoints" in line
