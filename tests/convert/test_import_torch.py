@@ -155,9 +155,7 @@ def test_given_names_find_the_tables(tmp_path):
     theirs = make_model()
     renamed = {"src_tok_emb.embedding": "a", "tgt_tok_emb.embedding": "b", "generator": "c"}
     path = save(theirs, tmp_path / "model.pt", transformer="net.core", **renamed)
-    with pytest.raises(
-        ValueError, match=r"source-embedding was not found.*Matrices: c\.weight, a\.w"
-    ):
+    with pytest.raises(ValueError, match=r"source-embedding was not .*: c\.weight, a\.weight"):
         import_torch(path, **GIVEN)
     names = {"source_embedding": "a.weight", "target_embedding": "b.weight"}
     model = import_torch(path, generator="c.weight", **names, **GIVEN).model

@@ -220,9 +220,8 @@ def test_opus_models_are_trained_further_with_their_sentencepiece_files(tmp_path
     assert main(["import", "marian", str(tmp_path / "opus"), str(model)]) == 0
     recipe = tiny_recipe(tmp_path / "pairs")
     train = ["train", str(recipe), "--init-from", str(model), "--learning-rate", "1e-3"]
-    assert "not clear which columns are source and target" in error_of(
-        capsys, *train, "--output-dir", run
-    )
+    line = error_of(capsys, *train, "--output-dir", run)
+    assert "not clear which columns are source and target" in line
     train += ["--pair", "de-en"]
     for steps in ("6", "9"):  # the second resumes
         assert main([*train, "--output-dir", str(run), "--max-steps", steps]) == 0

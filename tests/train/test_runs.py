@@ -514,9 +514,7 @@ def test_changed_training_pairs_are_rejected_after_training_began(tmp_path):
     # Complete, incomplete, and by another recipe, which the number of pairs may have chosen.
     longer = dataclasses.replace(recipe, max_steps=2)
     for chosen in (recipe, longer, dataclasses.replace(longer, dropout=0.3)):
-        with pytest.raises(
-            ValueError, match=r"run is of another run \(.*files: train: train\.jsonl changed"
-        ):
+        with pytest.raises(RequestError, match=r"of another run \(.*files: train: train\.jsonl ch"):
             run_recipe(chosen, tmp_path / "run")
     train.write_bytes(before)
     assert run_recipe(recipe, tmp_path / "run") == metrics
@@ -621,9 +619,7 @@ def test_model_changed_after_its_run_is_rejected_and_not_replaced(copied, monkey
     whole = path.read_bytes()
     for changed in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:-1], b""):
         path.write_bytes(changed)
-        with pytest.raises(
-            RequestError, match=r"but model\.safetensors in it changed.*delete it to restore"
-        ):
+        with pytest.raises(RequestError, match=r"model\.safetensors in it changed.*delete it to"):
             run_recipe(recipe, run)
         assert path.read_bytes() == changed
     path.unlink()  # as the message says
@@ -649,9 +645,7 @@ def test_outputs_never_replace_what_the_command_reads(copied, tmp_path, capsys):
 
 
 def test_machine_that_does_not_share_the_directory_is_rejected(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"does not see the first process's training in .* all machines share"
-    ):
+    with pytest.raises(ValueError, match="does not see the first process's training in"):
         check_shared(tmp_path)
     with training_lock(tmp_path):
         check_shared(tmp_path)
