@@ -152,11 +152,9 @@ def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(
 
 def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
     output = ("--output", tmp_path / "mean")
-    assert "holds 3 folders checkpoint-N, not 4" in error_of(
-        capsys, "average", tmp_path, "--last", 4, *output
-    )
-    line = error_of(capsys, "average", three[0], "--last", 1, *output)
-    assert "holds 0 folders checkpoint-N, not 1" in line
+    for folder, last, count in ((tmp_path, 4, 3), (three[0], 1, 0)):
+        line = error_of(capsys, "average", folder, "--last", last, *output)
+        assert f"holds {count} folders checkpoint-N, not {last}" in line
     for words in ((*three, "--last", 2), three[:1]):
         line = error_of(capsys, "average", *words, *output)
         assert "Give one run directory with --last N, or name several checkpoints" in line
