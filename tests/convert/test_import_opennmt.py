@@ -121,7 +121,7 @@ def test_vocabularies_give_tokenizers(tmp_path):
         ({"src": "x"}, "vocab holds no lists of tokens"),
         ({"src": SOURCE, "tgt": TARGET[:-1]}, "holds 9 tokens, but the model has 10"),
         ({"src": SOURCE, "tgt": TARGET[4:]}, "holds no '<unk>'"),
-        ({"src": [*SOURCE[1:], "x"], "tgt": TARGET}, r"'<blank>' \(pad\) as 0, but .* as 1"),
+        ({"src": [*SOURCE[1:], "x"], "tgt": TARGET}, r"'<blank>' \(pad\) has id 0 in .*, but 1 in"),
     ],
     ids=str,
 )
