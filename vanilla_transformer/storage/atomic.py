@@ -146,7 +146,7 @@ def check_outputs(
         if sum(path.is_relative_to(target) for path in written) > 1:
             raise RequestError(f"{output} is given twice; give each output a path of its own.")
         if any(path.is_relative_to(target) for path in read):
-            raise RequestError(f"{output} is an input, which the output would replace.")
+            raise RequestError(f"{output} is an input, which it would replace; name another.")
         if not is_file:
             check_folder(output)
         if (output if is_file else output / MARKER).exists() and not overwrite:
@@ -165,7 +165,7 @@ def check_folder(output: Path) -> None:
     held = [output] if output.is_file() else _content(output)
     if held and not (output / MARKER).is_file():
         names = ", ".join(sorted(path.name for path in held)[:3])
-        raise RequestError(f"{output} is not empty and no command wrote it: it holds {names}.")
+        raise RequestError(f"{output} is not empty and no command wrote it: {names}; name another.")
 
 
 def _content(folder: Path) -> list[Path]:

@@ -120,7 +120,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         found = Path(snapshot_download(name, revision=revision, **chosen))
     except (errors.HFValidationError, errors.HTTPError, OSError) as error:
         told = f"There is no folder {name}, and no model of that name could be loaded from the Hub"
-        raise RequestError(f"{told}: {reason_of(error)}; or log in: hf auth login.") from error
+        raise RequestError(f"{told}: {reason_of(error)}; check it, or hf auth login.") from error
     if not (found / CONFIG).is_file():
         raise RequestError(f"{name} on the Hub holds no model (no config.json).")
     return found
@@ -346,8 +346,10 @@ def _check_class(directory: Path, kind: type[PreTrainedModel], config: PreTraine
     known = vars(sys.modules[kind.__module__])
     for name in config.architectures or ():
         if name not in known:
-            own = f"saved by the class {quoted(name)}, which is not run; allowed: {kind.__name__}"
-            raise RequestError(f"{directory} was {own} under architectures in config.json.")
+            raise RequestError(
+                f"{directory} was saved by the class {quoted(name)}, whose code is not run; if "
+                f"{kind.__name__} computes the same, write that under architectures in config.json."
+            )
 
 
 def _without_code(settings: Mapping[str, Any], kind: type) -> dict[str, object]:

@@ -102,7 +102,7 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
     changed = [] if others else files.changed_files(run, metrics.get(files.MODEL_FILES, {}))
     if there := [name for name in changed if (run / name).exists()]:
         names = " and ".join(there)
-        raise RequestError(f"{run} is complete, but {names} in it changed; delete it to restore.")
+        raise RequestError(f"{run} is complete, but {names} changed; delete that to restore it.")
     if not others and not changed:
         identify(plan, run)  # refuses other pairs
         logger.info("%s is complete.", run)
