@@ -76,8 +76,8 @@ def words(folder, target=("der", "Hu@@", "nd", "!", "mit"), output="ours"):
         decoder_start_token_id=0,
         **SIZES,
     )
-    paths, templates = (folder / "source.txt", folder / "target.txt"), ("bos $A eos",) * 2
-    tokenizers = vocabulary_tokenizers(paths, config, templates)
+    paths = (folder / "source.txt", folder / "target.txt")
+    tokenizers = vocabulary_tokenizers(paths, config, "bos $A eos")
     model = VanillaTransformerForConditionalGeneration(config)
     return finish(Imported(model, *tokenizers), output and folder / output)
 

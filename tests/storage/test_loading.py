@@ -111,7 +111,10 @@ DAMAGE = {
         "mismatched weights",
     ),
     "a list of a list": (set_config(architectures=[["x"]]), "architectures in run/config.json is"),
-    "a class of the user": (set_config(architectures=["WithRotary"]), "'WithRotary', which is not"),
+    "a class of the user": (
+        set_config(architectures=["WithRotary"]),
+        "'WithRotary', whose code is",
+    ),
 }
 OTHER_KINDS = {
     "an unknown kind": (set_config(model_type="mystery"), "model_type 'mystery', which is no seq"),

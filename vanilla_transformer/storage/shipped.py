@@ -39,5 +39,7 @@ def pretrained(name: str) -> str:
     """
     models = pretrained_models()
     if name not in models:
-        raise RequestError(f"No model {name!r} comes with the package, only {', '.join(models)}.")
+        raise RequestError(
+            f"No model {name!r} comes with the package; allowed: {', '.join(models)}"
+        )
     return str(models[name])
