@@ -79,7 +79,7 @@ def test_picture_shows_the_printed_translation(
         (["--num-beams", "2000"], "Got num_beams=2000; it must be a whole number from 1 to 1000"),
         (["--attention", "map.docx"], "map.docx; a picture's name ends in one of"),
         (["--attention", "none/map.png"], "none/map.png cannot be written; name a file in an"),
-        (["--attention", "SOURCE"], "source.txt is an input, which the output would replace"),
+        (["--attention", "SOURCE"], "source.txt is an input, which it would replace"),
         (["--attention", "MAP", "--alignments", "MAP"], "map.png is given twice; give each"),
         (["--output", "."], ". cannot be written; name a file in an existing folder"),
         (["--split-sentences", "--nbest", "2"], "--split-sentences and --nbest do not work"),
