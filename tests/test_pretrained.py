@@ -3,6 +3,8 @@
 import json
 import re
 from pathlib import Path
+from random import Random
+from string import ascii_lowercase
 
 import pytest
 import torch
@@ -12,13 +14,22 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import vanilla_transformer
 from vanilla_transformer.cli import main
+from vanilla_transformer.evaluation.robustness import TYPED_FORMS, robustness, without_mark
 from vanilla_transformer.storage.shipped import pretrained_models
-from vanilla_transformer.translation import translate
+from vanilla_transformer.translation import translate, translate_nbest
+from vanilla_transformer.translation.usual_scores import set_usual_scores
+from vanilla_transformer.written_forms import upper
 
 MODELS = pretrained_models()
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "training" / "pretrained"
 SIZE = 5_000_000  # bytes, of a model with its tokenizer
+
+
+def load(name):
+    """Return a model and its tokenizer."""
+    folder = vanilla_transformer.pretrained(name)
+    return [kind.from_pretrained(folder) for kind in (AutoModelForSeq2SeqLM, AutoTokenizer)]
 
 
 def development_list(name):
@@ -44,6 +55,64 @@ def test_files_are_small_and_computed_in_float32(name):
     assert "CC BY 2.0 FR" in (folder / "README.md").read_text(encoding="utf-8")
     digests = json.loads((folder / "metrics.json").read_text())["data"]["files"]
     assert all(len(digest) == 64 for digest in digests["train"].values())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_form_of_a_typed_sentence_is_translated_alike(name):
+    """As on the page: as written, in capitals, and in lower case without marks."""
+    model, tokenizer = load(name)
+    text = (PAGES / "typed.tsv").read_text(encoding="utf-8")
+    head, *rows = [line.split("\t") for line in text.splitlines()]
+    column = head.index(name)
+    sources = [row[0] for row in rows]
+    written, shouted, bare = (
+        list(translate(model, tokenizer, texts))
+        for texts in (
+            sources,
+            [text.upper() for text in sources],
+            [without_mark(text).lower() for text in sources],
+        )
+    )
+    assert sum(row[column] == ours for row, ours in zip(rows, written, strict=True)) >= 95
+    assert all(text == upper(text, "de") for text in shouted)
+    assert sum(a.lower() == b.lower() for a, b in zip(written, shouted, strict=True)) >= 97
+    assert sum(without_mark(a) == b for a, b in zip(written, bare, strict=True)) >= 97
+    right = sum(row[column + 1] == "yes" for row in rows)
+    assert f"| {right} of 100 |" in (PAGES / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_less_sure_of_what_it_cannot_know(name):
+    model, tokenizer = load(name)
+    usual = [source for source, *_ in development_list(name)]
+    random = Random(0)
+    noise = [
+        " ".join("".join(random.choices(ascii_lowercase, k=5)) for _ in range(4)) for _ in range(40)
+    ]
+    flagged = [
+        sum(bool(best.doubtful) for best, *_ in translate_nbest(model, tokenizer, texts))
+        for texts in (usual, noise)
+    ]
+    assert flagged[0] <= 15  # greetings and single words are short, and have several translations
+    assert flagged[1] == 40
+    kept = model.generation_config.doubtful_below
+    percentiles = set_usual_scores(model, tokenizer, usual)
+    assert model.generation_config.doubtful_below != kept
+    for row in percentiles.values():
+        assert [*row.values()] == sorted(row.values())
+    assert set_usual_scores(model, tokenizer, []) == {}
+    assert model.generation_config.doubtful_below is None
+
+
+def test_robustness_scores_each_form_beside_the_text_as_written():
+    model, tokenizer = load("everyday-en-de")
+    sources = [source for source, *_ in development_list("everyday-en-de")][20:60]
+    own = list(translate(model, tokenizer, sources))
+    scores = robustness(model, tokenizer, sources, own, languages=("en", "de"), measures=["chrf"])
+    assert scores.keys() == TYPED_FORMS.keys()
+    assert scores["as written"]["chrf"] == scores["capitals"]["chrf"] == pytest.approx(100)
+    assert 20 < scores["a typo"]["chrf"] < 90
+    assert scores["a typo"]["num_sentences"] == 40
 
 
 @pytest.mark.parametrize("name", MODELS)
