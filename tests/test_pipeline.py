@@ -438,7 +438,7 @@ def searched(model, tokenizer):
     expected = []
     for text in TEXTS:
         if not text.strip():
-            expected.append([("", 0.0, [])])
+            expected.append([("", 0.0, [], None)])
             continue
         ids = tokenizer(text, return_tensors="pt")["input_ids"]
         options = {"num_beams": 2, "num_return_sequences": 2, "return_alignments": True}
@@ -454,6 +454,7 @@ def searched(model, tokenizer):
                         (words, found.sequences[0, n].tolist()),
                         found.alignments[0, n],
                     ),
+                    pytest.approx(found.token_scores[0, n].item()),
                 )
                 for n, words in enumerate(
                     tokenizer.batch_decode(found.sequences[0], skip_special_tokens=True)
@@ -466,7 +467,7 @@ def searched(model, tokenizer):
 def test_prefixes_and_alignments_equal_those_of_the_search(model, tokenizer, searched):
     options = {"num_beams": 2, "num_return_sequences": 2, "return_alignments": True}
     found = list(translate_nbest(model, tokenizer, TEXTS, prefix=PREFIX, **options))
-    assert found == searched
+    assert [[(*one[:4],) for one in several] for several in found] == searched
     assert all(one.text.startswith(PREFIX) for several in found for one in several if one.text)
     assert len({tuple(one.alignment) for several in found for one in several}) > 3
     firsts = [several[0][0] for several in searched]
@@ -581,7 +582,7 @@ def test_pipeline_returns_alignments_and_accepts_a_prefix(pipe, searched):
     options = {"num_beams": 2, "num_return_sequences": 2, "prefix": PREFIX, "batch_size": 3}
     found = pipe(TEXTS, return_alignments=True, return_scores=True, **options)
     rows = [[tuple(one.values()) for one in several] for several in found]
-    expected = [[(text, links, score) for text, score, links in several] for several in searched]
+    expected = [[(text, links, score) for text, score, links, _ in several] for several in searched]
     for got, wanted in zip(rows, expected, strict=True):
         assert [(text, links, score) for text, score, links in got][: len(wanted)] == wanted
     assert set(found[0][0]) == {"translation_text", "score", "alignment"}

@@ -49,9 +49,11 @@ HUB = {
         "ranges",
         "search_settings",
         "target_tokenizer",
+        "written_forms",
     },
     "word_alignment": {"target_tokenizer"},
-    "pipeline": {"batch_translation", "word_alignment"},
+    "written_forms": {"errors"},
+    "pipeline": {"batch_translation", "word_alignment", "written_forms"},
 }
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "tqdm"}
 # Which folders a folder may import besides the top level and itself.

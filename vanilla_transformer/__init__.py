@@ -23,7 +23,8 @@ def register() -> None:
         VanillaTransformerForConditionalGeneration,
         VanillaTransformerModel,
     )
-    from .pipeline import register_pipeline
+    from .pipeline import SPLITTERS, register_pipeline
+    from .translation.sentence_splitting import join_sentences, split_sentences
 
     AutoConfig.register("vanilla_transformer", VanillaTransformerConfig, exist_ok=True)
     AutoModel.register(VanillaTransformerConfig, VanillaTransformerModel, exist_ok=True)
@@ -33,6 +34,8 @@ def register() -> None:
     register_pipeline()  # pipeline("translate", model=...)
     if incremental_decoder not in FASTER_DECODERS:
         FASTER_DECODERS.append(incremental_decoder)
+    if not SPLITTERS:
+        SPLITTERS.append((split_sentences, join_sentences))
 
 
 def metric(name: str, **options: Any) -> Any:

@@ -9,7 +9,7 @@ B batch, S source length, T target length, n sequences per source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,10 @@ from .generation_limits import longest_sequence
 from .ranges import EXTRA_TOKENS, NUM_BEAMS, Range
 from .search_settings import SAVED, search_settings, settings_of_other_searches
 from .target_tokenizer import target_tokenizer
+from .written_forms import written_forms
 
+# Setting of a generation config: least `token_score` and characters a source token that are usual.
+DOUBTFUL_BELOW = "doubtful_below"
 # Limit of one source. With four beams it fills the default budget of a batch. Decoding takes a step
 # for each token, and attention grows with the square of the length.
 MAX_SOURCE_TOKENS = 4096
@@ -43,7 +46,7 @@ def encode(
     texts: list[str],
     first: int | None = 1,
 ) -> list[list[int]]:
-    """Return the ids of each text, none for a blank one.
+    """Return the ids of each text in the form of training sources, none for a blank one.
 
     Errors number the texts from `first`; None: there is only one text, without a number.
     """
@@ -55,6 +58,7 @@ def encode(
                 f"{_name(first, index)} is {quoted(text)}, which is no string or holds half of a "
                 "character (a lone surrogate); give a string, read with the right encoding."
             ) from None
+    texts = [*map(written_forms(tokenizer).source_of, texts)]
     # verbose=False: the warning about long inputs does not hold for sinusoids.
     ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
     nothing, limit = tokenizer("", verbose=False)["input_ids"], longest_source(model)
@@ -87,6 +91,27 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:
     return target_tokenizer(tokenizer).batch_decode(
         ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
+
+
+def is_doubtful(
+    model: PreTrainedModel, source: str, ids: Sequence[int], token_score: float | None
+) -> bool | None:
+    """Return whether a translation may be wrong; None if it is unknown what is usual.
+
+    The model is then far less sure of it than of its validation pairs, or the source is spelt in
+    such small pieces as text of another language is.
+
+    Args:
+        model: A model whose generation config says what is usual (`set_usual_scores`).
+        source: The source, in the form of training sources.
+        ids: Its ids with the end.
+        token_score: Mean log-probability of a token of the translation.
+    """
+    least = getattr(model.generation_config, DOUBTFUL_BELOW, None)
+    if least is None or token_score is None:
+        return None
+    score, characters = least
+    return token_score < score or len(source) < characters * (len(ids) - 1)
 
 
 def longest_source(model: PreTrainedModel) -> int:

@@ -57,6 +57,8 @@ class BeamSearchOutput(ModelOutput):
         sequences: Target ids without the start symbol, (B, n, T), padding after the end.
         scores: Log P / ((5 + L) / 6)^alpha, (B, n), in float32 at least; -inf where there are
             fewer than n hypotheses.
+        token_scores: log P / L, the mean of a token, (B, n). Whatever a sentence's length, one that
+            the model knows how to translate has a higher one than text of another kind.
         lengths: L, tokens of each hypothesis including its `</s>`, (B, n).
         finished: Which hypotheses have ended, (B, n). The others, which come after them, reached
             the length limit or, with a score of -inf, are missing.
@@ -66,6 +68,7 @@ class BeamSearchOutput(ModelOutput):
 
     sequences: Tensor
     scores: Tensor | None = None
+    token_scores: Tensor | None = None
     lengths: Tensor | None = None
     finished: Tensor | None = None
     alignments: Tensor | None = None
@@ -339,10 +342,13 @@ class Search:
             parts.append((sentences, scores, finished, tokens, *rows))
         order, scores, finished, tokens, *alignments = map(torch.cat, zip(*parts, strict=True))
         back = order.argsort()
+        lengths = (tokens >= 0).sum(-1)
+        of_tokens = scores * length_penalty_of(lengths, self.alpha) / lengths.clamp(min=1)
         result = {
             "sequences": tokens.masked_fill(tokens < 0, self.pad)[back],
             "scores": scores[back],
-            "lengths": (tokens >= 0).sum(-1)[back],
+            "token_scores": of_tokens[back],
+            "lengths": lengths[back],
             "finished": finished[back],
         }
         if alignments:

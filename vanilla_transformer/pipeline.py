@@ -8,36 +8,47 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 from transformers.pipelines import PIPELINE_REGISTRY
+from transformers.pipelines.base import ChunkPipeline
 
 from .batch_translation import (
     decode,
     encode,
     generate_ids,
     generation_option,
+    is_doubtful,
     only_paper_search_has,
     prefix_ids,
 )
 from .word_alignment import word_alignment
+from .written_forms import written_forms
 
 TASK = "translate"  # the library refuses the name "translation"
+# Functions that split a text of a language into sentences, and join them; the package registers its
+# own, and a model that is loaded with its code alone has none.
+SPLITTERS: list[tuple[Callable[[str, str], list[str]], Callable[[Iterable[str], str], str]]] = []
 
 
-class VanillaTransformerTranslationPipeline(Pipeline):
+class VanillaTransformerTranslationPipeline(ChunkPipeline):
     """`pipeline("translate", model=...)`: text in, `[{"translation_text": ...}]` out.
 
     Takes a string, a list, a generator or a data set of strings, `batch_size`, and the arguments of
     `generate`. Each input gives a list of `num_return_sequences` dicts, the best first, so a list
     of strings gives a list of lists. `return_scores=True` adds a `score` to each dict, and
-    `return_alignments=True` an `alignment`: pairs (source word, target word), both counted from 0,
-    with words separated by white space. `prefix` is a text that translations begin with. Blank text
-    gives an empty translation without a call of the model.
+    `doubtful` if the model knows how sure it usually is: whether it is far less sure here.
+    `return_alignments=True` adds an `alignment`: pairs (source word, target word), both counted
+    from 0, with words separated by white space. `prefix` is a text that translations begin with.
+    Blank text gives an empty translation without a call of the model.
+
+    A text of several sentences is translated sentence by sentence if the model was trained on
+    single ones, unless several translations, alignments or a prefix are asked for;
+    `split_sentences=False` translates it as a whole. Its score is that of its worst sentence.
     """
 
     tokenizer: PreTrainedTokenizerBase  # type: ignore[assignment]  # may be None in transformers
@@ -81,38 +92,49 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         self,
         return_scores: bool | None = None,
         return_alignments: bool | None = None,
+        split_sentences: bool | None = None,
         **generation_kwargs: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         asked = {"return_scores": return_scores, "return_alignments": return_alignments}
         asked = {name: value for name, value in asked.items() if value is not None}
         if generation_kwargs.get("prefix") is not None:
             generation_kwargs["prefix"] = prefix_ids(self.tokenizer, generation_kwargs["prefix"])
-        return {}, {**asked, **generation_kwargs}, asked
+        if split_sentences is None:
+            several = generation_option(self.model, generation_kwargs, "num_return_sequences") > 1
+            whole = several or return_alignments or "prefix" in generation_kwargs
+            split_sentences = written_forms(self.tokenizer).are_sentences and not whole
+        return {"splits": split_sentences}, {**asked, **generation_kwargs}, asked
 
-    def preprocess(self, text: str) -> dict[str, Any]:  # type: ignore[override]
-        """Tokenize one text: ids and mask, (1, S), and whether there is anything to translate."""
-        (ids,) = encode(self.model, self.tokenizer, [text], first=None)
-        row = torch.tensor([ids or [self.tokenizer.pad_token_id]])
-        return {
-            "text": text,
-            "input_ids": row,
-            "attention_mask": torch.ones_like(row),
-            "has_text": torch.tensor([bool(ids)]),
-        }
+    def preprocess(self, text: str, *, splits: bool = False) -> Iterator[dict[str, Any]]:  # type: ignore[override]
+        """Tokenize each sentence of a text: ids and mask, (1, S), and whether there is any."""
+        parts = [text]
+        if splits and SPLITTERS:
+            parts = SPLITTERS[0][0](text, written_forms(self.tokenizer).languages[0])
+        for number, part in enumerate(parts, start=1):
+            (ids,) = encode(self.model, self.tokenizer, [part], first=None)
+            row = torch.tensor([ids or [self.tokenizer.pad_token_id]])
+            yield {
+                "text": part,
+                "input_ids": row,
+                "attention_mask": torch.ones_like(row),
+                "has_text": torch.tensor([bool(ids)]),
+                "is_last": number == len(parts),
+            }
 
     def _forward(  # type: ignore[override]  # named arguments
         self, inputs: dict[str, Any], *, return_scores: bool = False, **generation_kwargs: Any
     ) -> dict[str, Any]:
         ids, mask, has_text = inputs["input_ids"], inputs["attention_mask"], inputs["has_text"]
         pad = self.tokenizer.pad_token_id
+        kept = {name: inputs[name] for name in ("text", "input_ids", "is_last")}
         if not has_text.any():
             count = generation_option(self.model, generation_kwargs, "num_return_sequences")
             empty = ids.new_empty((len(ids), count, 0))
-            return {"text": inputs["text"], "input_ids": ids, "sequences": empty}
+            return {**kept, "sequences": empty}
         found = generate_ids(self.model, ids[has_text], mask[has_text], **generation_kwargs)
         if return_scores and found.scores is None:
             raise only_paper_search_has("return_scores", self.model, generation_kwargs)
-        outputs = {"text": inputs["text"], "input_ids": ids}
+        outputs = kept
         for name, part in found.items():  # with rows for blank texts
             empty = pad if name == "sequences" else 0
             outputs[name] = part.new_full((len(ids), *part.shape[1:]), empty)
@@ -120,27 +142,48 @@ class VanillaTransformerTranslationPipeline(Pipeline):
         return outputs
 
     def postprocess(  # type: ignore[override]  # named arguments
+        self, outputs: list[dict[str, Any]], **asked: bool
+    ) -> list[dict[str, Any]]:
+        """Make a dict of each translation of one text; several sentences have one, joined."""
+        found = [self._results(sentence, **asked) for sentence in outputs]
+        if len(found) == 1:
+            return found[0]
+        texts = [best["translation_text"] for best, *_ in found]
+        language = written_forms(self.tokenizer).languages[1]
+        worst = min(found, key=lambda sentence: sentence[0].get("score", 0.0))[0]
+        if "doubtful" in worst:
+            worst["doubtful"] = any(best.get("doubtful") for best, *_ in found)
+        return [{**worst, "translation_text": SPLITTERS[0][1](texts, language)}]
+
+    def _results(
         self,
         outputs: dict[str, Any],
         *,
         return_scores: bool = False,
         return_alignments: bool = False,
-    ) -> list[dict[str, object]]:
+    ) -> list[dict[str, Any]]:
         """Make a dict of each translation of one input; `sequences` is (1, n, T).
 
         A short limit on the length may leave fewer than n.
         """
         ids, sequences = outputs["input_ids"][0].tolist(), outputs["sequences"][0]
-        results = []
+        results, forms = [], written_forms(self.tokenizer)
         for place, text in enumerate(decode(self.tokenizer, sequences)):
             score = outputs["scores"][0, place].item() if "scores" in outputs else 0.0
             if score == -math.inf and place > 0:  # a missing translation
                 continue
-            result: dict[str, object] = {"translation_text": text}
+            typed = forms.translation_of(outputs["text"], text)
+            result: dict[str, Any] = {"translation_text": typed}
             if return_scores:
                 result["score"] = score
+                scored = "token_scores" in outputs and score
+                of_token = outputs["token_scores"][0, place].item() if scored else None
+                doubtful = is_doubtful(self.model, forms.source_of(outputs["text"]), ids, of_token)
+                if doubtful is not None:
+                    result["doubtful"] = doubtful
             if return_alignments:
-                source, target = (outputs["text"], ids), (text, sequences[place].tolist())
+                source = (forms.source_of(outputs["text"]), ids)
+                target = (text, sequences[place].tolist())
                 has_text = sequences.size(-1) > 0
                 weights = outputs["alignments"][0, place] if has_text else sequences.new_empty(0, 1)
                 result["alignment"] = word_alignment(self.tokenizer, source, target, weights)

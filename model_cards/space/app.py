@@ -23,6 +23,7 @@ ATTENTION = (
     "## Attention\nEach row is a word that attends, each column a word that it attends to; darker "
     "cells mean more attention."
 )
+DOUBTFUL = "The model is far less sure of this than usual; it may be wrong."
 # The scores stay on one line on a phone too, and the buttons of the picture above it.
 STYLE = """
 #n-best table { width: 100%; }
@@ -106,19 +107,21 @@ def translating(translator: Pipeline, task: translation.Task) -> Callable[..., I
             return
         yield "Computing ...", gr.skip(), *unchanged
         found = translation.translations(translator, sentence)
-        best = found[0][0]
+        best = found[0].text
         shown = (sentence, best)
         image = _drawn(translator, shown, kind, layer, head)
-        yield "", gr.Column(visible=True), best, _table(task.target, found), shown, image
+        said = DOUBTFUL if found[0].doubtful else ""
+        yield said, gr.Column(visible=True), best, _table(task.target, found), shown, image
 
     return translate
 
 
-def _table(target: str, hypotheses: list[tuple[str, float]]) -> str:
+def _table(target: str, hypotheses: list[translation.Hypothesis]) -> str:
     """Return the hypotheses and their scores as HTML."""
     rows = [f"<th>{escape(target)}</th><th>Score</th>"]
     rows += [
-        f'<td dir="auto">{escape(text)}</td><td>{score:.3f}</td>' for text, score in hypotheses
+        f'<td dir="auto">{escape(found.text)}</td><td>{found.score:.3f}</td>'
+        for found in hypotheses
     ]
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 

@@ -111,7 +111,15 @@ def checked_sentence(translator: Pipeline, text: str | None) -> str:
     return sentence
 
 
-def translations(translator: Pipeline, sentence: str) -> list[tuple[str, float]]:
+class Hypothesis(NamedTuple):
+    """A translation, its score, and whether the model is far less sure of it than usual."""
+
+    text: str
+    score: float
+    doubtful: bool
+
+
+def translations(translator: Pipeline, sentence: str) -> list[Hypothesis]:
     """Return the best translations and their scores, best first.
 
     A score is what the beam search ranks by: the logarithm of the probability, divided by a penalty
@@ -121,8 +129,11 @@ def translations(translator: Pipeline, sentence: str) -> list[tuple[str, float]]
     if beyond_paper_search(translator.model, options):  # such as a Marian export
         options |= {"return_dict_in_generate": True, "output_scores": True}
     found = translator(sentence, return_scores=True, **options)
-    scored = [(result["translation_text"], result["score"]) for result in found]
-    return [pair for pair in scored if math.isfinite(pair[1])]  # a search may find fewer
+    return [
+        Hypothesis(result["translation_text"], result["score"], result.get("doubtful", False))
+        for result in found
+        if math.isfinite(result["score"])  # a search may find fewer
+    ]
 
 
 def translated_lines(translator: Pipeline, texts: list[str]) -> list[str]:

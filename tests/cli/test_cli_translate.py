@@ -5,6 +5,7 @@ import csv
 import gzip
 import io
 import itertools
+import json
 import lzma
 import os
 import re
@@ -20,12 +21,12 @@ from vanilla_transformer import visualization
 from vanilla_transformer.batch_translation import MAX_SOURCE_TOKENS
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli.translate import Pipe, arriving
-from vanilla_transformer.data import join_sentences
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.reading import LINE_BYTES
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train import run_recipe
 from vanilla_transformer.translation import many_texts
+from vanilla_transformer.translation.sentence_splitting import join_sentences
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -312,7 +313,7 @@ def test_document_is_translated_by_sentence_and_keeps_its_lines(
     run, splitter, bracketed, tmp_path, monkeypatch, capsys
 ):
     lines = ["ein Hund. alt  und. Haus", "", "   ", "ein. ", "alt"]
-    expected = ["[ein Hund.] [alt  und.] [Haus]", "", "", "[ein.]", "[alt]"]
+    expected = ["[ein Hund.] [alt  und.] [Haus]", "", "", "[ein. ]", "[alt]"]
     document, table = tmp_path / "document.txt", tmp_path / "table.tsv"
     document.write_text("\n".join(lines))
     found, said = translated(capsys, run, document, "--split-sentences")
@@ -334,18 +335,38 @@ def test_document_is_translated_by_sentence_and_keeps_its_lines(
         assert translated(capsys, run, "--split-sentences")[0] == expected
 
 
-def test_splitting_sentences_needs_languages_and_sentencex(run, source, splitter, tmp_path, capsys):
+def test_splitting_sentences_needs_languages(run, source, splitter, tmp_path, capsys):
     copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
     (copy / "recipe.yaml").unlink()
     translated(capsys, copy, source, "--split-sentences")  # metrics.json says it too
     assert {*splitter} == {"de"}
     (copy / "metrics.json").unlink()
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    del settings["written_forms"]  # which says it too
+    (copy / "tokenizer_config.json").write_text(json.dumps(settings))
     line = error_of(capsys, "translate", copy, source, "--split-sentences")
     assert "does not say its languages; give --pair, such as en-de." in line
-    sys.modules["sentencex"] = None
-    line = error_of(capsys, "translate", run, source, "--split-sentences")
-    assert "sentencex" in line
-    assert "pip install '.[documents]'" in line
+
+
+def test_a_model_of_single_sentences_splits_lines_and_names_doubtful_ones(capsys, tmp_path):
+    """As everyday-en-de, which comes with the package, does."""
+    text = tmp_path / "typed.txt"
+    spanish = "SI USTED TIENE TIEMPO, VENGA CON NOSOTROS"
+    text.write_text(f"Where is Tom? I am tired.\nqwrt zxcv bnml\n{spanish}\nI am hungry.\n")
+    alone = [["Where is Tom?", "I am tired."], ["qwrt zxcv bnml"], ["I am hungry."]]
+    found, said = translated(capsys, "everyday-en-de", text)
+    parts = [tmp_path / f"{number}.txt" for number in range(3)]
+    for part, lines in zip(parts, alone, strict=True):
+        part.write_text("".join(f"{line}\n" for line in lines))
+    expected = [" ".join(translated(capsys, "everyday-en-de", part)[0]) for part in parts]
+    assert [found[0], found[1], found[3]] == expected
+    assert "line 2, may be translated wrongly: the model is far less sure of it than usual." in said
+    assert "line 3, looks like Spanish; its translation may be wrong." in said
+    assert "line 1" not in said
+    whole, _ = translated(capsys, "everyday-en-de", text, "--no-split-sentences")
+    assert whole[1:] == found[1:]
+    best, _ = translated(capsys, "everyday-en-de", text, "--nbest", "1")
+    assert [line.endswith("||| doubtful") for line in best] == [False, True, True, False]
 
 
 @pytest.mark.parametrize("size", [1, 7, 2**20])

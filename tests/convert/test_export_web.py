@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 import serving
@@ -18,6 +19,7 @@ from tiny_exports import batch_of, require, save, sequences
 
 from vanilla_transformer import translate
 from vanilla_transformer.cli import main
+from vanilla_transformer.written_forms import WrittenForms
 
 EXPORT, _, INSTALL, SERVE = serving.block("web").splitlines()
 BEYOND_THE_EDGE = "document.documentElement.scrollWidth > innerWidth"
@@ -87,7 +89,12 @@ def test_all_weights_are_stored_in_half_precision(exported):
 
 def test_page_knows_the_two_sides_and_examples_of_the_run(exported):
     _, _, tokenizer, output = exported
-    assert json.loads((output / "task.json").read_text(encoding="utf-8")) == {
+    found = json.loads((output / "task.json").read_text(encoding="utf-8"))
+    assert {found.pop(name) is None for name in ("doubtful_below", "written_forms")} == {
+        True,
+        False,
+    }
+    assert found == {
         "source": METRICS["recipe"]["source_language"],
         "target": METRICS["recipe"]["target_language"],
         "examples": sentences(tokenizer),
@@ -156,3 +163,28 @@ def test_visitor_reads_what_is_wrong(exported, address):
             assert not page.evaluate(BEYOND_THE_EDGE)
     with opened(address, width=360, before="delete globalThis.WebAssembly") as page:
         page.get_by_role("status").get_by_text("has no WebAssembly").wait_for()
+
+
+@pytest.mark.slow
+def test_page_reads_what_people_type(exported, address):
+    """As the package does, with the facts of a model that has some."""
+    *_, output = exported
+    known = WrittenForms(
+        languages=("en", "de"), unusual=("upper",), are_sentences=True, has_cased_targets=True
+    )
+    task = json.loads((output / "task.json").read_text(encoding="utf-8"))
+    changed = {**task, "written_forms": asdict(known), "doubtful_below": [-1e-9, 0]}
+    (output / "task.json").write_text(json.dumps(changed), encoding="utf-8")
+    try:
+        with opened(address, width=1280) as page:
+            page.get_by_text("Ready.").wait_for()
+            page.keyboard.type("some words\nSOME WORDS")
+            page.keyboard.press("Control+Enter")
+            page.get_by_text("Done.").wait_for()
+            small, shouted = page.locator("#target p").all_inner_texts()
+            hint = "The model is far less sure of this line than usual; it may be wrong."
+            assert small.endswith(hint)
+            assert shouted == f"{small.removesuffix(hint).upper()}{hint}"
+            assert page.problems == []
+    finally:
+        (output / "task.json").write_text(json.dumps(task), encoding="utf-8")

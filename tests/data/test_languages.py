@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from vanilla_transformer.data.languages import is_meant, language_of, script_of
+from vanilla_transformer.data.languages import foreign_language, is_meant, language_of, script_of
 from vanilla_transformer.evaluation.scores import bleu_tokenizer
 from vanilla_transformer.publish.card import _is_language, _iso_code
 
@@ -79,3 +79,18 @@ def test_every_spelling_of_a_tag_has_one_language_and_one_script(code, tag):
 )  # fmt: skip
 def test_languages_are_known_by_code_and_name(name, code):
     assert language_of(name) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "named"),
+    [
+        ("Je ne comprends pas cette question.", "en", "French"),
+        ("Ich bin heute sehr müde und gehe schlafen.", "English", "German"),
+        ("I do not understand this question.", "en", None),
+        ("Hi", "en", None),
+        ("Jeg forstår ikke dette spørgsmål.", "nb", None),  # Danish and Norwegian are alike
+        ("Je ne comprends pas cette question.", "graphemes", None),
+    ],
+)
+def test_a_foreign_language_is_named_only_where_it_is_sure(text, language, named):
+    assert foreign_language(text, language) == named

@@ -152,7 +152,7 @@ def test_limit_is_lowered_to_the_models_positions(translation, translator, tmp_p
 def test_translations_are_sorted_by_score(translation, translator):
     found = translation.translations(translator, SENTENCE)
     assert len(found) == translation.NUM_TRANSLATIONS
-    scores = [score for _, score in found]
+    scores = [each.score for each in found]
     assert scores == sorted(scores, reverse=True)
     assert len(set(scores)) == len(scores)
     assert all(score < 0 for score in scores)

@@ -211,7 +211,7 @@ def test_scores_say_what_is_not_as_in_the_run(copied, tmp_path, caplog):
     assert shared.startswith("2 of 5 test pairs are training pairs too")
     Path(mixed).write_text("".join(own), encoding="utf-8")
     assert told(test_file=mixed) == []
-    languages, swapped = told(test_file=mixed, pair="en-de")
+    languages, swapped, *_ = told(test_file=mixed, pair="en-de")
     assert "with the two sides swapped" in swapped
     assert languages == f"These are not the pairs of {run}: languages: 'de-en' -> 'en-de'."
     Path(recipe.train_file).write_text("".join(train[1:]), encoding="utf-8")

@@ -30,6 +30,8 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "run directory, or another model with --pair and --test-file"
     command.add_argument("directory", metavar="DIR", help=text)
     add_test_options(command)
+    text = "score the sources also in capitals, without capitals, without marks, with typos ..."
+    command.add_argument("--robustness", action="store_true", help=text)
     text = "also write the scores as JSON, or the texts if FILE ends in .jsonl"
     command.add_argument("--output", metavar="FILE", help=text)
     add_overwrite(command, reads=("directory", "test_file"), files=("output",))
@@ -43,7 +45,12 @@ def _evaluate(options: argparse.Namespace) -> int:
     kind = Path(options.output or "").suffix.lower()
     if kind not in ("", ".json", ".jsonl"):
         raise RequestError(f"{options.output}: scores are written as .json, texts as .jsonl.")
-    scores = score_run(options.directory, with_texts=True, **test_options(options))
+    scores = score_run(
+        options.directory,
+        with_texts=True,
+        with_robustness=options.robustness,
+        **test_options(options),
+    )
     print_scores(scores)
     if kind == ".jsonl":
         lines = (json.dumps(row, ensure_ascii=False) for row in _rows(scores))
@@ -72,6 +79,8 @@ def print_scores(scores: Mapping[str, Scores]) -> None:
     for name, result in scores.items():
         copies = result.get("copy_baseline", {}).get("exact_match")
         rows[name] = {**result, "copied": copies, "sentences": result.get("num_sentences")}
+        for form, typed in result.get("robustness", {}).items():
+            rows[f"{name}, {form}"] = {**typed, "sentences": typed.get("num_sentences")}
     measured = [name for name in MEASURES if any(name in result for result in scores.values())]
     copied = ["copied"] if "exact_match" in measured else []
     _print_table(rows, [*measured, *copied, "perplexity", "sentences"])

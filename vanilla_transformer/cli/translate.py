@@ -20,17 +20,21 @@ from .shared_options import add_overwrite, count
 
 if TYPE_CHECKING:
     from ..translation.many_texts import Translation
+    from ..written_forms import WrittenForms
 
 _TRANSLATE_EXAMPLE = """example:
   echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
   vanilla-transformer translate everyday-en-de source.txt --output target.txt --attention map.png
   vanilla-transformer translate everyday-en-de source.txt --nbest 3
   vanilla-transformer translate everyday-en-de table.csv --csv text --output translated.csv
-  vanilla-transformer translate user/name document.txt --revision main --split-sentences
+  vanilla-transformer translate user/name source.txt --revision main
 
-With --nbest each translation is a line: sentence (from 0) ||| translation ||| score.
+With --nbest each translation is a line: sentence (from 0) ||| translation ||| score, and
+||| doubtful if the model is far less sure of it than usual. Such lines are named on stderr.
 With --alignments, FILE gets one line for each line of output, or row of a table, with links such as
 0-0 1-2: source word, translated word. Words are separated by white space and counted from 0.
+A line of several sentences is split, and their translations are joined again, if the model was
+trained on single sentences; --split-sentences and --no-split-sentences decide otherwise.
 With --csv or --tsv each row is printed with its translation as an additional last cell. The first
 row is a header if the column is given by name, and a row like any other if it is given by number.
 Cells of --csv are separated by commas or semicolons, and may be quoted; those of --tsv never are.
@@ -42,6 +46,7 @@ _APART = (
     *(("--split-sentences", other) for other in ("--nbest", "--alignments", "--prefix")),
     *(("--tsv", "--nbest"), ("--csv", "--nbest"), ("--csv", "--tsv")),
 )
+_MOST_DOUBTFUL = 3  # lines that are named one by one
 _TOO_LONG = (
     "{}, line {}, has more than {} tokens, the most of any source in training: its translation may "
     "break off or repeat itself. (Warned once.)"
@@ -71,7 +76,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "the same for a table whose cells are separated by tabs"
     command.add_argument("--tsv", type=column, metavar="COLUMN", help=text)
     text = "split each line into sentences, translate them one by one and join them again"
-    command.add_argument("--split-sentences", action="store_true", help=text)
+    command.add_argument("--split-sentences", action=argparse.BooleanOptionalAction, help=text)
     text = "languages for --split-sentences, such as en-de, if the model does not say them"
     command.add_argument("--pair", metavar="S-T", help=text)
     text = "size of a batch: sentences x beams x tokens of the longest (default: 16384)"
@@ -93,9 +98,9 @@ def _translate(options: argparse.Namespace) -> int:
     from ..storage.run_files import warn_of_changed_model
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
     from ..translation.many_texts import translate_nbest, translate_windows
+    from ..written_forms import written_forms
 
     directory = model_folder(options.directory, options.revision)
-    languages = _languages(options, directory)
     with contextlib.ExitStack() as stack:
         source: BinaryIO = sys.stdin.buffer
         if options.file:
@@ -106,6 +111,8 @@ def _translate(options: argparse.Namespace) -> int:
         warn_of_changed_model(directory)
         model = load_saved_model(directory, device="auto")
         tokenizer = load_saved_tokenizer(directory)
+        forms = written_forms(tokenizer)
+        languages = _languages(options, directory, forms)
         name = options.file or "standard input"
         if options.file and pipe is None and options.csv is None and options.tsv is None:
             check_is_text(Path(options.file))
@@ -124,6 +131,7 @@ def _translate(options: argparse.Namespace) -> int:
             found = translate_nbest(model, tokenizer, texts, progress=progress, **search)
         longest = recipe_values(directory).get("max_source_length") or 0
         awaited = options.attention  # the picture that is not drawn yet
+        doubtful = 0  # lines
         if awaited:
             from ..visualization import attention_weights, plot_attention, save_figure
         for number, row in enumerate(waiting):
@@ -138,11 +146,17 @@ def _translate(options: argparse.Namespace) -> int:
                     save_figure(plot_attention(attention), options.attention)
                     awaited = None
             translations = _joined(answers, languages) if row.texts else []
+            if doubt := _doubt(translations, " ".join(map(forms.source_of, row.texts)), forms):
+                doubtful += 1
+                if doubtful <= _MOST_DOUBTFUL:
+                    print(f"{name}, line {number + 1}, {doubt}", file=sys.stderr)
             target.writelines(_output_lines(number, row, translations, options.nbest))
             target.flush()
             if options.alignments:
                 alignments.writelines(_alignment_lines(translations))
                 alignments.flush()
+    if doubtful > _MOST_DOUBTFUL:
+        print(f"{doubtful:,} translations of {name} may be wrong.", file=sys.stderr)
     if awaited:
         raise RequestError("No line has text, so there is no attention to draw.")
     return 0
@@ -168,12 +182,13 @@ def _output_lines(
     """Yield the lines of output for a row, counted from 0."""
     if not row.texts:
         yield row.line()
-    for text, score, *_ in translations:
+    for text, score, _, _, doubtful in translations:
         line = " ".join(text.splitlines())  # a model may emit line breaks
         if row.separator is not None:
             yield row.line(line)
         elif nbest:
-            yield f"{number} ||| {line} ||| {'-' if score is None else f'{score:.6f}'}\n"
+            shown = "-" if score is None else f"{score:.6f}"
+            yield f"{number} ||| {line} ||| {shown}{' ||| doubtful' if doubtful else ''}\n"
         else:
             yield f"{line}\n"
 
@@ -184,26 +199,37 @@ def _alignment_lines(translations: "Sequence[Translation]") -> Iterator[str]:
         yield " ".join(f"{i}-{j}" for i, j in links or ()) + "\n"
 
 
-def _languages(options: argparse.Namespace, directory: Path) -> Languages:
-    """Return the languages for splitting lines into sentences; None if lines are not split."""
-    if not options.split_sentences:
-        return None
-    from ..data.sentence_splitting import split_sentences
+def _doubt(translations: "Sequence[Translation]", text: str, forms: "WrittenForms") -> str | None:
+    """Return why the translation of a row may be wrong, if there is a reason."""
+    from ..data.languages import foreign_language
 
-    source, target = languages_of_model(directory, options.pair)
-    split_sentences("", source)  # fails now, not later, if a package is missing
-    return source, target
+    language = forms.languages[0]
+    if foreign := language and foreign_language(text, language):
+        return f"looks like {foreign}; its translation may be wrong."
+    if translations and translations[0].doubtful:
+        return "may be translated wrongly: the model is far less sure of it than usual."
+    return None
+
+
+def _languages(options: argparse.Namespace, directory: Path, forms: "WrittenForms") -> Languages:
+    """Return the languages for splitting lines into sentences; None if lines are not split."""
+    if options.split_sentences:
+        known = all(forms.languages) and options.pair is None
+        return forms.languages if known else languages_of_model(directory, options.pair)
+    whole = options.nbest or options.alignments or options.prefix
+    splits = options.split_sentences is None and forms.are_sentences and not whole
+    return forms.languages if splits else None
 
 
 def _joined(answers: "list[list[Translation]]", languages: Languages) -> "list[Translation]":
     """Return the translations of a row; those of its sentences are joined."""
-    if languages is None:
+    if len(answers) == 1 or languages is None:
         return answers[0]
-    from ..data.sentence_splitting import join_sentences
     from ..translation.many_texts import Translation
+    from ..translation.sentence_splitting import join_sentences
 
     text = join_sentences((best.text for best, *_ in answers), languages[1])
-    return [Translation(text, score=None)]
+    return [Translation(text, score=None, doubtful=any(best.doubtful for best, *_ in answers))]
 
 
 class _Row(NamedTuple):
@@ -280,7 +306,7 @@ def _place(cells: list[str], name: str, column: int | str) -> int:
 def _sentences(text: str, languages: Languages) -> list[str]:
     if languages is None:
         return [text]
-    from ..data.sentence_splitting import split_sentences
+    from ..translation.sentence_splitting import split_sentences
 
     return split_sentences(text, languages[0])
 

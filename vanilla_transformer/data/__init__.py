@@ -14,6 +14,4 @@ from .pair_files import read_pairs as read_pairs
 from .selection import clean_pairs as clean_pairs
 from .selection import hold_out as hold_out
 from .selection import pair_report as pair_report
-from .sentence_splitting import join_sentences as join_sentences
-from .sentence_splitting import split_sentences as split_sentences
 from .tokenizer import train_tokenizer as train_tokenizer

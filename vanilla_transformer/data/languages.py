@@ -23,6 +23,7 @@ _CHARACTERS = 200  # of a text that are looked at
 # Share of the probability that must be on the two languages for full weight. Short texts of
 # everyday words have about this much; with 140 languages, chance gives 0.014.
 _FULL_WEIGHT = 0.1
+_SURE, _HARDLY = 0.9, 0.01  # probabilities of another and the expected language of a single text
 
 
 def folded(text: str) -> str:
@@ -180,6 +181,24 @@ def identified(texts: Sequence[str], languages: tuple[str, str]) -> Evidence | N
     shares = probabilities / np.maximum(both, _FULL_WEIGHT)
     source, target = (probabilities / neutral + 1e-6).T
     return Evidence(shares, np.log(source / target).clip(-4, 4), 1 - both[:, 0], all(known))
+
+
+def foreign_language(text: str, language: str) -> str | None:
+    """Return the English name of the language that a text is in, if that is surely not this one.
+
+    None too if the identifier is not installed, or does not know this one.
+    """
+    try:
+        from babel import Locale
+
+        ranked = dict(_identifier().rank(text[:_CHARACTERS]))
+    except ImportError:
+        return None
+    own, found = language_of(language), next(iter(ranked))
+    own = _KNOWN_AS.get(own or "", own)
+    if own not in ranked or ranked[found] < _SURE or ranked[own] > _HARDLY:
+        return None
+    return Locale("en").languages.get(found, found)
 
 
 @lru_cache(maxsize=1)

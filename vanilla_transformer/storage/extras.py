@@ -11,7 +11,6 @@ EXTRAS = {
     **dict.fromkeys((*TRAIN, "evaluate", "jiwer"), "train"),
     **dict.fromkeys(("ctranslate2", "onnx", "onnx_ir", "onnxruntime", "onnxscript"), "export"),
     **dict.fromkeys(("sacremoses", "sentencepiece"), "import"),
-    "sentencex": "documents",
 }
 
 

@@ -54,6 +54,7 @@ class Scores(TypedDict, total=False):
     negative_log_likelihood: float  # nats per target token
     target_tokens: int
     copy_baseline: "Scores"  # of the untranslated sources
+    robustness: dict[str, Any]  # Scores of the sources as people type them, by form
     num_beams: int
 
 
@@ -110,6 +111,7 @@ class Metrics(TypedDict, total=False):
     averaged_checkpoints: list[str]
     chosen_on_validation: Chosen
     model: dict[str, Any]  # config fields that no recipe has
+    validation_scores: dict[str, dict[str, float]]  # percentiles of what is usual
     model_files: dict[str, str]  # SHA-256 by file
     published: Published
     # Sizes, time, speed, machine and software of the training.

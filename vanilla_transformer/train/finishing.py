@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..batch_translation import DOUBTFUL_BELOW
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
 from ..evaluation.scores import first_references
@@ -33,6 +34,7 @@ from ..storage.run_files import (
 )
 from ..storage.saved_model import GENERATION_CONFIG, MODEL
 from ..target_tokenizer import target_tokenizer
+from ..translation.usual_scores import set_usual_scores
 from ..visualization import attention_weights, plot_attention, save_figure
 from .arguments import VanillaTransformerTrainingArguments
 from .averaging import average_checkpoints, choose_on_validation_pairs
@@ -59,6 +61,10 @@ def finish(
     averaged, chosen = _average(plan, run, args, pairs.validation, final)
     scoring = {"target_language": plan.data.languages[1], "measures": plan.evaluation.measures}
     model, tokenizer, results = score_folder(run, pairs.scored, **scoring)
+    usual = set_usual_scores(model, tokenizer, pairs.validation.sources)
+    config = GenerationConfig.from_pretrained(run)
+    setattr(config, DOUBTFUL_BELOW, getattr(model.generation_config, DOUBTFUL_BELOW))
+    write_aside(run / GENERATION_CONFIG, config.to_json_file)
     state, progress = trainer_state(final), Progress.load(final)
     if chosen is None and len(averaged) > 1 and step_of(averaged[0]) < args.warmup_steps:
         logger.warning(
@@ -86,6 +92,7 @@ def finish(
         "averaged_checkpoints": [path.name for path in averaged],
         **({} if chosen is None else {CHOSEN: chosen}),
         **({"model": _shape(model, plan)} if plan.model.init_from else {}),
+        **({"validation_scores": usual} if usual else {}),
         "data": pairs.facts,
         "recipe": plan.settings,
         "samples": samples,

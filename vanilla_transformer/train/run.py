@@ -88,7 +88,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
                 initial = model_folder(plan.model.init_from, revision)
             pairs.facts.update(run_directory.data_facts(identity))
             tokenizer = run_inputs.run_tokenizer(
-                plan.tokenizer, run, pairs.train, last=last, initial=initial
+                plan.tokenizer, run, pairs, plan.data.languages, last=last, initial=initial
             )
             budget = args.batch_tokens or 1
             encoded = run_inputs.tokenized_run_pairs(

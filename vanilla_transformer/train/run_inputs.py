@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import sys
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from ..data.dataset import (
     tokenize_pairs,
 )
 from ..data.examination import few_sources, odd_texts
+from ..data.form_counts import count_forms
 from ..data.selection import compared, describe_report, pair_report
 from ..data.tokenizer import make_tokenizer, vocabulary_fields
 from ..errors import RequestError
@@ -56,6 +58,7 @@ from ..storage.saved_model import (
     weight_files,
 )
 from ..target_tokenizer import hold_target_tokenizer, target_ids, target_tokenizer
+from ..written_forms import WrittenForms
 from .arguments import VanillaTransformerTrainingArguments
 from .optimization import peak_rate
 
@@ -63,6 +66,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 logger = logging.getLogger(__name__)
+
+_COUNTED = 100_000  # pairs, at most, in which the written forms of sources are counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,14 +256,21 @@ def identify_model(name: str) -> dict[str, Any]:
 
 
 def run_tokenizer(
-    plan: Tokenizer, run: Path, pairs: "Dataset", *, last: Path | None, initial: Path | None
+    plan: Tokenizer,
+    run: Path,
+    pairs: RunPairs,
+    languages: tuple[str, str],
+    *,
+    last: Path | None,
+    initial: Path | None,
 ) -> PreTrainedTokenizerBase:
     """Return the run's tokenizer; the first start trains it, or copies that of `init_from`.
 
     Args:
         plan: The plan of the tokenizer.
         run: The run directory.
-        pairs: The training pairs.
+        pairs: The pairs of the run.
+        languages: Codes of source and target.
         last: The last whole checkpoint, which holds the tokenizer that it was trained with.
         initial: Folder of the model that the run starts from, if any.
     """
@@ -269,7 +281,9 @@ def run_tokenizer(
             if initial is not None:
                 copy_tokenizer(initial, aside)
             else:
-                _new_tokenizer(plan, pairs).save_pretrained(aside)
+                tokenizer = _new_tokenizer(plan, pairs.train)
+                _count_forms(pairs.given, languages).to_tokenizer(tokenizer)
+                tokenizer.save_pretrained(aside)
     return load_saved_tokenizer(run)
 
 
@@ -285,6 +299,16 @@ def _new_tokenizer(plan: Tokenizer, pairs: "Dataset") -> PreTrainedTokenizerBase
     )
     hold_target_tokenizer(source, target)
     return source
+
+
+def _count_forms(pairs: "Dataset", languages: tuple[str, str]) -> WrittenForms:
+    """Count how sources are written, without those that begin with a tag, which nobody types."""
+    step = -(-len(pairs) // _COUNTED) or 1
+    sources, targets = (
+        [*islice(sentences(pairs, side), 0, None, step)] for side in ("source", "target")
+    )
+    typed = [text for text in sources if not text.startswith("<")]
+    return count_forms(typed, targets, languages)
 
 
 def run_model(

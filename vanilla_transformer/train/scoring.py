@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import RequestError
 from ..evaluation import most_different, paired_bootstrap, score_model, verdict
+from ..evaluation.robustness import robustness
 from ..evaluation.scores import first_references
 from ..recipes.data import TextPairs
 from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
@@ -26,6 +27,7 @@ def score_run(
     *,
     tokens_at_once: int = 4096,
     with_texts: bool = False,
+    with_robustness: bool = False,
     **test_options: object,
 ) -> dict[str, TestTexts]:
     """Score the model of a run directory on its test pairs, or else on its validation pairs.
@@ -35,6 +37,7 @@ def score_run(
             given.
         tokens_at_once: Tokens in a batch.
         with_texts: Whether to return the `sources`, `hypotheses` and `references` too.
+        with_robustness: Whether to score the sources in the forms of `evaluation.robustness` too.
         **test_options: `TEST_OPTIONS`, which override the recipe. None: the recipe's value, and the
             beams that the model's generation config sets.
 
@@ -47,7 +50,14 @@ def score_run(
     run = model_folder(str(directory))
     test = plan_test(run, test_options)
     options = {**test.scoring, "num_beams": test.num_beams, "tokens_at_once": tokens_at_once}
-    _, _, results = score_folder(run, test.sets, **options)
+    model, tokenizer, results = score_folder(run, test.sets, **options)
+    if with_robustness:
+        scoring = {"languages": test.languages, "measures": test.scoring["measures"]}
+        for name in results:
+            pairs = test.sets[name]
+            results[name]["robustness"] = robustness(
+                *(model, tokenizer, pairs.sources, pairs.references), **scoring
+            )
     return results if with_texts else {name: without_texts(results[name]) for name in results}
 
 

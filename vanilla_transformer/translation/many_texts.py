@@ -14,13 +14,21 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..batch_translation import decode, encode, generate_ids, generation_option, prefix_ids
+from ..batch_translation import (
+    decode,
+    encode,
+    generate_ids,
+    generation_option,
+    is_doubtful,
+    prefix_ids,
+)
 from ..beam_search import BeamSearchOutput
 from ..errors import RequestError
 from ..machine.cpu_threads import free_threads
 from ..ranges import COUNT
 from ..word_alignment import word_alignment
-from .unknown_tokens import unknown_tokens
+from ..written_forms import written_forms
+from .unknown_tokens import unknown_characters, unknown_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +45,8 @@ class Translation(NamedTuple):
     score: float | None
     # (source word, target word), both counted from 0, words separated by white space
     alignment: list[tuple[int, int]] | None = None
+    token_score: float | None = None  # log P / L, the mean of a token
+    doubtful: bool | None = None  # see `is_doubtful`
 
 
 def translate(
@@ -152,7 +162,10 @@ def translate_windows(
     ):
         for texts in windows:
             sources = encode(model, tokenizer, texts, first=done + 1)
-            if not warned and (unknown := unknown_tokens(tokenizer, texts, sources)):
+            if not warned and (
+                unknown := unknown_tokens(tokenizer, texts, sources)
+                or unknown_characters(tokenizer, texts)
+            ):
                 logger.warning("%s.", unknown)
                 warned = True
             results = [[blank] for _ in texts]
@@ -167,7 +180,7 @@ def translate_windows(
                 ids, mask = pad_ids(rows, tokenizer.pad_token_id, device)
                 found = generate_ids(model, ids, mask, **generation_kwargs)
                 given = zip((texts[index] for index in indices), rows, strict=True)
-                translated = _translations(tokenizer, given, found)
+                translated = _translations(model, tokenizer, given, found)
                 for index, translations in zip(indices, translated, strict=True):
                     results[index] = translations
                 bar.update(len(batch))
@@ -185,24 +198,30 @@ def _windows(sentences: Iterable[str], window: int) -> Generator[list[str]]:
 
 
 def _translations(
+    model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     sources: Iterable[tuple[str, Sequence[int]]],
     found: BeamSearchOutput,
 ) -> Iterator[list[Translation]]:
-    """Yield the translations of each source; `sources` holds texts and ids."""
+    """Yield the translations of each source; `sources` holds texts as typed, and ids."""
     texts = iter(decode(tokenizer, found.sequences.flatten(0, 1)))
-    for row, source in enumerate(sources):
-        translations = []
+    forms = written_forms(tokenizer)
+    for row, (typed, source_ids) in enumerate(sources):
+        source, translations = forms.source_of(typed), []
         for place, ids in enumerate(found.sequences[row].tolist()):
             text = next(texts)
             score = None if found.scores is None else found.scores[row, place].item()
             if score == -math.inf and place > 0:  # a missing translation
                 continue
-            links = None
+            links = of_token = None
             if found.alignments is not None:
                 weights = found.alignments[row, place]
-                links = word_alignment(tokenizer, source, (text, ids), weights)
-            translations.append(Translation(text, score, links))
+                links = word_alignment(tokenizer, (source, source_ids), (text, ids), weights)
+            if found.token_scores is not None:
+                of_token = found.token_scores[row, place].item()
+            doubtful = is_doubtful(model, source, source_ids, of_token)
+            text = forms.translation_of(typed, text)
+            translations.append(Translation(text, score, links, of_token, doubtful))
         yield translations
 
 

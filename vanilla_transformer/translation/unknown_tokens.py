@@ -1,10 +1,11 @@
-"""Texts in another form than the tokenizer's, which show as `<unk>`."""
+"""Texts in another form than the training's: words that show as `<unk>`, or unknown characters."""
 
 from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import quoted
+from ..written_forms import written_forms
 
 
 def unknown_tokens(
@@ -16,12 +17,23 @@ def unknown_tokens(
     """
     unknown = getattr(tokenizer, "unk_token_id", None)
     counts = [row.count(unknown) for row in rows]
-    total = sum(map(len, rows))
+    what = f"tokens are {getattr(tokenizer, 'unk_token', None)}"
+    return _told(what, texts, counts, sum(map(len, rows)))
+
+
+def unknown_characters(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> str | None:
+    """Describe the share of characters that no source of the training has, as `unknown_tokens`."""
+    signs = written_forms(tokenizer).signs
+    counts = [sum(sign not in signs for sign in text) if signs else 0 for text in texts]
+    what = "characters are in no source of the training"
+    return _told(what, texts, counts, sum(map(len, texts)))
+
+
+def _told(what: str, texts: Sequence[str], counts: Sequence[int], total: int) -> str | None:
     if 10 * sum(counts) <= total:
         return None
-    example = texts[counts.index(max(counts))]
     return (
-        f"{sum(counts) / total:.0%} of the tokens are {tokenizer.unk_token}, as in "
-        f"{quoted(example)}: give texts in the form that the tokenizer was made for (script, case, "
-        "pieces)"
+        f"{sum(counts) / total:.0%} of the {what}, as in "
+        f"{quoted(texts[counts.index(max(counts))])}: give texts in the form that the model was "
+        "made for (language, script, case, pieces)"
     )

@@ -24,6 +24,7 @@ from ..beam_search import (
 from ..errors import RequestError
 from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
 from ..translation.many_texts import input_device
+from ..written_forms import written_forms
 from .figure import GREY, new_figure, set_title
 from .fonts import text_properties
 from .subwords import label, label_width, shortened, visible, words_and_mix
@@ -129,6 +130,7 @@ def attention_weights(
     if adds_prompt(model):
         raise RequestError("the model's adapter puts a prompt before the text; draw another one.")
     device = input_device(model)
+    source = written_forms(tokenizer).source_of(source)
     inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(device)
     _check_length("source", inputs["input_ids"])
     with evaluation_mode(model), torch.no_grad():

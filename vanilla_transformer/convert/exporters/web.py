@@ -4,17 +4,20 @@ The page is the folder `page` beside this file. Its model is an ONNX export with
 precision, which halves what a visitor downloads; what is computed is computed in float32.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
+from ...batch_translation import DOUBTFUL_BELOW
 from ...errors import RequestError
 from ...storage.atomic import copy_files, write_json
 from ...storage.metrics import example_sources, read_metrics
 from ...storage.reading import StrPath, read_json
 from ...storage.run_files import METRICS, recipe_values
-from ...storage.saved_model import TOKENIZER_SETTINGS
+from ...storage.saved_model import TOKENIZER_SETTINGS, load_saved_tokenizer
 from ...target_tokenizer import TARGET_TOKENIZER
+from ...written_forms import WRITTEN_FORMS, written_forms
 from .onnx import write_onnx
 from .source import load_source, write_export
 
@@ -49,6 +52,8 @@ def _write(source: Path, folder: Path) -> str:
         "source": sides.get("source_language"),
         "target": sides.get("target_language"),
         "examples": example_sources(read_metrics(source / METRICS)),
+        WRITTEN_FORMS: asdict(written_forms(load_saved_tokenizer(source))),
+        DOUBTFUL_BELOW: getattr(model.generation_config, DOUBTFUL_BELOW, None),
     }
     write_json(folder / "task.json", task)
     return (

@@ -18,6 +18,7 @@ const TEXTS = {
     ready: () => "Ready.",
     translating: (line, lines) => `Line ${line} of ${lines} ...`,
     done: () => "Done.",
+    doubtful: "The model is far less sure of this line than usual; it may be wrong.",
     empty: () => "There is no text yet. Type a sentence first.",
     longText: (count) =>
       `This text is too long: it has ${count} characters, and this page takes up to ${MOST_CHARACTERS}.`,
@@ -46,6 +47,7 @@ const TEXTS = {
     ready: () => "就绪。",
     translating: (line, lines) => `第 ${line} 行，共 ${lines} 行……`,
     done: () => "完成。",
+    doubtful: "模型对这一行远不如平时有把握，译文可能有误。",
     empty: () => "还没有文字，请先输入一句话。",
     longText: (count) => `文字太长：共 ${count} 个字符，本页最多处理 ${MOST_CHARACTERS} 个。`,
     manyLines: (count) => `共 ${count} 行，本页一次最多处理 ${MOST_LINES} 行。`,
@@ -128,6 +130,12 @@ function start() {
       const line = document.createElement("p")
       Object.assign(line, { dir: "auto", textContent: data.text })
       element("target").append(line)
+      if (data.doubtful) {
+        const hint = document.createElement("small")
+        Object.assign(hint, { className: "hint", textContent: TEXTS[language].doubtful })
+        hint.lang = language
+        line.append(document.createElement("br"), hint)
+      }
     }
   }
   return worker

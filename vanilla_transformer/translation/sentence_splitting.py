@@ -17,15 +17,13 @@ def split_sentences(text: str, language: str) -> list[str]:
         language: Its code, such as en or pt-BR; general rules apply if sentencex lacks it.
 
     Returns:
-        The sentences without the white space around them; a blank text is one sentence.
-
-    Raises:
-        ImportError: Sentencex is not installed; it comes with the extra `documents`.
+        The sentences without the white space around them; a single one as it is.
     """
     import sentencex
 
     found = (sentence.strip() for sentence in sentencex.segment(_base(language), text))
-    return [sentence for sentence in found if sentence] or [text]
+    sentences = [sentence for sentence in found if sentence]
+    return sentences if len(sentences) > 1 else [text]
 
 
 def join_sentences(sentences: Iterable[str], language: str) -> str:

@@ -1,0 +1,49 @@
+"""How sure a model usually is, so that it can say when a translation may be wrong."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..batch_translation import DOUBTFUL_BELOW, encode
+from ..written_forms import written_forms
+from .many_texts import translate_nbest
+
+MOST = 1_000  # sentences; evenly spread, if there are more
+PERCENTILES = (1, 2, 5, 50)
+# Of usual sentences, this percentage has lower scores, and this one fewer characters a token.
+_OF_SCORES, _OF_CHARACTERS = 1, 2
+
+
+def set_usual_scores(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Let a model's generation config say which translations may be wrong.
+
+    Args:
+        model: A model of this package; its generation config is changed, not saved.
+        tokenizer: Its tokenizer.
+        sources: Sentences of the kind that the model is for, which it was not trained on.
+
+    Returns:
+        Percentiles of `token_score`, the mean log-probability of a token of the translation, and of
+        `characters`, of the source for each of its tokens; nothing if there are no sentences.
+    """
+    setattr(model.generation_config, DOUBTFUL_BELOW, None)
+    chosen = [text for text in sources[:: -(-len(sources) // MOST) or 1] if text.strip()]
+    found = [best for best, *_ in translate_nbest(model, tokenizer, chosen)]
+    scores = [each.token_score for each in found if each.token_score is not None]
+    if not scores:
+        return {}
+    read, ids = map(written_forms(tokenizer).source_of, chosen), encode(model, tokenizer, chosen)
+    characters = [len(text) / max(1, len(row) - 1) for text, row in zip(read, ids, strict=True)]
+    percentiles = {
+        name: dict(zip(PERCENTILES, np.percentile(values, PERCENTILES).round(3), strict=True))
+        for name, values in (("token_score", scores), ("characters", characters))
+    }
+    least = [percentiles["token_score"][_OF_SCORES], percentiles["characters"][_OF_CHARACTERS]]
+    setattr(model.generation_config, DOUBTFUL_BELOW, [float(value) for value in least])
+    return {
+        name: {str(percent): float(value) for percent, value in row.items()}
+        for name, row in percentiles.items()
+    }
