@@ -132,6 +132,13 @@ def test_targets_without_cases_are_never_raised():
     assert forms.translation_of("WHERE IS SHE?", "w ɛ ɹ") == "w ɛ ɹ"
 
 
+@pytest.mark.parametrize(("unmarked", "added"), [(1, "."), (5, "")])
+def test_a_mark_is_added_only_where_hardly_any_source_lacks_one(unmarked, added):
+    sources = ["A dog runs."] * (100 - unmarked) + ["A dog runs"] * unmarked
+    forms = count_forms(sources, sources, ("en", "de"))
+    assert forms.source_of("A cat sleeps") == f"A cat sleeps{added}"
+
+
 def test_no_sources_change_nothing():
     for empty in ([], ["", " "]):
         forms = count_forms(empty, empty, ("en", "de"))
