@@ -80,6 +80,7 @@ FORMATS = {
     "web": Format(
         {
             *("index.html", "package.json", "page.js", "style.css", "task.json", "worker.js"),
+            "forms.js",
             *(f"model/{name}" for name in (ENCODER, DECODER)),
             *("model/config.json", "model/generation_config.json"),
         },

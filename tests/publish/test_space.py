@@ -209,7 +209,7 @@ def test_page_shows_progress_and_then_the_results(app, translation, translator):
     cells = re.findall('<td dir="auto">(.*?)</td><td>(.*?)</td>', table, re.DOTALL)
     found = translation.translations(translator, SENTENCE)
     assert [(html.unescape(text), score) for text, score in cells] == [
-        (text, f"{score:.3f}") for text, score in found
+        (each.text, f"{each.score:.3f}") for each in found
     ]
     assert best == found[0][0]
     assert shown == (SENTENCE, best)  # the only state kept for a visitor
