@@ -136,7 +136,7 @@ def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "everyday-en-de").mkdir()
     line = error_of(capsys, "translate", "everyday-en-de", "source.txt")
-    assert "everyday-en-de holds no trained model" in line
+    assert "everyday-en-de has no trained model" in line
 
 
 def test_commands_take_the_name(tmp_path, monkeypatch, capsys):

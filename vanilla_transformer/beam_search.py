@@ -502,7 +502,7 @@ class ModelDecoder:
 def no_attention_weights(model: PreTrainedModel) -> RequestError:
     """Return the error for a model that does not return the attention weights of all its layers."""
     return RequestError(
-        f"The attention {model.config._attn_implementation!r} returns no weights; set 'eager'. If "
+        f"The attention {model.config._attn_implementation!r} returns no weights; choose eager. If "
         "a module of your own replaces a MultiHeadAttention, make it a subclass of it."
     )
 

@@ -445,7 +445,7 @@ def test_translate_command_uses_models_of_the_hub(hub, run, tmp_path, monkeypatc
     assert {"model.safetensors", "spiece.model", "metrics.json"} <= downloaded
     assert not downloaded & {*foreign, "README.md"}
     for words, reason in (
-        ((REPO,), f"{REPO} on the Hub holds no model"),
+        ((REPO,), f"{REPO} on the Hub has no model"),
         ((REPO, "--revision", "gone"), "Revision Not Found"),
         (("user/other",), "There is no folder user/other, and no model of that name"),
         ((run, "--revision", "main"), "is a local folder; leave out"),
@@ -455,4 +455,4 @@ def test_translate_command_uses_models_of_the_hub(hub, run, tmp_path, monkeypatc
     assert translated(REPO, "--revision", first) == expected  # from the cache
     assert "outgoing traffic has been disabled" in translated("user/other", code=2)
     Path(REPO).mkdir(parents=True)  # a folder of that name comes first
-    assert f"{REPO} holds no trained model" in translated(REPO, code=2)
+    assert f"{REPO} has no trained model" in translated(REPO, code=2)

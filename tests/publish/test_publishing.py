@@ -254,7 +254,7 @@ def pickle_the_weights(folder):
         (None, ["--repo", "user/na me"], "got 'user/na me' as name on the Hub"),
         (None, ["--run", "."], ". has no training record (metrics.json); check --run"),
         (spoil_the_metrics, [], "epochs, seed in"),
-        (lambda folder: (folder / "tokenizer.json").unlink(), [], "holds no tokenizer;"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), [], "has no tokenizer;"),
         (pickle_the_weights, [], "only as pytorch_model.bin, which could run code"),
     ],
 )

@@ -85,7 +85,7 @@ def set_config(**changes):
 LOST = "model.decoder.layers.0.cross_attn.q_proj.weight"
 DAMAGE = {
     "pickled weights alone": (pickle_alone, "weights only as pytorch_model.bin, which could run"),
-    "no weights": (lambda run: (run / "model.safetensors").unlink(), "holds no trained model"),
+    "no weights": (lambda run: (run / "model.safetensors").unlink(), "has no trained model"),
     "cut weights": (cut("model.safetensors"), "run/model.safetensors is damaged"),
     "a tensor less": (
         set_weights(lambda found: {name: found[name] for name in found if name != LOST}),
@@ -122,7 +122,7 @@ OTHER_KINDS = {
         lambda run: change_json(run / "generation_config.json", length_penalty=math.nan),
         "ot length_penalty=nan; it must be",
     ),
-    "no tokenizer": (lose_the_tokenizer, "holds no tokenizer; save the tokenizer"),
+    "no tokenizer": (lose_the_tokenizer, "has no tokenizer; save the tokenizer"),
     "cut tokenizer": (cut("tokenizer.json"), "the tokenizer in run does not load: "),
     "cut settings": (cut("tokenizer_config.json"), "run/tokenizer_config.json is not JSON"),
 }
@@ -157,7 +157,7 @@ def test_an_interrupted_run_is_said_to_have_checkpoints(run, capsys):
     (run / "recipe.yaml").touch()
     (run / "checkpoints").mkdir()
     line = error_of(["translate", "run", "source.txt"], capsys)
-    assert "run holds no trained model (no config.json); its training did not end" in line
+    assert "run has no trained model (no config.json); its training did not end" in line
     assert line.endswith("give a checkpoint in run/checkpoints.")
 
 

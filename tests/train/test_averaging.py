@@ -103,7 +103,7 @@ def with_weights(**changes):
     [
         (lambda path: checkpoint(path, tensors(1), d_model=8), r"-2 is not .*d_model: 4 -> 8"),
         (lambda path: (path / "config.json").write_text('{"d'), r"-2.config\.json is not JSON"),
-        (lambda path: (path / WEIGHTS).unlink(), r"-2 holds no .*model\.safetensors"),
+        (lambda path: (path / WEIGHTS).unlink(), r"-2 has no .*model\.safetensors"),
         (lambda path: (path / WEIGHTS).write_bytes(b""), "-2.*is damaged"),
         (with_weights(another=torch.zeros(5)), r"-2 is not .*another: not set -> "),
         (with_weights(**{"model.fc1.bias": torch.zeros(4)}), r"-2 is not .*fc1\.bias: .*3\]' -> "),

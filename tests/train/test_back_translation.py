@@ -156,7 +156,7 @@ def test_nothing_is_trained_for_a_run_that_cannot_follow(start, tmp_path):
     other = tmp_path / "run" / "notes.txt"
     other.parent.mkdir()
     other.write_text("kept")
-    with pytest.raises(RequestError, match="run is not empty and holds no run"):
+    with pytest.raises(RequestError, match="run is not empty and is no run"):
         start(TEXT)
     assert not (tmp_path / "run-back").exists()
     other.unlink()

@@ -108,7 +108,7 @@ class Metric(evaluate.Metric):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(example_checkout() is None, reason=f"HF_TESTS_ROOT holds no {EXAMPLE}")
+@pytest.mark.skipif(example_checkout() is None, reason=f"HF_TESTS_ROOT has no {EXAMPLE}")
 def test_block_finetune_example(hub, directory, tmp_path):
     """Run Hugging Face's own example with remote code, without this package."""
     commit = published(hub, directory)

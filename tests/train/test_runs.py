@@ -399,7 +399,7 @@ def test_complete_run_without_checkpoints_is_neither_retrained_nor_restored(copi
         run_recipe(recipe, run)
     (run / "checkpoints" / "identity.json").write_text("{}")
     (run / "metrics.json").unlink()  # the rest is not trained over
-    with pytest.raises(RequestError, match="is not empty and holds no run"):
+    with pytest.raises(RequestError, match="is not empty and is no run"):
         run_recipe(dataclasses.replace(recipe, seed=9), run)
 
 
@@ -580,7 +580,7 @@ def test_training_lock_leaves_no_files_behind(tmp_path):
     run_directory.identify(plan, copy)
     (tmp_path / "own").mkdir()  # with a recipe that somebody wrote
     shutil.copy(tmp_path / "tiny.yaml", tmp_path / "own" / "recipe.yaml")
-    with pytest.raises(RequestError, match="is not empty and holds no run"):
+    with pytest.raises(RequestError, match="is not empty and is no run"):
         run_directory.identify(plan, tmp_path / "own")
 
 

@@ -73,7 +73,7 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
     weight_files(run)  # raises if there are none
     has_recipe = (run / RECIPE).is_file()
     if not has_recipe and not {"pair", "test_file"} <= given.keys():
-        raise RequestError(f"{run} holds no {RECIPE}; give both --pair and --test-file.")
+        raise RequestError(f"{run} has no {RECIPE}; give both --pair and --test-file.")
     recipe = load_recipe(str(run / RECIPE), given) if has_recipe else make_recipe(given)
     if "test_file" in given:
         recipe = dataclasses.replace(recipe, dataset=None)

@@ -122,7 +122,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         told = f"There is no folder {name}, and no model of that name could be loaded from the Hub"
         raise RequestError(f"{told}: {reason_of(error)}; check it, or hf auth login.") from error
     if not (found / CONFIG).is_file():
-        raise RequestError(f"{name} on the Hub holds no model (no config.json).")
+        raise RequestError(f"{name} on the Hub has no model (no config.json).")
     return found
 
 
@@ -189,7 +189,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     if not settings.is_file() or not any(
         path.name in VOCABULARY_FILES or path.suffix == ".model" for path in files
     ):
-        raise RequestError(f"{directory} holds no tokenizer; save the tokenizer beside the model.")
+        raise RequestError(f"{directory} has no tokenizer; save the tokenizer beside the model.")
     # Its libraries read files without a limit.
     for path in files:
         if path.name in TOKENIZER_FILES and path.stat().st_size > JSON_BYTES:
@@ -245,8 +245,8 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def nothing_trained(directory: Path, missing: str) -> RequestError:
-    """Return the error for a folder that does not exist or holds no model."""
-    found = f"{directory} holds no trained model (no {missing})"
+    """Return the error for a folder that does not exist or has no model."""
+    found = f"{directory} has no trained model (no {missing})"
     advice = f"give a run directory, or a model of the package: {', '.join(pretrained_models())}"
     if not directory.exists():
         found = f"There is no folder {directory}"

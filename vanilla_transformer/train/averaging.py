@@ -91,7 +91,7 @@ def average_checkpoints(
     names = ", ".join(directory.name for directory in checkpoints)
     logger.info("The mean of %d checkpoint(s), %s.", len(checkpoints), names)
     if not (output / saved_model.TOKENIZER_SETTINGS).is_file():
-        logger.warning("%s holds no tokenizer, so neither does the mean.", last)
+        logger.warning("%s has no tokenizer, so neither does the mean.", last)
     return output
 
 

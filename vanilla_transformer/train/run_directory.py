@@ -46,7 +46,7 @@ def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, An
     """
     identity = {**plan.binding, **data_identity(plan.data)}
     if not _trained(run) and run.is_dir() and not _may_be_replaced(run):
-        raise RequestError(f"{run} is not empty and holds no run; give another --output-dir.")
+        raise RequestError(f"{run} is not empty and is no run; give another --output-dir.")
     if from_start and plan.model.init_from is not None:
         identity[INITIAL_MODEL] = identify_model(plan.model.init_from)
     if not _trained(run):

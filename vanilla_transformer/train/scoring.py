@@ -123,7 +123,7 @@ def compare_runs(
         The runs with their results, as `score_model` returns them; see `comparison_page`.
 
     Raises:
-        ValueError: If there are fewer than two runs, one holds no model, or their languages or
+        ValueError: If there are fewer than two runs, one has no model, or their languages or
             test pairs differ.
     """
     if len(directories) < 2:

@@ -22,11 +22,19 @@ def unknown_tokens(
 
 
 def unknown_characters(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> str | None:
-    """Describe the share of characters that no source of the training has, as `unknown_tokens`."""
-    signs = written_forms(tokenizer).signs
-    counts = [sum(sign not in signs for sign in text) if signs else 0 for text in texts]
+    """Describe the share of characters that no training source has, as `unknown_tokens` does.
+
+    Texts count as the model reads them: in the case of the sources, and normalised.
+    """
+    forms = written_forms(tokenizer)
+    if not forms.signs:
+        return None
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    read = [forms.source_of(text) for text in texts]
+    read = read if normalizer is None else [*map(normalizer.normalize_str, read)]
+    counts = [sum(sign not in forms.signs for sign in text) for text in read]
     what = "characters are in no source of the training"
-    return _told(what, texts, counts, sum(map(len, texts)))
+    return _told(what, texts, counts, sum(map(len, read)))
 
 
 def _told(what: str, texts: Sequence[str], counts: Sequence[int], total: int) -> str | None:

@@ -89,7 +89,7 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
     for candidate in names:
         if (folder / candidate).is_file():
             return folder / candidate
-    raise RequestError(f"{folder} holds no {' or '.join(names)}; name its checkpoint.")
+    raise RequestError(f"{folder} has no {' or '.join(names)}; name its checkpoint.")
 
 
 def _check_options(

@@ -103,7 +103,7 @@ def _vocabularies(found: object, file: Path) -> tuple[list[str], list[str]]:
     parts = found if isinstance(found, Mapping) else {}
     lists = [tokens for side in ("src", "tgt") if isinstance(tokens := parts.get(side), list)]
     if len(lists) < 2:
-        raise RequestError(f"{file}: vocab holds no lists of tokens `src` and `tgt`.")
+        raise RequestError(f"{file}: vocab has no lists of tokens `src` and `tgt`.")
     source, target = ([str(token) for token in tokens] for tokens in lists)
     return source, target
 
@@ -111,5 +111,5 @@ def _vocabularies(found: object, file: Path) -> tuple[list[str], list[str]]:
 def _special_ids(target: list[str], file: Path) -> dict[str, int | None]:
     missing = [token for token in _SPECIAL.values() if token not in target]
     if missing:
-        raise RequestError(f"{file}: vocab, tgt holds no {missing[0]!r}.")
+        raise RequestError(f"{file}: vocab has no {missing[0]!r} for tgt.")
     return special_ids("bos", **{role: target.index(it) for role, it in _SPECIAL.items()})
