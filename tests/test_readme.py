@@ -138,7 +138,7 @@ def test_block_search(tmp_path):
 def test_block_pictures(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(BLOCKS["pictures"], {})
-    assert (tmp_path / "figure-3.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_block_translate_own(reader):

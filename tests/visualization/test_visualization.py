@@ -12,7 +12,6 @@ from vanilla_transformer.visualization import (
     Attention,
     attention_weights,
     plot_attention,
-    plot_attention_lines,
     save_figure,
     token_words,
 )
@@ -193,31 +192,6 @@ def test_heads_can_be_chosen_and_averaged(attention):
     np.testing.assert_allclose(axis.get_images()[0].get_array(), expected)
 
 
-def test_lines_show_weight_as_opacity_and_head_as_colour(attention):
-    figure = plot_attention_lines(attention, kind="cross", layer=0, heads=[1, 3])
-    (lines,) = figure.axes[0].collections
-    drawn = {}
-    for segment, (*colour, opacity) in zip(lines.get_segments(), lines.get_colors(), strict=True):
-        query, key = np.rint(segment[:, 1]).astype(int)
-        drawn.setdefault(tuple(colour), np.zeros((3, 4)))[query, key] = opacity
-    first, second = drawn.values()  # ordered by the strongest weight
-    if not np.allclose(first, attention.cross[0, 1]):
-        first, second = second, first
-    np.testing.assert_allclose(first, attention.cross[0, 1])
-    np.testing.assert_allclose(second, attention.cross[0, 3])
-    words = [text.get_text() for text in figure.axes[0].texts]
-    assert words == [*attention.target_words, *attention.source_words]
-
-
-def test_lines_can_be_limited_to_some_words(attention):
-    figure = plot_attention_lines(attention, kind="cross", words=[-1])
-    (lines,) = figure.axes[0].collections
-    assert {round(segment[0][1]) for segment in lines.get_segments()} == {2}
-    with pytest.raises(IndexError):
-        plot_attention_lines(attention, kind="cross", words=[3])
-
-
-@pytest.mark.parametrize("plot", [plot_attention, plot_attention_lines])
 @pytest.mark.parametrize(
     "words",
     [
@@ -228,8 +202,8 @@ def test_lines_can_be_limited_to_some_words(attention):
     ],
     ids=["two", "sixty", "formulas", "rare"],
 )
-def test_any_words_can_be_drawn_and_saved(plot, words, tmp_path):
-    figure = plot(made_up(words, words), kind="cross", heads=1)
+def test_any_words_can_be_drawn_and_saved(words, tmp_path):
+    figure = plot_attention(made_up(words, words), kind="cross", heads=1)
     path = save_figure(figure, tmp_path / "picture.png", dpi=40)
     assert path.read_bytes().startswith(b"\x89PNG")
 

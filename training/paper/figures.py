@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from attention_lines import plot_attention_lines
 from experiment import ROOT, Experiment, Rows, Settings, Table
 
 from vanilla_transformer import pretrained
@@ -24,7 +25,7 @@ from vanilla_transformer.recipes.testing import plan_test
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.storage.run_files import METRICS, RECIPE
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
-from vanilla_transformer.visualization import Attention, attention_weights, plot_attention_lines
+from vanilla_transformer.visualization import Attention, attention_weights
 from vanilla_transformer.visualization.figure import new_figure, set_title
 
 if TYPE_CHECKING:

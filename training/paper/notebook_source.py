@@ -47,6 +47,7 @@ from torch.testing import assert_close
 warnings.filterwarnings("ignore", message="IProgress not found")  # progress bars are not missed
 
 from architecture import draw_figure_1, draw_figure_2
+from attention_lines import plot_attention_lines
 from curves import plot_positional_encoding, plot_schedule
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
@@ -1102,7 +1103,7 @@ pictures.plot_attention(attention_maps, kind="decoder", layer=-1)
 
 # %%
 words = attention_maps.source_words
-pictures.plot_attention_lines(attention_maps, layer=-2, words=[words.index("lost")])
+plot_attention_lines(attention_maps, layer=-2, words=[words.index("lost")])
 
 # %% [markdown] en
 # Figure 4 has one word in two heads. In the paper it is *its*, and the question is what *its* refers
@@ -1112,7 +1113,7 @@ pictures.plot_attention_lines(attention_maps, layer=-2, words=[words.index("lost
 # 图 4 画的是一个词在两个头中的注意力。论文画的是 *its*，要看的是它指代什么；这里画 *her*。
 
 # %%
-pictures.plot_attention_lines(attention_maps, layer=-2, heads=[0, 1], words=[words.index("her")])
+plot_attention_lines(attention_maps, layer=-2, heads=[0, 1], words=[words.index("her")])
 
 # %% [markdown] en
 # Figure 5 has single heads with all words.
@@ -1121,7 +1122,7 @@ pictures.plot_attention_lines(attention_maps, layer=-2, heads=[0, 1], words=[wor
 # 图 5 画的是单个头中所有词的注意力。
 
 # %%
-pictures.plot_attention_lines(attention_maps, layer=-2, heads=0)
+plot_attention_lines(attention_maps, layer=-2, heads=0)
 
 # %% [markdown] en
 # The paper's authors chose sentences and heads that show something. `figures.py` in this folder

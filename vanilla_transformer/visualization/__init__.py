@@ -9,12 +9,12 @@
     attention = pictures.attention_weights(model, tokenizer, "Where can I buy a ticket?")
     pictures.save_figure(pictures.plot_attention(attention), "attention.png")
 
-Pictures of a training run are made by `vanilla_transformer.train.curves`.
+`vanilla_transformer.train.curves` draws a training run, and `training/paper/attention_lines.py` in
+the repository draws attention as lines, as Figures 3 to 5 do.
 """
 
 from .attention import Attention as Attention
 from .attention import attention_weights as attention_weights
 from .attention import plot_attention as plot_attention
-from .attention import plot_attention_lines as plot_attention_lines
 from .figure import save_figure as save_figure
 from .subwords import token_words as token_words
