@@ -3,13 +3,17 @@
 import itertools
 import re
 from collections import Counter
+from random import Random
 
 import datasets
 import pytest
+from safetensors.torch import load_file
 from tiny_runs import tiny_recipe
+from tiny_trainers import assert_equal
 
 from vanilla_transformer.data.augmentation import augmented_pairs
 from vanilla_transformer.data.dataset import load_pairs, mark_corpus
+from vanilla_transformer.data.typed_forms import TYPED_FORMS, typed_pair
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.train import run_recipe
@@ -107,3 +111,72 @@ def test_two_tokenizers_have_one_direction(tmp_path):
     path = tiny_recipe(tmp_path / "r", both_directions="true", tokenizer="bytes,bpe")
     with pytest.raises(RequestError, match="both_directions: each side has a tokenizer of its own"):
         run_recipe(load_recipe(str(path)), tmp_path / "run")
+
+
+def drawn(*pair, languages, number=1_000):
+    random = Random(0)
+    return Counter(typed_pair(*pair, languages, random) for _ in range(number))
+
+
+def test_half_of_the_noisy_sources_have_a_typo_and_the_others_each_other_form():
+    """Capitals and quotation marks change the target too."""
+    pair = ("Ich habe einen Hund.", "I have a dog.")
+    found = drawn(*pair, languages=("de", "en"))
+    forms = {
+        form(pair[0], "de", Random(0)) for name, form in TYPED_FORMS.items() if "typo" not in name
+    }
+    others = {typed: target for typed, target in found if typed in forms}
+    assert others.keys() == forms - {pair[0]}
+    assert others.pop("ICH HABE EINEN HUND.") == "I HAVE A DOG."
+    assert others.pop(f'"{pair[0]}"') == f'"{pair[1]}"'
+    assert set(others.values()) == {pair[1]}
+    typos = {typed: target for typed, target in found if typed not in forms}
+    assert all(sorted(typed) == sorted(pair[0]) for typed in typos)
+    assert set(typos.values()) == {pair[1]}
+    assert 450 < sum(number for (typed, _), number in found.items() if typed in typos) < 550
+
+
+def test_a_source_without_case_keeps_the_case_of_its_target():
+    found = drawn("我有一只狗。", "I have a dog.", languages=("zh", "en"))
+    assert {target for _, target in found} == {"I have a dog.", '"I have a dog."'}
+    assert not any(typed == "我有一只狗。" for typed, _ in found)
+    assert drawn("ISTANBUL", "x", languages=("tr", "en"))["\u0131stanbul", "x"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"join": True}, {"opposite": "de"}])
+def test_noise_changes_its_share_of_each_kind_of_pair_and_others_each_time(settings):
+    noise = {**settings, "noise": 0.2, "languages": ("de", "en")}
+    made, clean = (
+        augmented_pairs(load(), **noise),
+        Counter(texts(augmented_pairs(load(), **settings))),
+    )
+    assert texts(made) == texts(augmented_pairs(load(), **noise))
+    for kind in {mark & 3 for mark in made["made"]}:
+        marks = [mark for mark in made["made"] if mark & 3 == kind]
+        assert sum(mark > 3 for mark in marks) == len(marks) / 5
+    for pair, mark in zip(texts(made), made["made"], strict=True):
+        assert (pair in clean) == (mark < 4)
+    sets = [{source for source, _ in texts(made)[n : n + 50]} for n in range(0, 200, 50)]
+    assert settings or len(set.union(*sets)) > 50 + 35
+
+
+def test_noise_leaves_tagged_sources_alone():
+    tagged = [(f"<BT> {source}", target) for source, target in PAIRS]
+    made = augmented_pairs(load([*PAIRS, *tagged]), noise=0.25)
+    sources = Counter(source for source in made["source"] if source.startswith("<"))
+    assert sources == {source: 4 for source, _ in tagged}
+    assert sum(mark > 3 for mark in made["made"]) == 100
+
+
+def test_a_run_with_noise_resumes_as_if_it_had_not_stopped(tmp_path):
+    path = str(tiny_recipe(tmp_path / "r", noise=0.3, trainer={"save_steps": 1}))
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    shares = run_recipe(load_recipe(path), whole)["data"]["shares"]
+    for steps in (4, 9):
+        run_recipe(load_recipe(path, {"max_steps": steps}), stopped)
+    weights = [
+        load_file(run / "checkpoints" / "checkpoint-9" / "model.safetensors")
+        for run in (whole, stopped)
+    ]
+    assert_equal(*weights)
+    assert shares["noisy sources"]["pairs"] == pytest.approx(0.3)

@@ -51,6 +51,13 @@ def test_every_sentence_is_a_tagged_pair_more(start, tmp_path):
     assert rows(tmp_path / "run-back" / "train.jsonl")[0].keys() == {"source", "target"}
 
 
+def test_noise_has_its_share_of_all_pairs_and_is_not_in_the_opposite_model(start, tmp_path):
+    data = start(TEXT, noise=0.2)["data"]
+    assert data["shares"]["noisy sources"]["pairs"] == pytest.approx(0.2)
+    assert data["train_made"] == 3 * data["train_pairs_kept"]
+    assert load_recipe(str(tmp_path / "run-back" / "model" / "recipe.yaml")).noise == 0
+
+
 def test_new_pairs_are_the_last_of_several_weighted_corpora(start, tmp_path):
     files = [tmp_path / "recipe" / name for name in ("own.jsonl", "general.jsonl")]
     files[0].parent.mkdir()

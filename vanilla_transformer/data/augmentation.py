@@ -1,14 +1,17 @@
-"""Make further training pairs of a few: two joined, and the opposite direction."""
+"""Make further training pairs: two joined, the opposite direction, and sources as people type."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .cache import Tables, cached
-from .dataset import MADE, pair_corpora, text_blocks
+from .dataset import BLOCK, MADE, pair_corpora, text_blocks
+from .typed_forms import typed_pair
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,13 +19,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Numbers in the column `made`; 0 is a pair as it was given, and their sum is both.
-JOINED, OPPOSITE = 1, 2
-_TURNS = 4  # that each pair is joined with as many others
+# Numbers in the column `made`; 0 is a pair as it was given, and a sum is several.
+JOINED, OPPOSITE, NOISY = 1, 2, 4
+_TURNS = 4  # that each pair is joined with as many others, or drawn for another form
 
 
 def augmented_pairs(
-    dataset: Dataset, *, join: bool = False, opposite: str | None = None
+    dataset: Dataset,
+    *,
+    join: bool = False,
+    opposite: str | None = None,
+    noise: float = 0.0,
+    languages: tuple[str, str] = ("", ""),
 ) -> Dataset:
     """Return pairs, and others that are made of them.
 
@@ -36,20 +44,27 @@ def augmented_pairs(
             third of the pairs, whose source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
             "Google's multilingual neural machine translation system"). A source without it asks
             for the direction of the pairs, also if both sides have one language.
+        noise: Share of the pairs whose source is as somebody might type it (`typed_pair`), others
+            in each of four copies of the pairs. A source that begins with `<` stays, because nobody
+            types tags. Batches are planned by length, so the draw comes before: a source in
+            capitals, which has three times as many tokens, would pad its whole batch to that.
+        languages: Codes of source and target, which decide how `noise` changes the case.
 
     Returns:
         Each pair several times, and those made of it, so that these shares come about. The column
         `made` tells them apart.
     """
-    if not join and opposite is None:
+    if not join and opposite is None and not noise:
         return dataset
-    key = [dataset._fingerprint, join, opposite]
-    made, _ = cached("augmented", key, _tables(dataset, join, opposite))
+    key = [dataset._fingerprint, join, opposite, noise, languages]
+    made, _ = cached("augmented", key, _tables(dataset, join, opposite, noise, languages))
     logger.info("%d training pairs, with those made of the %d.", len(made), len(dataset))
     return made
 
 
-def _tables(dataset: Dataset, join: bool, opposite: str | None) -> Tables:
+def _tables(
+    dataset: Dataset, join: bool, opposite: str | None, noise: float, languages: tuple[str, str]
+) -> Tables:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -58,14 +73,15 @@ def _tables(dataset: Dataset, join: bool, opposite: str | None) -> Tables:
     corpora = pair_corpora(dataset)
     if corpora is None:
         corpora = np.zeros(len(pairs), int)
-    random = np.random.default_rng(0)  # for every seed of a training: runs differ in one thing only
+    # For every seed of a training: runs differ in one thing only.
+    random, typed = np.random.default_rng(0), Random(0)
 
     def made(table: pa.Table, source: pa.Array, target: pa.Array, how: int) -> pa.Table:
         kind = pc.add(table[MADE], pa.scalar(how, pa.int32()))
         columns = {"source": source, "target": target, MADE: kind}
         return pa.table({name: columns.get(name, table[name]) for name in table.column_names})
 
-    for turn in range(_TURNS if join else 2):
+    for turn in range(_TURNS if join or noise else 2):
         forward = [pairs]
         if join:  # as many tokens as two copies of the pairs
             others = pairs.take(_others(corpora, random.permutation(len(pairs))))
@@ -75,12 +91,36 @@ def _tables(dataset: Dataset, join: bool, opposite: str | None) -> Tables:
             )
             joined = made(pairs, source, target, JOINED)
             forward = [pairs, pairs, joined]
-        yield from forward
+        for table in forward:
+            yield from _with_noise(table, noise, languages, typed)
         if opposite is not None and turn % 2:
             for table in forward:
-                tagged = pc.binary_join_element_wise(f"<2{opposite}>", table["target"], " ")
-                yield made(table, tagged, table["source"], OPPOSITE)
+                turned = made(table, table["target"], table["source"], OPPOSITE)
+                for block in _with_noise(turned, noise, languages[::-1], typed):
+                    tagged = pc.binary_join_element_wise(f"<2{opposite}>", block["source"], " ")
+                    yield made(block, tagged, block["target"], 0)
     return {}
+
+
+def _with_noise(
+    pairs: pa.Table, share: float, languages: tuple[str, str], random: Random
+) -> Iterator[pa.Table]:
+    """Yield pairs in blocks; a share of them has another source, and the mark `NOISY`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not share:
+        yield pairs
+        return
+    untagged = np.flatnonzero(pc.invert(pc.starts_with(pairs["source"], "<"))).tolist()
+    chosen = {*random.sample(untagged, min(len(untagged), round(share * len(pairs))))}
+    for start in range(0, len(pairs), BLOCK):
+        block = pairs.slice(start, BLOCK).to_pydict()
+        for row, pair in enumerate(zip(block["source"], block["target"], strict=True)):
+            if start + row in chosen:
+                block["source"][row], block["target"][row] = typed_pair(*pair, languages, random)
+                block[MADE][row] += NOISY
+        yield pa.table(block, pairs.schema)
 
 
 def _others(corpora: np.ndarray, order: np.ndarray) -> np.ndarray:

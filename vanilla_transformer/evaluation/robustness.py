@@ -1,55 +1,17 @@
 """Scores of a model on sources as people type them: in capitals, without marks, with a typo, ..."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data.typed_forms import MARKS, TYPED_FORMS, without_mark
 from ..storage.metrics import Scores
 from ..translation.many_texts import translate
-from ..written_forms import lower, upper
 from .scores import References, corpus_scores
 
 MOST = 1_000  # sources, evenly spread; each is translated in every form
-_MARKS = ".!?\u2026\u3002\uff01\uff1f\"'\u201c\u201d "
-
-
-def without_mark(text: str) -> str:
-    """Return a text without the marks at its end."""
-    return text.rstrip(_MARKS) or text
-
-
-def in_title_case(text: str, language: str) -> str:
-    """Return a text with a capital at the beginning of each word."""
-    return " ".join(upper(word[:1], language) + word[1:] for word in text.split(" "))
-
-
-def with_typo(text: str, random: Random) -> str:
-    """Return a text with two neighbouring letters swapped inside of a word, if there are any."""
-    inside = range(1, len(text) - 1)
-    places = [
-        place
-        for place in inside
-        if text[place - 1 : place + 2].isalpha() and text[place] != text[place + 1]
-    ]
-    if not places:
-        return text
-    place = random.choice(places)
-    return text[:place] + text[place + 1] + text[place] + text[place + 2 :]
-
-
-# By name: source, its language, random numbers -> the source as somebody might type it.
-TYPED_FORMS: dict[str, Callable[[str, str, Random], str]] = {
-    "as written": lambda text, language, random: text,
-    "lower case": lambda text, language, random: lower(text, language),
-    "capitals": lambda text, language, random: upper(text, language),
-    "title case": lambda text, language, random: in_title_case(text, language),
-    "no final mark": lambda text, language, random: without_mark(text),
-    "lower case, no mark": lambda text, language, random: lower(without_mark(text), language),
-    "a typo": lambda text, language, random: with_typo(text, random),
-    "in quotation marks": lambda text, language, random: f'"{text}"',
-}
 
 
 def robustness(
@@ -88,4 +50,4 @@ def robustness(
 
 
 def _plain(text: str) -> str:
-    return without_mark(text).lower().lstrip(_MARKS)
+    return without_mark(text).lower().lstrip(MARKS)

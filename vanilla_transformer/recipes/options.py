@@ -110,6 +110,9 @@ class Text:
     both_directions: bool = _option(
         False, "a third of the pairs is turned around, with a tag before the sources", paper=_SAME
     )
+    noise: float = _option(
+        0.0, "share of sources as people type them: typos, no capitals ...", _SHARE, paper=_SAME
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

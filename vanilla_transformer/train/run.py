@@ -76,7 +76,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
                 raise RequestError(f"got max_steps={args.max_steps}, but this run has done {done}.")
             pairs = run_inputs.read_run_pairs(plan.data)
         known = [*pairs.validation.pairs()]
-        added = back_translated(plan, run, pairs.train, known, args=args, train_run=run_plan)
+        added = back_translated(plan, run, pairs.given, known, args=args, train_run=run_plan)
         with args.main_process_first(local=False):
             if added is not None:
                 pairs = run_inputs.with_translations(plan.data, pairs, added)

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import encode
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
-from ..data.augmentation import JOINED, OPPOSITE, augmented_pairs
+from ..data.augmentation import JOINED, NOISY, OPPOSITE, augmented_pairs
 from ..data.batches import TokenBatchSampler
 from ..data.dataset import (
     MADE,
@@ -108,9 +108,18 @@ def read_run_pairs(data: DataPlan) -> RunPairs:
         train, validation, test = held_out(data, train)
         test_sets = {"test": test} if len(test) else {}
         facts["held_out_pairs"] = len(test)
-    opposite = data.languages[0] if data.both_directions else None
-    made = augmented_pairs(train, join=data.join_pairs, opposite=opposite)
-    return RunPairs(made, train, validation, test_sets, facts)
+    return RunPairs(_with_made(data, train), train, validation, test_sets, facts)
+
+
+def _with_made(data: DataPlan, pairs: "Dataset") -> "Dataset":
+    """Return training pairs, and those that the plan makes of them."""
+    return augmented_pairs(
+        pairs,
+        join=data.join_pairs,
+        opposite=data.languages[0] if data.both_directions else None,
+        noise=data.noise,
+        languages=data.languages,
+    )
 
 
 def with_translations(data: DataPlan, pairs: RunPairs, added: Path) -> RunPairs:
@@ -132,8 +141,8 @@ def with_translations(data: DataPlan, pairs: RunPairs, added: Path) -> RunPairs:
     pairs.facts["train_pairs"] += len(new)
     if data.train_weights is not None:
         new = mark_corpus(new, len(listed(data.train_file)))
-    train = concatenate_datasets([pairs.train, new])
-    return dataclasses.replace(pairs, train=train, given=train)
+    given = concatenate_datasets([pairs.given, new])
+    return dataclasses.replace(pairs, train=_with_made(data, given), given=given)
 
 
 def tokenized_run_pairs(
@@ -187,6 +196,8 @@ def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, di
             planned["joined pairs"] = (made & JOINED > 0, "target_tokens", 1 / 2)
         if data.both_directions:
             planned["opposite direction"] = (made & OPPOSITE > 0, "pairs", 1 / 3)
+        if data.noise:
+            planned["noisy sources"] = (made & NOISY > 0, "pairs", data.noise)
     if not planned:
         return {}
     sampler = TokenBatchSampler(

@@ -1,0 +1,71 @@
+"""Texts as people type them: without capitals, in capitals, without a mark, with a typo, ..."""
+
+from collections.abc import Callable
+from random import Random
+
+from ..written_forms import lower, upper
+
+MARKS = ".!?\u2026\u3002\uff01\uff1f\"'\u201c\u201d "
+
+
+def without_mark(text: str) -> str:
+    """Return a text without the marks at its end."""
+    return text.rstrip(MARKS) or text
+
+
+def in_title_case(text: str, language: str) -> str:
+    """Return a text with a capital at the beginning of each word."""
+    return " ".join(upper(word[:1], language) + word[1:] for word in text.split(" "))
+
+
+def with_typo(text: str, random: Random) -> str:
+    """Return a text with two neighbouring letters swapped inside of a word, if there are any."""
+    inside = range(1, len(text) - 1)
+    places = [
+        place
+        for place in inside
+        if text[place - 1 : place + 2].isalpha() and text[place] != text[place + 1]
+    ]
+    if not places:
+        return text
+    place = random.choice(places)
+    return text[:place] + text[place + 1] + text[place] + text[place + 2 :]
+
+
+# By name: source, its language, random numbers -> the source as somebody might type it.
+TYPED_FORMS: dict[str, Callable[[str, str, Random], str]] = {
+    "as written": lambda text, language, random: text,
+    "lower case": lambda text, language, random: lower(text, language),
+    "capitals": lambda text, language, random: upper(text, language),
+    "title case": lambda text, language, random: in_title_case(text, language),
+    "no final mark": lambda text, language, random: without_mark(text),
+    "lower case, no mark": lambda text, language, random: lower(without_mark(text), language),
+    "a typo": lambda text, language, random: with_typo(text, random),
+    "in quotation marks": lambda text, language, random: f'"{text}"',
+}
+
+# Forms that a translation takes over from its source.
+_TAKEN_OVER = ("capitals", "in quotation marks")
+_TYPOS = 6  # for one source in each other form: no two typos are the same, and no rule mends them
+
+
+def typed_pair(
+    source: str, target: str, languages: tuple[str, str], random: Random
+) -> tuple[str, str]:
+    """Return a pair with its source in another form, drawn from those that change it.
+
+    The target changes only with capitals and quotation marks, which a translation takes over.
+
+    Args:
+        source: The source as written.
+        target: Its translation.
+        languages: Codes of source and target.
+        random: Random numbers.
+    """
+    typed = {name: form(source, languages[0], random) for name, form in TYPED_FORMS.items()}
+    changed = [name for name, text in typed.items() if text != source]
+    weights = [_TYPOS if name == "a typo" else 1 for name in changed]
+    (name,) = random.choices(changed, weights)
+    if name in _TAKEN_OVER:
+        target = TYPED_FORMS[name](target, languages[1], random)
+    return typed[name], target
