@@ -10,18 +10,23 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 from peft import LoraConfig, get_peft_model
 from reference import authors_search
 from slow_path import without_fast_path
+from tiny_models import tiny_config
 from torch import nn
 from torch.nn.utils import parametrizations
+from transformers import GenerationMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
-from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, create_causal_mask, sdpa_mask
+from transformers.modeling_outputs import BaseModelOutputWithPooling, CausalLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from wandering_model import END, make_model
 
 from vanilla_transformer import (
+    VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
     modeling_vanilla_transformer,
     translate,
@@ -29,7 +34,12 @@ from vanilla_transformer import (
 from vanilla_transformer.beam_search import beam_search, evaluation_mode, returned_attention_weights
 from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.fast import incremental_decoder, is_unmodified, onednn, unmodified
-from vanilla_transformer.modeling_vanilla_transformer import DecoderLayer
+from vanilla_transformer.modeling_vanilla_transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    Stack,
+    VanillaTransformerPreTrainedModel,
+)
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.cpu_settings import cpu_training_settings
@@ -488,3 +498,63 @@ def test_alignments_from_attention_without_weights_are_refused(unchanged, monkey
     replace_attention(unchanged, monkeypatch)
     with pytest.raises(ValueError, match=r"returns no weights.* make it a subclass"):
         beam_search(unchanged, torch.tensor([[5, 9, 2]]), max_new_tokens=4, return_alignments=True)
+
+
+# -------------------------------------------------------------------------- a decoder alone
+
+
+@strict
+class LanguageModelConfig(VanillaTransformerConfig):
+    model_type = "language_model_of_our_layers"
+    is_encoder_decoder: bool = False
+
+
+class LanguageModel(VanillaTransformerPreTrainedModel, GenerationMixin):
+    """Layers without cross-attention under the causal mask: what predicts the next word."""
+
+    config_class = LanguageModelConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        layers = [EncoderLayer(config) for _ in range(config.encoder_layers)]
+        self.model = Stack(config, config.vocab_size, layers)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self._tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+        self.post_init()
+
+    def get_input_embeddings(self):
+        return self.model.embed_tokens
+
+    def forward(self, input_ids, attention_mask=None, labels=None, **kwargs):
+        x = self.model.embed(input_ids, None, attention_mask)
+        mask = create_causal_mask(self.config, x, attention_mask, None)
+        for layer in self.model.layers:
+            x = layer(x, mask)
+        logits = self.lm_head(self.model.norm(x))
+        loss = None
+        if labels is not None:
+            loss = nn.functional.cross_entropy(logits[:, :-1].mT, labels[:, 1:])
+        return CausalLMOutput(loss=loss, logits=logits)
+
+
+def test_a_subclass_can_be_a_decoder_alone(tmp_path):
+    torch.manual_seed(0)
+    fields = {**tiny_config(20).to_diff_dict(), "use_cache": False}
+    with pytest.raises(StrictDataclassError, match="LanguageModelConfig is False; leave it"):
+        LanguageModelConfig(**fields)
+    fields.pop("is_encoder_decoder")
+    model = LanguageModel(LanguageModelConfig(**fields))
+    assert model.config.is_encoder_decoder is False
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    texts = torch.tensor([[1, 5, 6, 7, 2], [1, 8, 9, 10, 2]])
+    for _ in range(60):
+        model(texts, labels=texts).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(tmp_path)
+    loaded = LanguageModel.from_pretrained(tmp_path).eval()
+    assert loaded.config.is_encoder_decoder is False
+    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
+    for text in texts:
+        written = loaded.generate(text[None, :2], max_new_tokens=5, do_sample=False)
+        assert written.tolist() == [text.tolist()]

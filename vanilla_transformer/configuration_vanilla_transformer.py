@@ -107,7 +107,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     share_encoder_decoder_embeddings: bool = True  # source and target have one table (3.4)
     lm_head_bias: bool = False  # of the pre-softmax transformation; the paper has none
     use_cache: bool = True  # keep keys and values while generating
-    is_encoder_decoder: Literal[True] = True  # transformers asks for it
+    is_encoder_decoder: bool = True  # a subclass of its own kind may declare False
     pad_token_id: int = 0  # fills short rows of ids; labels are filled with -100 instead
     # <s> and <unk>, never produced; None if there is none. Not given (-1), they are 1 and 3 beside
     # this package's padding and end; in another vocabulary those may be words.
@@ -197,6 +197,12 @@ class VanillaTransformerConfig(PreTrainedConfig):
             config = copy.copy(self)
             config.decoder_vocab_size = self.target_vocab_size
         return super(VanillaTransformerConfig, config).get_text_config(decoder, encoder)
+
+    def validate_kind(self) -> None:
+        """Refuse a kind of model that is not the class's."""
+        kind = type(self).is_encoder_decoder
+        if self.is_encoder_decoder != kind:
+            raise RequestError(f"is_encoder_decoder of {type(self).__name__} is {kind}; leave it.")
 
     def validate_sizes(self) -> None:
         """Refuse sizes and rates that no model can have."""
