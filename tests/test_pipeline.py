@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from vanilla_transformer import (
 from vanilla_transformer.batch_translation import (
     beyond_paper_search,
     decode,
+    encode,
     generate_ids,
     prefix_ids,
 )
@@ -47,6 +49,7 @@ from vanilla_transformer.translation.many_texts import (
     translate_nbest,
 )
 from vanilla_transformer.word_alignment import special_ids, word_alignment, word_numbers
+from vanilla_transformer.written_forms import WrittenForms
 
 TEXTS = ["a", "one two three", "", "x" * 40, "Grün, 你好 😀!", "  ", "one two three", "the last"]
 
@@ -514,8 +517,10 @@ def test_all_input_types_give_the_same_translations(pipe, model, tokenizer, batc
     expected = [{"translation_text": text} for text in texts]
     assert [pipe(text, **options)[0] for text in TEXTS] == expected
     options["batch_size"] = batch_size
-    lazy = (iter(TEXTS), (text for text in TEXTS), KeyDataset(rows, "source"))
-    for inputs in (TEXTS, tuple(TEXTS), np.array(TEXTS), rows["source"], *lazy):
+    lazy = (iter(TEXTS), (text for text in TEXTS), KeyDataset(rows, "source"), np.array(TEXTS))
+    for inputs in (TEXTS, tuple(TEXTS), rows["source"]):
+        assert pipe(inputs, **options) == expected
+    for inputs in lazy:
         assert list(pipe(inputs, **options)) == [[one] for one in expected]
     assert pipe(np.str_(TEXTS[1]), num_beams=2, max_new_tokens=5) == [expected[1]]
     assert pipe([]) == pipe(()) == []
@@ -523,6 +528,7 @@ def test_all_input_types_give_the_same_translations(pipe, model, tokenizer, batc
 
 def test_generation_arguments_pass_through(pipe, model, tokenizer):
     several = pipe(["one", ""], num_beams=3, num_return_sequences=3, batch_size=2)
+    assert [*map(len, several)] == [3, 3]
     ids = tokenizer("one", return_tensors="pt")["input_ids"]
     found = beam_search(model, ids, num_beams=3, num_return_sequences=3)
     expected = tokenizer.batch_decode(found.sequences[0], skip_special_tokens=True)
@@ -541,7 +547,7 @@ def test_generation_arguments_pass_through(pipe, model, tokenizer):
 def test_blank_text_is_not_passed_to_the_model(pipe, model, monkeypatch):
     monkeypatch.setattr(type(model), "generate", lambda *_, **__: pytest.fail("was called"))
     assert pipe("") == pipe(" \n") == [{"translation_text": ""}]
-    assert pipe(["", ""], batch_size=2) == [[{"translation_text": ""}]] * 2
+    assert pipe(["", ""], batch_size=2) == [{"translation_text": ""}] * 2
     several = pipe([""], num_beams=3, num_return_sequences=3)
     assert several == [[{"translation_text": ""}] * 3]
 
@@ -555,8 +561,48 @@ def test_blank_text_beside_real_text_stays_blank_if_0_is_a_word():
     model = make_model(5, pad_token_id=4, bos_token_id=1, unk_token_id=3)
     pipe = VanillaTransformerTranslationPipeline(model, with_end(tokens), device=-1)
     real, *blank = pipe(["a", "", "\u200b"], batch_size=3, min_new_tokens=2)
-    assert blank == [[{"translation_text": ""}]] * 2
+    assert blank == [{"translation_text": ""}] * 2
     assert real not in blank
+
+
+def test_habits_of_the_translation_pipeline_of_transformers_4(model):
+    """Ids instead of texts, cut sources, tidied spaces, and languages, in a call or from the start.
+
+    Its own results were written down with transformers 4.57.6.
+    """
+    tokenizer = word_level(["a", "b", "n't", "."])
+    forms = WrittenForms(languages=("en", "de"), are_sentences=True)
+    forms.to_tokenizer(tokenizer)
+    model = make_model(len(tokenizer), max_position_embeddings=6, position_encoding="learned")
+    pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
+    (found,) = pipe("a b", return_tensors=True)
+    assert list(found) == ["translation_token_ids"]
+    text = tokenizer.decode(found["translation_token_ids"], skip_special_tokens=True)
+    assert pipe("a b") == [{"translation_text": text}]
+    assert pipe("a b", src_lang="en_XX", tgt_lang="deu_Latn") == pipe(["a b"])
+    with pytest.raises(ValueError, match="Got tgt_lang=fr, but the model translates en to de"):
+        pipe("a b", tgt_lang="fr")
+    long, cut = "a b a b a b a b", "a b a b a"
+    with pytest.raises(ValueError, match="The text has 9 tokens, but 6 are the most"):
+        pipe(long)
+    assert pipe(long, truncation=True) == pipe(cut)
+    assert encode(model, tokenizer, [long, cut, "a b"], truncation=True) == encode(
+        model, tokenizer, [cut, cut, "a b"]
+    )
+    ids = torch.tensor([tokenizer.convert_tokens_to_ids(["a", "n't", "."])])
+    assert decode(tokenizer, ids) == ["a n't ."]
+    assert decode(tokenizer, ids, clean_up=True) == ["an't."]
+
+
+def test_what_a_pipeline_is_made_with_holds_in_each_call(model, tokenizer):
+    make = partial(VanillaTransformerTranslationPipeline, model, tokenizer, device=-1)
+    text = "One. Two."
+    whole, parts = (make()(text, split_sentences=it) for it in (False, True))
+    assert whole != parts
+    assert make(split_sentences=True)(text) == parts
+    assert make(split_sentences=True)(text, split_sentences=False) == whole
+    ids = make(return_tensors=True, max_new_tokens=2)("one")
+    assert ids[0]["translation_token_ids"].tolist()
 
 
 def test_pipeline_returns_scores_on_request(pipe, model, tokenizer):

@@ -45,10 +45,13 @@ def encode(
     tokenizer: PreTrainedTokenizerBase,
     texts: list[str],
     first: int | None = 1,
+    *,
+    truncation: bool = False,
 ) -> list[list[int]]:
     """Return the ids of each text in the form of training sources, none for a blank one.
 
-    Errors number the texts from `first`; None: there is only one text, without a number.
+    Errors number the texts from `first`; None: there is only one text, without a number. A text
+    that is too long is an error, or cut with `truncation`.
     """
     for index, text in enumerate(texts):
         try:
@@ -65,7 +68,9 @@ def encode(
     pairs = zip(texts, ids, strict=True)
     encoded = [[] if row == nothing or not text.strip() else row for text, row in pairs]
     for index, row in enumerate(encoded):
-        if len(row) > limit:
+        if len(row) > limit and truncation:
+            encoded[index] = [*row[: limit - 1], row[-1]]  # with the end of the sentence
+        elif len(row) > limit:
             raise RequestError(
                 f"{_name(first, index)} has {len(row)} tokens, but {limit} are the most that this "
                 "model translates at once; split it into shorter sentences."
@@ -86,10 +91,12 @@ def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: str) -> list[int]:
     return ids
 
 
-def decode(tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor) -> list[str]:
-    """Decode target ids, (rows, T), without special tokens and without any clean-up."""
+def decode(
+    tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor, *, clean_up: bool = False
+) -> list[str]:
+    """Decode target ids, (rows, T), without special tokens and, by default, any clean-up."""
     return target_tokenizer(tokenizer).batch_decode(
-        ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=clean_up
     )
 
 

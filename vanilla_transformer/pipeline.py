@@ -26,6 +26,7 @@ from .batch_translation import (
     only_paper_search_has,
     prefix_ids,
 )
+from .errors import RequestError
 from .word_alignment import word_alignment
 from .written_forms import written_forms
 
@@ -33,15 +34,22 @@ TASK = "translate"  # the library refuses the name "translation"
 # Functions that split a text of a language into sentences, and join them; the package registers its
 # own, and a model that is loaded with its code alone has none.
 SPLITTERS: list[tuple[Callable[[str, str], list[str]], Callable[[Iterable[str], str], str]]] = []
+# Arguments of reading a text, of writing translations, and of both search and writing.
+_STEPS: tuple[tuple[str, ...], ...] = (
+    ("split_sentences", "truncation"),
+    ("return_tensors", "clean_up_tokenization_spaces"),
+    ("return_scores", "return_alignments"),
+)
 
 
 class VanillaTransformerTranslationPipeline(ChunkPipeline):
     """`pipeline("translate", model=...)`: text in, `[{"translation_text": ...}]` out.
 
-    Takes a string, a list, a generator or a data set of strings, `batch_size`, and the arguments of
-    `generate`. Each input gives a list of `num_return_sequences` dicts, the best first, so a list
-    of strings gives a list of lists. `return_scores=True` adds a `score` to each dict, and
-    `doubtful` if the model knows how sure it usually is: whether it is far less sure here.
+    Takes a string, a list, a generator or a data set of strings, `batch_size`, the arguments of
+    `generate` and those of the translation pipeline of transformers 4. Each input gives a list of
+    `num_return_sequences` dicts, the best first; as there, a list gives one dict for each text if
+    each has one translation. `return_scores=True` adds a `score` to each dict, and `doubtful` if
+    the model knows how sure it usually is: whether it is far less sure here.
     `return_alignments=True` adds an `alignment`: pairs (source word, target word), both counted
     from 0, with words separated by white space. `prefix` is a text that translations begin with.
     Blank text gives an empty translation without a call of the model.
@@ -63,14 +71,16 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
         Args:
             inputs: A string, a sequence or data set of strings, or any iterator over strings.
             **kwargs: `batch_size`, `num_workers`, `return_scores`, `return_alignments`, `prefix`,
-                and the arguments of `generate`.
+                the arguments of `generate`, and of transformers 4: `return_tensors` (ids instead of
+                texts), `truncation` (cut what is too long), `clean_up_tokenization_spaces`, and
+                `src_lang` and `tgt_lang`, which the model's languages must agree with.
 
         Returns:
             A list for a string or a sequence; an iterator for a data set or an iterator.
 
         Raises:
-            ValueError: An input is too long, or scores or alignments are asked
-                for together with arguments that only `generate` supports.
+            ValueError: An input is too long, scores or alignments are asked for together with
+                arguments that only `generate` supports, or the model has other languages.
         """
         one = isinstance(inputs, (str, bytes, bytearray, Mapping))
         if one or isinstance(inputs, Dataset) or not isinstance(inputs, Iterable):
@@ -78,7 +88,8 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
         if not isinstance(inputs, Sequence):
             return super().__call__((text for text in inputs), **kwargs)
         # For an empty list transformers would raise an IndexError.
-        return super().__call__(list(inputs), **kwargs) if len(inputs) else []
+        found = super().__call__(list(inputs), **kwargs) if len(inputs) else []
+        return [each[0] for each in found] if all(len(each) == 1 for each in found) else found
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
         """Save model and tokenizer, without the pipeline's code, which transformers would add.
@@ -89,29 +100,34 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
         self.tokenizer.save_pretrained(save_directory, **kwargs)
 
     def _sanitize_parameters(
-        self,
-        return_scores: bool | None = None,
-        return_alignments: bool | None = None,
-        split_sentences: bool | None = None,
-        **generation_kwargs: Any,
+        self, **arguments: Any
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        asked = {"return_scores": return_scores, "return_alignments": return_alignments}
-        asked = {name: value for name, value in asked.items() if value is not None}
-        if generation_kwargs.get("prefix") is not None:
-            generation_kwargs["prefix"] = prefix_ids(self.tokenizer, generation_kwargs["prefix"])
-        if split_sentences is None:
-            several = generation_option(self.model, generation_kwargs, "num_return_sequences") > 1
-            whole = several or return_alignments or "prefix" in generation_kwargs
-            split_sentences = written_forms(self.tokenizer).are_sentences and not whole
-        return {"splits": split_sentences}, {**asked, **generation_kwargs}, asked
+        given = {name: value for name, value in arguments.items() if value is not None}
+        languages = written_forms(self.tokenizer).languages
+        for name, own in zip(("src_lang", "tgt_lang"), languages, strict=True):
+            asked_for = str(given.pop(name, own))
+            if own and asked_for[:2].lower() != own[:2].lower():
+                what = f"{name}={asked_for}, but the model translates {' to '.join(languages)}"
+                raise RequestError(f"Got {what}; leave it out.")
+        if "prefix" in given:
+            given["prefix"] = prefix_ids(self.tokenizer, given["prefix"])
+        several = generation_option(self.model, given, "num_return_sequences") > 1
+        if several or given.get("return_alignments") or "prefix" in given:
+            given.setdefault("split_sentences", False)
+        reading, writing, both = (
+            {name: given.pop(name) for name in names if name in given} for names in _STEPS
+        )
+        return reading, both | given, both | writing
 
-    def preprocess(self, text: str, *, splits: bool = False) -> Iterator[dict[str, Any]]:  # type: ignore[override]
+    def preprocess(  # type: ignore[override]  # named arguments
+        self, text: str, *, split_sentences: bool | None = None, truncation: bool = False
+    ) -> Iterator[dict[str, Any]]:
         """Tokenize each sentence of a text: ids and mask, (1, S), and whether there is any."""
-        parts = [text]
-        if splits and SPLITTERS:
-            parts = SPLITTERS[0][0](text, written_forms(self.tokenizer).languages[0])
+        parts, forms = [text], written_forms(self.tokenizer)
+        if SPLITTERS and (forms.are_sentences if split_sentences is None else split_sentences):
+            parts = SPLITTERS[0][0](text, forms.languages[0])
         for number, part in enumerate(parts, start=1):
-            (ids,) = encode(self.model, self.tokenizer, [part], first=None)
+            (ids,) = encode(self.model, self.tokenizer, [part], None, truncation=truncation)
             row = torch.tensor([ids or [self.tokenizer.pad_token_id]])
             yield {
                 "text": part,
@@ -161,6 +177,8 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
         *,
         return_scores: bool = False,
         return_alignments: bool = False,
+        return_tensors: bool = False,
+        clean_up_tokenization_spaces: bool = False,
     ) -> list[dict[str, Any]]:
         """Make a dict of each translation of one input; `sequences` is (1, n, T).
 
@@ -168,7 +186,10 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
         """
         ids, sequences = outputs["input_ids"][0].tolist(), outputs["sequences"][0]
         results, forms = [], written_forms(self.tokenizer)
-        for place, text in enumerate(decode(self.tokenizer, sequences)):
+        if return_tensors:
+            return [{"translation_token_ids": row} for row in sequences]
+        texts = decode(self.tokenizer, sequences, clean_up=clean_up_tokenization_spaces)
+        for place, text in enumerate(texts):
             score = outputs["scores"][0, place].item() if "scores" in outputs else 0.0
             if score == -math.inf and place > 0:  # a missing translation
                 continue
