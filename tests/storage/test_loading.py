@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from published_runs import tiny_model, tiny_tokenizer
 from safetensors.torch import load_file, save_file
-from transformers import modeling_utils
+from transformers import AutoModelForSeq2SeqLM, modeling_utils
 
 from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.publish.remote_code import embed_code
@@ -19,6 +20,7 @@ from vanilla_transformer.storage.saved_model import (
     copy_tokenizer,
     load_saved_model,
     load_saved_tokenizer,
+    model_folder,
     weight_files,
 )
 
@@ -279,3 +281,83 @@ def test_a_mistyped_folder_is_not_asked_of_the_hub(run, monkeypatch, capsys, nam
     monkeypatch.setattr("vanilla_transformer.storage.saved_model.snapshot_download", None)
     Path("runs").mkdir()
     assert f"There is no folder {name}" in error_of(["translate", name, "source.txt"], capsys)
+
+
+# ------------------------------------------------------------------------------ LoRA adapters
+
+
+@pytest.fixture
+def adapter(run):
+    """Write an adapter of the run that changes what it computes, and return the adapted model."""
+    settings = {"task_type": "SEQ_2_SEQ_LM", "target_modules": ["q_proj", "v_proj"], "r": 2}
+    adapted = get_peft_model(load_saved_model(run), LoraConfig(**settings))
+    with torch.no_grad():
+        for name, weight in adapted.named_parameters():
+            if "lora_" in name:
+                weight.normal_()
+    adapted.save_pretrained("lora")
+    return adapted.eval()
+
+
+def test_an_adapter_is_a_model_of_every_command(run, adapter, capsys):
+    tokenizer = load_saved_tokenizer(run)
+    inputs = dict(tokenizer("ein Hund", text_target="a dog", return_tensors="pt"))
+    expected = adapter(**inputs)
+    merged = load_saved_model(model_folder("lora"))
+    assert torch.allclose(merged(**inputs).logits, expected.logits, atol=1e-5)
+    base = load_saved_model(run)(**inputs)
+    assert not torch.allclose(base.logits, expected.logits, atol=1e-2)
+    for words in (
+        ["translate", "lora", "source.txt", "--output", "out.txt"],
+        ["evaluate", "lora", "--pair", "de-en", "--test-file", "test.jsonl"],
+        ["export", "stock", "lora", "stock"],
+        ["publish", "lora", "--repo", "user/name", "--license", "other", "--output", "published"],
+    ):
+        assert cli.main(words) == 0, capsys.readouterr().err
+    stock = AutoModelForSeq2SeqLM.from_pretrained("stock")
+    published = AutoModelForSeq2SeqLM.from_pretrained("published")
+    for model in (stock, published):
+        assert torch.allclose(model(**inputs).logits, expected.logits, atol=1e-4)
+
+
+def rename_tensors(old, new):
+    def change(folder):
+        path = folder / "adapter_model.safetensors"
+        tensors = {name.replace(old, new): tensor for name, tensor in load_file(path).items()}
+        save_file(tensors, path, metadata={"format": "pt"})
+
+    return change
+
+
+def widen_the_base(folder):
+    tiny_model(d_model=32).save_pretrained("run")
+
+
+def name_base(**changes):
+    return lambda folder: change_json(folder / "adapter_config.json", **changes)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    {
+        "of another model": (rename_tensors("layers.0", "layers.7"), "is an adapter of another"),
+        "of another width": (
+            lambda _: tiny_model(d_model=32).save_pretrained("run"),
+            "fit its base",
+        ),
+        "without a base": (name_base(base_model_name_or_path=None), "a LORA adapter of a model"),
+        "of a lost base": (name_base(base_model_name_or_path="lost"), "There is no folder lost"),
+        "of another kind": (name_base(peft_type="IA3"), "has peft_type 'IA3'"),
+        "a pickle": (lambda lora: (lora / "adapter_model.safetensors").unlink(), "adapter_model"),
+    }.values(),
+)
+def test_an_adapter_that_does_not_fit_is_refused_in_one_line(adapter, capsys, damage, message):
+    damage(Path("lora"))
+    assert message in error_of(["translate", "lora", "source.txt"], capsys)
+
+
+def test_an_adapter_without_peft_says_what_to_install(adapter, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    assert "peft; in the clone of vanilla_transformer, pip install '.[lora]'" in error_of(
+        ["translate", "lora", "source.txt"], capsys
+    )

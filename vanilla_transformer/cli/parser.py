@@ -27,7 +27,7 @@ from .convert import add_export, add_import
 from .data import add_data
 from .evaluate import add_evaluate
 from .publish import add_publish
-from .shared_options import check_outputs_of, count
+from .shared_options import check_models_of, check_outputs_of, count
 from .train import add_train, is_first_process
 from .translate import add_translate
 
@@ -91,6 +91,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         surplus = f"{len(unknown)} {'argument' if len(unknown) == 1 else 'arguments'} too many"
         options.command.error(f"unknown option {' '.join(names)}" if names else f"got {surplus}")
     _check_combination(options)
+    check_models_of(options)
     check_outputs_of(options)
     _configure_logging()
     # Imported here so that --help and mistyped commands answer at once.

@@ -8,6 +8,7 @@ from typing import Any
 from ..recipes.data import named_files
 from ..recipes.options import TEST_OPTIONS, listed
 from ..storage.metrics import MEASURES
+from ..storage.shipped import local_model
 
 Names = Sequence[str]  # of options
 
@@ -80,6 +81,13 @@ def check_outputs_of(options: argparse.Namespace) -> None:
         inputs=[path for name in read for path in named_files(str(name))],
         overwrite=options.overwrite,
     )
+
+
+def check_models_of(options: argparse.Namespace) -> None:
+    """Refuse a name of a model that cannot be one, before the libraries are loaded."""
+    for name in ("directory", "directories", "run_directory", "init_from"):
+        for value in listed(getattr(options, name, None)):
+            local_model(value)
 
 
 def _values(options: argparse.Namespace, names: Iterable[str]) -> list[str]:

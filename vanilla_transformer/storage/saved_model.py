@@ -8,7 +8,6 @@ run code.
 import importlib
 import logging
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -34,7 +33,7 @@ from ..errors import RequestError, quoted
 from ..target_tokenizer import target_tokenizer
 from .reading import JSON_BYTES, checked, own_file, read_json, reason_of
 from .run_files import CHECKPOINTS, METRICS
-from .shipped import pretrained_models
+from .shipped import local_model, pretrained_models
 
 logger = logging.getLogger(__name__)
 
@@ -53,10 +52,11 @@ PIECES = (
 TOKENIZER_FILES = (*PIECES, TOKENIZER_SETTINGS, "special_tokens_map.json", "added_tokens.json")
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 SETTINGS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES)
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MODEL = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX)
 # No code, and no weights in formats that can run code. SentencePiece's files end in .model too.
 # The metrics say which languages the model was trained for.
-_OF_HUB = [*SETTINGS, "*.safetensors*", "*.model", METRICS]
+_OF_HUB = [*SETTINGS, ADAPTER, "*.safetensors*", "*.model", METRICS]
 # Tokenizers of transformers, and the package that each needs.
 _PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
 # Fields of a config.json that make transformers load code, kernels or weights from elsewhere.
@@ -92,9 +92,8 @@ class _WeightsIndex(TypedDict):
 def model_folder(name: str, revision: str | None = None) -> Path:
     """Return the folder of a model, and download the model from the Hub if necessary.
 
-    A local folder of that name comes first, then a model that comes with the package. A name that
-    begins with a local folder is local: `runs/demo` is never asked of the Hub. Code on the Hub is
-    neither downloaded nor run.
+    `local_model` comes first. Code on the Hub is neither downloaded nor run. A LoRA adapter is
+    merged with the model that it was trained on.
 
     Args:
         name: Path of a folder, or name in the package or on the Hub.
@@ -102,28 +101,34 @@ def model_folder(name: str, revision: str | None = None) -> Path:
 
     Raises:
         ValueError: There is no such model, or it cannot be downloaded.
+        ImportError: It is an adapter, and peft is not installed.
     """
-    folder = Path(name)
-    is_local = folder.exists() or (len(folder.parts) > 1 and Path(folder.parts[0]).is_dir())
-    if is_local or not re.fullmatch(r"[\w-][\w.-]*/[\w.-]*\w", name):
-        if revision is not None:
-            kind = "a local folder" if is_local else "no name of a model on the Hub"
-            raise RequestError(f"{name} is {kind}; leave out --revision.")
-        if not is_local:
-            folder = pretrained_models().get(name, folder)
-        if not (folder / CONFIG).is_file():
-            raise nothing_trained(folder, CONFIG)
-        return folder
+    folder = local_model(name)
+    if folder is None:
+        folder = _hub_folder(name, revision)
+    elif revision is not None:
+        raise RequestError(f"{name} is not on the Hub; leave out --revision.")
+    if not (folder / CONFIG).is_file() and (folder / ADAPTER).is_file():
+        from .adapters import merged_adapter
+
+        return merged_adapter(folder.resolve())
+    if not (folder / CONFIG).is_file():
+        raise nothing_trained(folder, CONFIG)
+    return folder
+
+
+def _hub_folder(name: str, revision: str | None) -> Path:
+    """Download a model from the Hub, unless it is there already."""
     try:
         # Not those of checkpoints or exports, which are in folders.
         chosen: Any = {"allow_patterns": _OF_HUB, "ignore_patterns": "*/*"}
-        found = Path(snapshot_download(name, revision=revision, **chosen))
+        folder = Path(snapshot_download(name, revision=revision, **chosen))
     except (errors.HFValidationError, errors.HTTPError, OSError) as error:
         told = f"There is no folder {name}, and no model of that name could be loaded from the Hub"
         raise RequestError(f"{told}: {reason_of(error)}; check it, or hf auth login.") from error
-    if not (found / CONFIG).is_file():
+    if not any((folder / file).is_file() for file in (CONFIG, ADAPTER)):
         raise RequestError(f"{name} on the Hub has no model (no config.json).")
-    return found
+    return folder
 
 
 def load_saved_model(
@@ -245,14 +250,11 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def nothing_trained(directory: Path, missing: str) -> RequestError:
-    """Return the error for a folder that does not exist or has no model."""
-    found = f"{directory} has no trained model (no {missing})"
+    """Return the error for a folder that has no model."""
     advice = f"give a run directory, or a model of the package: {', '.join(pretrained_models())}"
-    if not directory.exists():
-        found = f"There is no folder {directory}"
-    elif (folder := directory / CHECKPOINTS).is_dir():
+    if (folder := directory / CHECKPOINTS).is_dir():
         advice = f"its training did not end: repeat it, or give a checkpoint in {folder}"
-    return RequestError(f"{found}; {advice}.")
+    return RequestError(f"{directory} has no trained model (no {missing}); {advice}.")
 
 
 def indexed_files(index: Path) -> list[Path]:

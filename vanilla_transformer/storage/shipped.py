@@ -1,5 +1,6 @@
 """Files that come with the package: models, recipes, templates of cards, the page of the Space."""
 
+import re
 from pathlib import Path
 
 from ..errors import RequestError
@@ -26,6 +27,27 @@ def shipped_folder(in_wheel: str, in_clone: str) -> Path:
 def pretrained_models() -> dict[str, Path]:
     """Return the folders of the models that come with the package, by name."""
     return {folder.name: folder for folder in sorted((_PACKAGE / "pretrained").glob("*-*"))}
+
+
+def local_model(name: str) -> Path | None:
+    """Return the folder of a model on this machine or in the package; None for one on the Hub.
+
+    A name that begins with a local folder is local: `runs/demo` is never asked of the Hub.
+
+    Raises:
+        ValueError: There is no such folder, and a model on the Hub has another kind of name.
+    """
+    folder = Path(name)
+    if folder.exists():
+        return folder
+    begins_here = len(folder.parts) > 1 and Path(folder.parts[0]).is_dir()
+    if not begins_here and re.fullmatch(r"[\w-][\w.-]*/[\w.-]*\w", name):
+        return None
+    models = pretrained_models()
+    if name not in models:
+        advice = f"give a run directory, or a model of the package: {', '.join(models)}"
+        raise RequestError(f"There is no folder {folder}; {advice}.")
+    return models[name]
 
 
 def pretrained(name: str) -> str:
