@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer.convert import exporters
 from vanilla_transformer.data.form_counts import count_forms
-from vanilla_transformer.translation.unknown_tokens import unknown_characters
+from vanilla_transformer.texts.unknown import unknown_characters
 from vanilla_transformer.written_forms import WRITTEN_FORMS, WrittenForms, written_forms
 
 NAMES = ("Ingrid", "Kwame", "Lake Geneva", "the USA", "O'Neill")

@@ -24,7 +24,7 @@ def register() -> None:
         VanillaTransformerModel,
     )
     from .pipeline import SPLITTERS, register_pipeline
-    from .translation.sentence_splitting import join_sentences, split_sentences
+    from .texts.sentences import join_sentences, split_sentences
 
     AutoConfig.register("vanilla_transformer", VanillaTransformerConfig, exist_ok=True)
     AutoModel.register(VanillaTransformerConfig, VanillaTransformerModel, exist_ok=True)

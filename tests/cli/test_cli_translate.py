@@ -24,9 +24,9 @@ from vanilla_transformer.cli.translate import Pipe, arriving
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.reading import LINE_BYTES
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
+from vanilla_transformer.texts.sentences import join_sentences
 from vanilla_transformer.train import run_recipe
 from vanilla_transformer.translation import many_texts
-from vanilla_transformer.translation.sentence_splitting import join_sentences
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -225,8 +225,8 @@ def _joined(answers: "list[list[Translation]]", languages: Languages) -> "list[T
     """Return the translations of a row; those of its sentences are joined."""
     if len(answers) == 1 or languages is None:
         return answers[0]
+    from ..texts.sentences import join_sentences
     from ..translation.many_texts import Translation
-    from ..translation.sentence_splitting import join_sentences
 
     text = join_sentences((best.text for best, *_ in answers), languages[1])
     return [Translation(text, score=None, doubtful=any(best.doubtful for best, *_ in answers))]
@@ -306,7 +306,7 @@ def _place(cells: list[str], name: str, column: int | str) -> int:
 def _sentences(text: str, languages: Languages) -> list[str]:
     if languages is None:
         return [text]
-    from ..translation.sentence_splitting import split_sentences
+    from ..texts.sentences import split_sentences
 
     return split_sentences(text, languages[0])
 

@@ -27,7 +27,7 @@ from ..errors import RequestError, quoted
 from ..loss import IGNORED
 from ..storage.reading import read_json, sha256
 from ..target_tokenizer import target_tokenizer, writes_start
-from ..translation.unknown_tokens import unknown_tokens
+from ..texts.unknown import unknown_tokens
 from .cache import Tables, cached
 from .columns import SAMPLE
 from .doubts import doubts_of, refuse_doubtful

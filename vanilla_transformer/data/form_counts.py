@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from unicodedata import category
 
-from ..translation.sentence_splitting import split_sentences
+from ..texts.sentences import split_sentences
 from ..written_forms import WrittenForms, case_of, first_word, lower, words
 
 _MOST_FORMS, _MOST_COMMON = 20_000, 5_000  # words, the most frequent ones

@@ -26,9 +26,9 @@ from ..beam_search import BeamSearchOutput
 from ..errors import RequestError
 from ..machine.cpu_threads import free_threads
 from ..ranges import COUNT
+from ..texts.unknown import unknown_characters, unknown_tokens
 from ..word_alignment import word_alignment
 from ..written_forms import written_forms
-from .unknown_tokens import unknown_characters, unknown_tokens
 
 logger = logging.getLogger(__name__)
 

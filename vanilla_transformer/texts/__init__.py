@@ -1,0 +1,1 @@
+"""What texts look like, whatever reads or translates them."""
