@@ -12,7 +12,6 @@ lengths are dynamic.
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -21,6 +20,7 @@ import onnxruntime
 import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
+from transformers import DynamicCache, EncoderDecoderCache
 
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
 from ...storage.reading import StrPath
@@ -76,41 +76,19 @@ class DecoderGraph(nn.Module):
         mask = _additive(~later[None])
         memory_mask = _additive(encoder_attention_mask)
         new_states = encoder_hidden_states[:, past[2].size(2) :]
-        cache = GraphCache(past)
+        pairs = [*zip(past[::2], past[1::2], strict=True)]
+        own, cross = DynamicCache(pairs[::2]), DynamicCache(pairs[1::2])
+        cache = EncoderDecoderCache(own, cross)
         for index, layer in enumerate(self.decoder.layers):
-            keys, values = layer.cross_attn.keys_and_values(new_states, None)
-            cache.append(keys, values, 4 * index + 2)
+            cross.update(*layer.cross_attn.keys_and_values(new_states, None), index)
             x = layer(x, mask, None, memory_mask, past=(cache, index))
+        grown: list[Any] = [
+            side for sides in zip(own.layers, cross.layers, strict=True) for side in sides
+        ]
         # With a 2-D input the exporter reuses the tied embedding; with a 3-D input it would store a
         # transposed copy as well.
         logits = self.lm_head(self.decoder.norm(x).flatten(0, 1)).unflatten(0, input_ids.shape)
-        return (logits, *cache.tensors)
-
-
-class GraphCache:
-    """The graph's inputs and outputs, with the interface of the cache that attention uses."""
-
-    def __init__(self, past: Sequence[Tensor]) -> None:
-        self.tensors = list(past)  # four a layer
-        self.is_updated = dict.fromkeys(range(len(past) // 4), True)  # the source, by append
-        self.self_attention_cache = self.cross_attention_cache = self
-
-    @property
-    def layers(self) -> list[SimpleNamespace]:
-        """The source's keys and values of each layer."""
-        pairs = zip(self.tensors[2::4], self.tensors[3::4], strict=True)
-        return [SimpleNamespace(keys=keys, values=values) for keys, values in pairs]
-
-    def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Return a layer's keys and values of the target with the new ones, (B, h, P + T, .)."""
-        return self.append(key, value, 4 * layer)
-
-    def append(self, key: Tensor, value: Tensor, at: int) -> tuple[Tensor, Tensor]:
-        """Append new keys and values to two of the tensors, and return these."""
-        earlier_key, earlier_value = self.tensors[at : at + 2]
-        grown = torch.cat((earlier_key, key), dim=2), torch.cat((earlier_value, value), dim=2)
-        self.tensors[at : at + 2] = grown
-        return grown
+        return (logits, *(part for side in grown for part in (side.keys, side.values)))
 
 
 def _additive(allowed: Tensor) -> Tensor:
