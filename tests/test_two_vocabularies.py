@@ -25,13 +25,17 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.cli import main
 from vanilla_transformer.convert.importers.fsmt import import_fsmt
 from vanilla_transformer.convert.importers.state_dict import Imported, finish
-from vanilla_transformer.convert.importers.vocabulary import vocabulary_tokenizers
+from vanilla_transformer.convert.importers.vocabulary import vocabulary_tokenizer
 from vanilla_transformer.data.dataset import tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.evaluation.models import decode_ids
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
-from vanilla_transformer.target_tokenizer import source_tokenizer, target_tokenizer
+from vanilla_transformer.target_tokenizer import (
+    hold_target_tokenizer,
+    source_tokenizer,
+    target_tokenizer,
+)
 from vanilla_transformer.translation.many_texts import translate
 from vanilla_transformer.visualization.attention import attention_weights
 
@@ -77,9 +81,9 @@ def words(folder, target=("der", "Hu@@", "nd", "!", "mit"), output="ours"):
         **SIZES,
     )
     paths = (folder / "source.txt", folder / "target.txt")
-    tokenizers = vocabulary_tokenizers(paths, config, "bos $A eos")
+    tokenizer = vocabulary_tokenizer(paths, config, "bos $A eos")
     model = VanillaTransformerForConditionalGeneration(config)
-    return finish(Imported(model, *tokenizers), output and folder / output)
+    return finish(Imported(model, tokenizer), output and folder / output)
 
 
 @pytest.fixture(scope="module", params=[fsmt, words], ids=lambda make: make.__name__)
@@ -190,17 +194,18 @@ def test_raw_text_for_a_model_of_pieces_gives_one_warning_for_each_side(tmp_path
 
 def pieces(folder):
     """Save a model with a byte-level BPE vocabulary for each side."""
-    tokenizers = [
+    tokenizer, target = (
         train_tokenizer([text] * 9, vocab_size=size, show_progress=False)
         for text, size in (("the dog and the other dog!", 264), ("der Hund mit Hut", 270))
-    ]
+    )
+    hold_target_tokenizer(tokenizer, target)
     config = VanillaTransformerConfig(
         **{"vocab_size": 264, "decoder_vocab_size": 270},
         share_encoder_decoder_embeddings=False,
         **SIZES,
     )
     model = VanillaTransformerForConditionalGeneration(config)
-    finish(Imported(model, *tokenizers), folder / "ours")
+    finish(Imported(model, tokenizer), folder / "ours")
 
 
 @pytest.mark.usefixtures("own_cache", "quick_publishing")

@@ -14,6 +14,7 @@ from written_out import Layout, assert_logits
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.importers.fairseq import import_fairseq, read_dictionary
+from vanilla_transformer.target_tokenizer import target_tokenizer
 
 WORDS = ["the", "do@@", "gs", "run", ".", "caf\u00e9", "madeupword0000"]
 SIZE = 4 + len(WORDS)
@@ -177,7 +178,7 @@ def test_tokenizer_gives_the_ids_of_the_dictionary(tmp_path):
     path = save_checkpoint(tmp_path / "data" / "a.pt", fairseq_tensors(make_fsmt()))
     save_dictionaries(path.parent, "en", "de")
     imported = import_fairseq(path, tmp_path / "ours")
-    assert imported.target_tokenizer is None
+    assert target_tokenizer(imported.tokenizer) is imported.tokenizer
     assert not imported.notes
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
     assert read_dictionary(path.parent / "dict.en.txt") == ["<s>", "<pad>", "</s>", "<unk>", *WORDS]

@@ -15,7 +15,7 @@ from written_out import assert_logits, perturb, sinusoids
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.convert.importers.torch import import_torch
-from vanilla_transformer.convert.importers.vocabulary import word_tokenizer, word_tokenizers
+from vanilla_transformer.convert.importers.vocabulary import both_tokenizers, word_tokenizer
 from vanilla_transformer.target_tokenizer import target_ids, target_tokenizer
 
 SOURCE_SIZE, TARGET_SIZE = 33, 37
@@ -262,11 +262,10 @@ def test_sides_share_a_tokenizer_only_if_all_texts_have_equal_ids(target_words, 
     vocabularies = ([*special, *"abc"], [*special, *target_words])
     sizes = {"vocab_size": 7, "decoder_vocab_size": 7, "share_encoder_decoder_embeddings": False}
     config = VanillaTransformerConfig(**sizes, **IDS)
-    source, target = word_tokenizers(vocabularies, config, templates, origins=("one", "two"))
-    assert (target is None) == (target_words == "abc" and len({*templates}) == 1)
-    for tokenizer, words, template in zip(
-        (source, target or source), vocabularies, templates, strict=True
-    ):
+    source = both_tokenizers(vocabularies, config, templates, origins=("one", "two"))
+    target = target_tokenizer(source)
+    assert (target is source) == (target_words == "abc" and len({*templates}) == 1)
+    for tokenizer, words, template in zip((source, target), vocabularies, templates, strict=True):
         layout = {"bos": [2], "eos": [3], "$A": [words.index("a"), words.index("b"), 0]}
         expected = [number for part in template.split() for number in layout[part]]
         assert tokenizer("a b x").input_ids == expected

@@ -19,7 +19,7 @@ from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import read_state_dict, unwrapped
 from .state_dict import Imported, Piece, Source, finish, special_ids
-from .vocabulary import vocabulary_tokenizers
+from .vocabulary import vocabulary_tokenizer
 
 EPSILON = 1e-6  # added to the deviation
 _LAYERS = LayerNames(
@@ -77,8 +77,8 @@ def import_annotated(
     for key, name in _LAYERS.tensors(config).items():
         source.pieces[key] = _norm(name) if "norm" in key else Piece((name,))
     model = source.build_model(config, positions=_POSITIONS)
-    tokenizers = vocabulary_tokenizers((source_vocab, target_vocab), config, "bos $A eos")
-    return finish(Imported(model, *tokenizers, notes=source.notes), output)
+    tokenizer = vocabulary_tokenizer((source_vocab, target_vocab), config, "bos $A eos")
+    return finish(Imported(model, tokenizer, notes=source.notes), output)
 
 
 def _norm(name: str) -> Piece:

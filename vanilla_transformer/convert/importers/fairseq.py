@@ -19,7 +19,7 @@ from ..marian_names import MARIAN_LAYERS
 from .options import check_options, options_in, shared_option
 from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
 from .state_dict import Imported, Source, finish, setting, special_ids, split_projections
-from .vocabulary import read_tokens, word_tokenizers
+from .vocabulary import both_tokenizers, read_tokens
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # in order of id
 _FIRST_POSITION = 2  # the one after <pad>'s
@@ -99,8 +99,8 @@ def import_fairseq(
     if dictionaries is None and not all(path.is_file() for path in paths):
         return finish(Imported(model, notes=source.notes), output)
     vocabularies = [*map(read_dictionary, paths)]
-    tokenizers = word_tokenizers(vocabularies, config, ("$A eos", "$A eos"), origins=paths)
-    return finish(Imported(model, *tokenizers, notes=source.notes), output)
+    tokenizer = both_tokenizers(vocabularies, config, ("$A eos", "$A eos"), origins=paths)
+    return finish(Imported(model, tokenizer, notes=source.notes), output)
 
 
 def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

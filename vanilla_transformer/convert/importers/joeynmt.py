@@ -17,7 +17,7 @@ from ..layer_names import STACKS, LayerNames
 from .options import check_options, shared_option
 from .safe_files import read_checkpoint, state_dict, unwrapped
 from .state_dict import Imported, Source, finish, setting, special_ids
-from .vocabulary import vocabulary_tokenizers
+from .vocabulary import vocabulary_tokenizer
 
 _DROPOUT = 0.1  # if config.yaml does not say it; the decoder gets the rate of the encoder
 _CHECKPOINTS = ("best.ckpt", "avg_best.ckpt", "latest.ckpt")
@@ -80,8 +80,8 @@ def import_joeynmt(
     )
     source.place_layers(_LAYERS, config)
     model = source.build_model(config, positions=_POSITIONS)
-    tokenizers = vocabulary_tokenizers(_vocabularies(folder), config, "$A eos")
-    return finish(Imported(model, *tokenizers, notes=source.notes), output)
+    tokenizer = vocabulary_tokenizer(_vocabularies(folder), config, "$A eos")
+    return finish(Imported(model, tokenizer, notes=source.notes), output)
 
 
 def _checkpoint(folder: Path, name: str | None) -> Path:

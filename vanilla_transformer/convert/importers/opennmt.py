@@ -17,7 +17,7 @@ from ..layer_names import LayerNames
 from .options import check_options, options_in
 from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
 from .state_dict import Imported, Piece, Source, finish, setting, sinusoid_style, special_ids
-from .vocabulary import word_tokenizers
+from .vocabulary import both_tokenizers
 
 _SPECIAL = {"unk": "<unk>", "pad": "<blank>", "bos": "<s>", "eos": "</s>"}
 _LAYERS = LayerNames(
@@ -79,8 +79,8 @@ def import_opennmt(path: StrPath, output: StrPath | None = None) -> Imported:
     source.pieces["lm_head.bias"] = Piece(("generator.bias",))
     model = source.build_model(config, positions=positions, ignored=masks)
     origins = [f"{file}: vocab, {side}" for side in ("src", "tgt")]
-    tokenizers = word_tokenizers(vocabularies, config, ("$A", "$A eos"), origins=origins)
-    return finish(Imported(model, *tokenizers, notes=notes), output)
+    tokenizer = both_tokenizers(vocabularies, config, ("$A", "$A eos"), origins=origins)
+    return finish(Imported(model, tokenizer, notes=notes), output)
 
 
 def _tensors(found: Mapping[str, Any], file: Path) -> dict[str, Tensor]:

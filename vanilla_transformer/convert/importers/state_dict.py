@@ -24,7 +24,6 @@ from ...modeling_vanilla_transformer import sinusoids
 from ...storage.atomic import folder_written_aside
 from ...storage.reading import StrPath
 from ...storage.saved_model import check_finite, load_saved_tokenizer
-from ...target_tokenizer import hold_target_tokenizer
 from ..layer_names import LayerNames
 from .safe_files import listed
 
@@ -54,16 +53,14 @@ class Imported(NamedTuple):
 
     Attributes:
         model: The model in evaluation mode, in a dtype that holds all of its tensors exactly.
-        tokenizer: A tokenizer of the source, or of both languages. None means none was built.
-        target_tokenizer: The tokenizer of a separate target vocabulary. After `finish` the source's
-            tokenizer holds it too.
+        tokenizer: The tokenizer, which holds that of a separate target vocabulary. None means
+            none was built.
         files: Tokenizer files to write as they are, by name.
         notes: What a user should know, one sentence each.
     """
 
     model: Model
     tokenizer: PreTrainedTokenizerFast | None = None
-    target_tokenizer: PreTrainedTokenizerFast | None = None
     files: Mapping[str, bytes] = MappingProxyType({})
     notes: tuple[str, ...] = ()
 
@@ -212,18 +209,9 @@ class Source:
         with torch.device("meta"):  # no memory, no random numbers
             model = Model(config)
         shapes = {key: parameter.shape for key, parameter in model.named_parameters()}
-        floats = [
-            self.tensors[name].dtype
-            for piece in self.pieces.values()
-            for name in piece.keys
-            if name in self.tensors and self.tensors[name].is_floating_point()
-        ]
-        # The smallest that holds every tensor exactly.
-        dtype = functools.reduce(torch.promote_types, floats) if floats else torch.float32
         found = self._tensors(shapes, ignored=[*positions, *ignored])
-        exact = (torch.equal(made.to(dtype).to(made.dtype), made) for made in found.values())
-        if not all(exact):
-            dtype = torch.float32  # half precision does not hold what was changed, such as rescaled
+        # The smallest that holds every tensor exactly.
+        dtype = functools.reduce(torch.promote_types, (made.dtype for made in found.values()))
         # Copies, because views of one source tensor would be taken for ties.
         contiguous = {"memory_format": torch.contiguous_format}
         found = {key: made.to(dtype).clone(**contiguous) for key, made in found.items()}
@@ -240,27 +228,22 @@ class Source:
             shapes: Their shapes by name.
             ignored: Names in the source that no tensor has its place in.
         """
-        problems: dict[str, list[str]] = {"missing": [], "surplus": [], "wrongly shaped": []}
+        problems: dict[str, list[str]] = {"missing": [], "wrongly shaped": []}
         found = {}
         for key, piece in self.pieces.items():
             there = {name: self.tensors[name] for name in piece.keys if name in self.tensors}
-            for name, tensor in there.items():
-                check_finite(name, tensor, Path(str(self.origin)))
-            if not piece.keys:
-                found[key] = torch.zeros(shapes[key])
-                continue
             if not there:
-                problems["missing"].append(piece.keys[0])
+                problems["missing"] += piece.keys[:1]
+                found[key] = torch.zeros(shapes[key], dtype=torch.bool)  # fits any other dtype
                 continue
             (name, first), *others = there.items()
+            check_finite(name, first, Path(str(self.origin)))
             if any(not torch.equal(tensor, first) for _, tensor in others):
                 raise RequestError(f"{self.origin} ties {listed([*there])}, but they differ.")
-            made = _made(first, piece.change)
-            if made is None or made.shape != shapes[key]:
+            found[key] = _made(first, piece.change)
+            if found[key].shape != shapes[key] or not first.is_floating_point():
                 got = f"{name} {tuple(first.shape)} {first.dtype}"
                 problems["wrongly shaped"].append(f"{got} for {key} {tuple(shapes[key])}")
-            else:
-                found[key] = made.detach()
         known = {name for piece in self.pieces.values() for name in piece.keys} | {*ignored}
         problems["surplus"] = [name for name in self.tensors if name not in known]
         if any(problems.values()):
@@ -281,14 +264,16 @@ class Source:
         return [tensors[name] for name in names]
 
 
-def _made(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> Tensor | None:
-    """Convert a tensor of the source to ours; return None if its type or shape is wrong."""
+def _made(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> Tensor:
+    """Convert a tensor of the source to ours; one of a wrong type or shape stays as it is."""
     if change is None or not tensor.is_floating_point():
-        return tensor if tensor.is_floating_point() else None
+        return tensor.detach()
     try:
-        return change(tensor.to(torch.promote_types(tensor.dtype, torch.float32)))
+        made = change(tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)))
     except (RuntimeError, IndexError):
-        return None
+        return tensor
+    narrow = made.to(tensor.dtype)  # half precision does not hold all that is rescaled
+    return narrow if torch.equal(narrow.to(made.dtype), made) else made
 
 
 def _divided(table: Tensor) -> Tensor:
@@ -361,7 +346,7 @@ def special_ids(start: str, **ids: int | None) -> dict[str, int | None]:
 
 
 def finish(imported: Imported, output: StrPath | None) -> Imported:
-    """Join the tokenizers and, if `output` is given, write everything to it or nothing at all.
+    """Write an imported model to `output`, if it is given: everything, or nothing at all.
 
     Returns:
         `imported`, with a note if it has no tokenizer.
@@ -372,8 +357,6 @@ def finish(imported: Imported, output: StrPath | None) -> Imported:
     if imported.tokenizer is None and not imported.files:
         note = "There is no tokenizer; these are weights and ids only."
         imported = imported._replace(notes=(*imported.notes, note))
-    if imported.tokenizer is not None and imported.target_tokenizer is not None:
-        hold_target_tokenizer(imported.tokenizer, imported.target_tokenizer)
     if output is None:
         return imported
     with folder_written_aside(Path(output)) as aside:

@@ -25,7 +25,7 @@ from .state_dict import (
     special_ids,
     split_projections,
 )
-from .vocabulary import vocabulary_tokenizers
+from .vocabulary import vocabulary_tokenizer
 
 # Patterns that find the tables whose names are not given.
 _SOURCE = re.compile(r"(src|source|encoder|enc).*(emb|tok).*weight$", re.IGNORECASE)
@@ -128,10 +128,10 @@ def import_torch(
     if config.lm_head_bias:
         source.pieces["lm_head.bias"] = Piece((bias,))
     model = source.build_model(config, ignored=positions)
-    tokenizers = vocabulary_tokenizers((source_vocab, target_vocab), config, "bos $A eos")
+    tokenizer = vocabulary_tokenizer((source_vocab, target_vocab), config, "bos $A eos")
     if not positions:
         source.notes += ("No positions are stored; the paper's sinusoids are assumed.",)
-    return finish(Imported(model, *tokenizers, notes=source.notes), output)
+    return finish(Imported(model, tokenizer, notes=source.notes), output)
 
 
 def _layer_names(prefix: str) -> LayerNames:

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...storage.reading import JSON_BYTES, StrPath, read_text
+from ...target_tokenizer import hold_target_tokenizer
 
 # White space as in Python's str.split().
 _SPACES = r"[\s\x1c-\x1f]+"
@@ -86,23 +87,20 @@ def read_tokens(path: Path) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def word_tokenizers(
+def both_tokenizers(
     vocabularies: Sequence[Sequence[str]],
     config: VanillaTransformerConfig,
     templates: tuple[str, str],
     *,
     origins: Sequence[object],
-) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast | None]:
-    """Build tokenizers of source and target.
+) -> PreTrainedTokenizerFast:
+    """Build the tokenizer of the source, which holds that of the target if that is another one.
 
     Args:
         vocabularies: The tokens of source and target in order of id.
         config: The model's configuration, which has the special ids.
         templates: The layouts of an encoded source and target.
         origins: The vocabularies' names in errors.
-
-    Returns:
-        The source's and the target's tokenizer; None for the target's if it is the same.
 
     Raises:
         ValueError: A vocabulary does not fit the model.
@@ -126,21 +124,20 @@ def word_tokenizers(
         )
         for tokens, template, origin in zip(vocabularies, templates, origins, strict=True)
     )
-    return source, None if (sources, templates[0]) == (targets, templates[1]) else target
+    if (sources, templates[0]) != (targets, templates[1]):
+        hold_target_tokenizer(source, target)
+    return source
 
 
-def vocabulary_tokenizers(
+def vocabulary_tokenizer(
     paths: tuple[StrPath | None, StrPath | None], config: VanillaTransformerConfig, template: str
-) -> tuple[PreTrainedTokenizerFast | None, PreTrainedTokenizerFast | None]:
-    """Build tokenizers of source and target from files with one token per line.
+) -> PreTrainedTokenizerFast | None:
+    """Build the tokenizer of source and target from files with one token per line.
 
     Args:
-        paths: The source's file (None means no tokenizers) and the target's (None means the same).
+        paths: The source's file (None means no tokenizer) and the target's (None means the same).
         config: The model's configuration, which has the special ids.
         template: The layout of an encoded text.
-
-    Returns:
-        The source's and the target's tokenizer; None for the target's if it is the same.
 
     Raises:
         ValueError: A vocabulary does not fit the model.
@@ -148,6 +145,6 @@ def vocabulary_tokenizers(
     if paths[0] is None:
         if paths[1] is not None:
             raise RequestError(f"{paths[1]} is the target's vocabulary; give the source's too.")
-        return None, None
+        return None
     files = [Path(paths[0]), Path(paths[1] or paths[0])]
-    return word_tokenizers([*map(read_tokens, files)], config, (template, template), origins=files)
+    return both_tokenizers([*map(read_tokens, files)], config, (template, template), origins=files)
