@@ -17,6 +17,7 @@ from tiny_runs import tiny_recipe, write_pairs
 from vanilla_transformer import evaluation as ours
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli.compare import _SCORE_EXAMPLE
+from vanilla_transformer.data.typed_forms import TYPED_FORMS
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train import run_recipe
@@ -118,6 +119,22 @@ def test_other_searches_are_noted(folder, tmp_path):
     )
     assert "- Search" not in same
     assert "length_penalty: 1.5 -> 0.6; early_stopping: True -> False." in other
+
+
+def test_recorded_scores_of_typed_sources_are_shown_of_two_runs(folder, tmp_path):
+    runs = [shutil.copytree(folder / name, tmp_path / name) for name in ("first", "second")]
+    for number, run in enumerate(runs):
+        assert "people type" not in comparison_page(compare_runs(runs, num_beams=1))
+        scores = score_run(run, num_beams=1)["test"]
+        typed = {form: {"bleu": 10.0 * number + place} for place, form in enumerate(TYPED_FORMS)}
+        content = {"scores": {"test": {**scores, "robustness": typed}}}
+        (run / "metrics.json").write_text(json.dumps(content), encoding="utf-8")
+    page = comparison_page(compare_runs(runs, num_beams=1))
+    assert "BLEU on sources as people type them, as metrics.json has it:" in page
+    assert re.search("^    as written +0.00 +10.00$", page, re.MULTILINE)
+    content["scores"]["test"]["bleu"] += 1  # of other pairs
+    (run / "metrics.json").write_text(json.dumps(content), encoding="utf-8")
+    assert "people type" not in comparison_page(compare_runs(runs, num_beams=1))
 
 
 def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Score models on their test sets, and compare several on the same sentences."""
 
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,16 +10,17 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data.typed_forms import TYPED_FORMS
 from ..errors import RequestError
-from ..evaluation import most_different, paired_bootstrap, score_model, verdict
+from ..evaluation import SystemScore, most_different, paired_bootstrap, score_model, verdict
 from ..evaluation.robustness import robustness
 from ..evaluation.scores import first_references
 from ..recipes.data import TextPairs
 from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
 from ..search_settings import SearchSettings, search_settings
-from ..storage.metrics import MEASURES, TestTexts
-from ..storage.reading import printable
-from ..storage.run_files import RECIPE, differences
+from ..storage.metrics import MEASURES, Metrics, Scores, TestTexts
+from ..storage.reading import checked, printable, read_json
+from ..storage.run_files import METRICS, RECIPE, differences
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
 
 
@@ -102,6 +104,7 @@ class ComparedRun:
     search: SearchSettings = field(init=False)
     parameters: int = 0
     results: dict[str, TestTexts] = field(default_factory=dict)
+    recorded: dict[str, Scores] = field(default_factory=dict)  # in its metrics.json, if any
 
 
 def compare_runs(
@@ -152,6 +155,8 @@ def compare_runs(
         options = {**first.test.scoring, "tokens_at_once": tokens_at_once, **asked}
         model, _, run.results = score_folder(folder, first.test.sets, **options)
         run.parameters = model.num_parameters()
+        if (path := folder / METRICS).is_file():
+            run.recorded = checked(read_json(path), Metrics, path).get("scores", {})
         run.search = search_settings(model.generation_config, **asked)
     return runs
 
@@ -197,6 +202,7 @@ def _set_lines(runs: Sequence[ComparedRun], name: str, shown: int) -> list[str]:
         "- p: how often chance alone would give so large a difference from the first run.",
         "- Perplexity is per token: compare it only between runs with the same vocabulary.",
         *(f"- {MEASURES[measure].label}: {how}" for measure, how in signatures.items()),
+        *_robustness_lines(runs, rows, name),
         "",
         "The sentences that differ most, with their chrF:",
     ]
@@ -211,6 +217,27 @@ def _set_lines(runs: Sequence[ComparedRun], name: str, shown: int) -> list[str]:
             shown_text = printable(" ".join(text.split()))
             lines.append(f"    {label:<{width}}  {score:>5}  {shown_text}")
     return lines
+
+
+def _robustness_lines(
+    runs: Sequence[ComparedRun], rows: Sequence[Mapping[str, SystemScore]], name: str
+) -> list[str]:
+    """Return a table of the recorded scores on typed sources, if two runs have them."""
+    measure = runs[0].test.measures[0]
+    found = {}
+    for run, row in zip(runs, rows, strict=True):
+        scores: Mapping[str, Any] = run.recorded.get(name, {})
+        # Else they may be of other pairs, or of another model.
+        as_now = math.isclose(scores.get(measure, -1), row[measure].score, abs_tol=0.5)
+        if "robustness" in scores and as_now:
+            found[run.name] = scores["robustness"]
+    if len(found) < 2:
+        return []
+    table = [["", *found]]
+    for form in TYPED_FORMS:
+        table.append([form, *(f"{forms[form][measure]:.2f}" for forms in found.values())])
+    told = f"{MEASURES[measure].label} on sources as people type them, as metrics.json has it:"
+    return ["", told, "", *(f"    {line}" for line in table_lines(table))]
 
 
 def table_lines(rows: Sequence[Sequence[str]], *, narrowest: int = 0) -> list[str]:
