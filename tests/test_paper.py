@@ -28,7 +28,8 @@ from vanilla_transformer.modeling_vanilla_transformer import (
     eager_attention_forward,
     sinusoids,
 )
-from vanilla_transformer.train.optimization import noam_lr, noam_schedule, paper_adam
+from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
+from vanilla_transformer.train.optimization import noam_lr, noam_schedule
 
 
 def tiny_config(**overrides):
@@ -526,7 +527,10 @@ def test_path_between_any_two_positions_has_length_one():
 def test_adam_with_the_papers_constants():
     """Section 5.3: beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9; Kingma and Ba's update."""
     weight = nn.Parameter(torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64))
-    optimizer = paper_adam([weight], lr=0.1)
+    kind, constants = VanillaTransformerTrainer.get_optimizer_cls_and_kwargs(
+        VanillaTransformerTrainingArguments(), nn.ParameterList([weight])
+    )
+    optimizer = kind([weight], **{**constants, "lr": 0.1})
     expected, m, v = weight.detach().clone(), 0, 0
     for step in range(1, 5):
         weight.grad = torch.tensor([1e-8, 0.5, -step], dtype=torch.float64)
@@ -544,7 +548,7 @@ def test_eq3_learning_rate():
         expected = min(1 / math.sqrt(step), step / 4000**1.5) / math.sqrt(512)
         assert noam_lr(step, d_model=512, warmup_steps=4000) == pytest.approx(expected, rel=1e-12)
     # "increasing linearly for the first warmup_steps, decreasing thereafter with the inverse root"
-    optimizer = paper_adam([nn.Parameter(torch.ones(1))])
+    optimizer = torch.optim.Adam([nn.Parameter(torch.ones(1))], lr=1.0)
     schedule = noam_schedule(optimizer, d_model=64, warmup_steps=5)
     rates = []
     for _ in range(20):

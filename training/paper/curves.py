@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vanilla_transformer.modeling_vanilla_transformer import sinusoids
-from vanilla_transformer.train.optimization import WARMUP_STEPS, noam_lr
+from vanilla_transformer.train.optimization import noam_lr
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def plot_schedule() -> "Figure":
     figure = new_figure(6.4, 4)
     axis = figure.subplots()
     points = range(40, 20_001, 40)
-    for d_model, warmup in ((512, WARMUP_STEPS), (512, 8000), (1024, WARMUP_STEPS)):
+    for d_model, warmup in ((512, 4000), (512, 8000), (1024, 4000)):
         rates = [noam_lr(step, d_model=d_model, warmup_steps=warmup) for step in points]
         axis.plot(points, rates, label=f"{D_MODEL} = {d_model}, {warmup} warm-up updates")
     axis.set(xlabel="update", ylabel="learning rate", xlim=(0, points[-1]), ylim=(0, None))

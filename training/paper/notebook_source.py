@@ -64,7 +64,7 @@ from vanilla_transformer.modeling_vanilla_transformer import (
     eager_attention_forward,
     sinusoids,
 )
-from vanilla_transformer.train.optimization import noam_lr, noam_schedule, paper_adam
+from vanilla_transformer.train.optimization import noam_lr, noam_schedule
 
 disable_progress_bar()
 torch.manual_seed(0)
@@ -821,7 +821,7 @@ plot_schedule()
 
 # %%
 weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
-optimizer = paper_adam([weight])
+optimizer = torch.optim.Adam([weight], lr=1.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
 schedule = noam_schedule(optimizer, d_model=512, warmup_steps=4)
 w, m, v = 1.0, 0.0, 0.0
 for t in range(1, 6):
@@ -882,7 +882,9 @@ def train(epochs=50, *, warmup=400, allowed_future=False, change=None, **fields)
     model = Transformer(Config(**{**SMALL, **fields}))
     if change:
         change(model)
-    optimizer = paper_adam(model.parameters())
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9, fused=True
+    )
     schedule = noam_schedule(optimizer, d_model=model.config.d_model, warmup_steps=warmup)
     losses = []
     for epoch in range(1, epochs + 1):

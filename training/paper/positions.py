@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import set_seed
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.train.optimization import noam_schedule, paper_adam
+from vanilla_transformer.train.optimization import noam_schedule
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 if TYPE_CHECKING:
@@ -120,7 +120,9 @@ class Positions(Experiment):
             **{f"{side}_{field}": settings[key] for side in SIDES for field, key in sizes},
         )
         model = VanillaTransformerForConditionalGeneration(config).train()
-        optimizer = paper_adam(model.parameters())
+        optimizer = torch.optim.Adam(
+            model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9, fused=True
+        )
         schedule = noam_schedule(optimizer, d_model=config.d_model, warmup_steps=settings["warmup"])
         for _ in range(settings["updates"]):
             lengths = torch.randint(1, settings["trained"] + 1, (settings["batch"],))

@@ -23,7 +23,6 @@ from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.machine.environment import resolve_precision
 from vanilla_transformer.train.cpu_settings import cpu_training_settings, fast_float32_products
-from vanilla_transformer.train.optimization import paper_adam
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "demo"))
@@ -109,7 +108,9 @@ class Training:
         self, config: VanillaTransformerConfig, settings: Settings, device: str = "cpu"
     ) -> None:
         self.model = VanillaTransformerForConditionalGeneration(config).to(device).train()
-        self.optimizer = paper_adam(self.model.parameters(), lr=1e-4)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
+        )
         shape = (settings["tokens"] // settings["length"], settings["length"])
         self.ids = torch.randint(4, config.vocab_size, shape, device=device)
         self.autocast = torch.autocast(

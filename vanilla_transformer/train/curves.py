@@ -1,6 +1,5 @@
 """Plot the values that a trainer logged."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +11,21 @@ if TYPE_CHECKING:
 
 
 def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
-    """Draw whichever of loss, perplexity, learning rate and measures were logged, over the updates.
+    """Draw whichever of loss, learning rate and measures were logged, over the updates.
 
     There is no title: a run directory may have any name, and a card names its model itself.
 
     Args:
-        log_history: A Trainer's `state.log_history`. Without `eval_perplexity` the exponential of
-            `eval_loss` is drawn. `eval_training_loss` shares a panel with the validation loss: both
-            are plain, cross-entropy without label smoothing and dropout.
+        log_history: A Trainer's `state.log_history`. `eval_training_loss` shares a panel with the
+            validation loss: both are plain, cross-entropy without label smoothing and dropout.
     """
-    validation = _series(log_history, "eval_loss")
-    perplexity = {step: math.exp(min(loss, 700.0)) for step, loss in validation.items()}
-    perplexity |= _series(log_history, "eval_perplexity")
-    losses = {"training": _series(log_history, "eval_training_loss"), "validation": validation}
     panels = {
-        "plain loss (nats per token)": losses,
+        "plain loss (nats per token)": {
+            "training": _series(log_history, "eval_training_loss"),
+            "validation": _series(log_history, "eval_loss"),
+        },
         # Not comparable to the plain loss. The log does not say whether a run has either.
         "training loss, with any smoothing and dropout": {"training": _series(log_history, "loss")},
-        "validation perplexity": {"validation": perplexity},
         "learning rate": {"training": _series(log_history, "learning_rate")},
     }
     for name, measure in MEASURES.items():
@@ -50,8 +46,6 @@ def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
             axis.plot([*curve], [*curve.values()], colour, marker=marker, ms=3, label=label)
         if len(curves) > 1:
             axis.legend(fontsize=8)
-        if title == "validation perplexity" and max(curve.values()) > 10 * min(curve.values()):
-            axis.set_yscale("log")
         axis.locator_params("x", integer=True)
         axis.set(title=title, xlabel="update", xlim=(0, None))
         tidy(axis)

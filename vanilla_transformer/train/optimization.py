@@ -1,7 +1,9 @@
-"""Section 5.3 of "Attention Is All You Need": the paper's Adam and its learning rate, Eq. 3.
+"""Section 5.3 of "Attention Is All You Need": the learning rate, Eq. 3, for the paper's Adam.
 
-Deviation: tensor2tensor used LazyAdam, which leaves rows without a gradient alone. With one table
-for source, target and pre-softmax every row has a gradient, so plain Adam does the same.
+Adam is Kingma and Ba (2015), arXiv:1412.6980, without weight decay; the defaults in `arguments.py`
+are the paper's. Deviation: tensor2tensor used LazyAdam, which leaves rows without a gradient alone.
+With one table for source, target and pre-softmax every row has a gradient, so plain Adam does the
+same.
 """
 
 from collections.abc import Iterable
@@ -11,11 +13,6 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from ..errors import RequestError
-
-# Section 5.3. Adam is Kingma and Ba (2015), arXiv:1412.6980, without weight decay.
-ADAM_BETAS = (0.9, 0.98)
-ADAM_EPSILON = 1e-9
-WARMUP_STEPS = 4000
 
 
 def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
@@ -43,8 +40,7 @@ def noam_schedule(
     holds only its counter; the constants come from this call, so they may change on resumption.
 
     Args:
-        optimizer: An optimizer with learning rate 1.0, which the schedule multiplies, such as one
-            from `paper_adam`.
+        optimizer: An optimizer with learning rate 1.0, which the schedule multiplies.
         d_model: Width of the model.
         warmup_steps: Updates until the peak; 4000 in the paper.
         factor: Multiple of Eq. 3; 1.0 in the paper.
@@ -66,31 +62,6 @@ def peak_rate(*, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
     """Return the largest rate of Eq. 3, reached at step = warmup_steps."""
     peak = max(warmup_steps, 1)
     return noam_lr(peak, d_model=d_model, warmup_steps=warmup_steps, factor=factor)
-
-
-def factor_of_peak(learning_rate: float, *, d_model: int, warmup_steps: int) -> float:
-    """Return the multiple of Eq. 3 that peaks at this rate."""
-    return learning_rate / peak_rate(d_model=d_model, warmup_steps=warmup_steps)
-
-
-def paper_adam(
-    parameters: Iterable[torch.nn.Parameter],
-    *,
-    lr: float = 1.0,
-    betas: tuple[float, float] = ADAM_BETAS,
-    eps: float = ADAM_EPSILON,
-) -> torch.optim.Adam:
-    """Return Adam with the paper's constants, fused if all parameters allow it.
-
-    Args:
-        parameters: The model's parameters.
-        lr: Learning rate; 1.0 if `noam_schedule` sets the rate.
-        betas: Decay rates of the two moments.
-        eps: Constant added to the root of the second moment.
-    """
-    tensors = list(parameters)
-    fused = can_be_fused(tensors)
-    return torch.optim.Adam(tensors, lr=lr, betas=betas, eps=eps, fused=fused)
 
 
 def can_be_fused(parameters: Iterable[torch.Tensor]) -> bool:

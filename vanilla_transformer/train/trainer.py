@@ -61,7 +61,7 @@ from .arguments import (
 from .callbacks import RunControl, TrainingInterrupted
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
-from .optimization import can_be_fused, factor_of_peak, noam_schedule, peak_rate
+from .optimization import can_be_fused, noam_schedule, peak_rate
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -309,7 +309,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     def get_optimizer_cls_and_kwargs(  # type: ignore[override]  # our arguments only
         args: VanillaTransformerTrainingArguments, model: PreTrainedModel | None = None
     ) -> tuple[Any, Any]:
-        """Return the paper's Adam (Section 5.3), or the optimizer that the arguments ask for."""
+        """Return the class and options of the optimizer: the paper's Adam if `args` name none."""
         args = copy.copy(args)
         args.learning_rate = args.base_learning_rate
         if args.asks_for_papers_adam and model is not None:
@@ -331,7 +331,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             return super().create_scheduler(num_training_steps, optimizer)
         d_model, factor = self.model.config.d_model, self.args.learning_rate_factor
         if self.args.learning_rate is not None:
-            factor = factor_of_peak(self.args.learning_rate, d_model=d_model, warmup_steps=warmup)
+            factor = self.args.learning_rate / peak_rate(d_model=d_model, warmup_steps=warmup)
         self.lr_scheduler = noam_schedule(
             self.optimizer if optimizer is None else optimizer,
             d_model=d_model,
