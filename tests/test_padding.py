@@ -21,7 +21,7 @@ from vanilla_transformer import translate
 from vanilla_transformer.batch_translation import generate_ids
 from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.data.dataset import PairCollator
-from vanilla_transformer.evaluation.models import decode_ids
+from vanilla_transformer.evaluation.models import decode_ids, perplexity
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.visualization import attention_weights
 
@@ -176,7 +176,7 @@ def test_search_and_alignments_see_what_the_mask_shows(decoding, dtype):
                 assert not weights[..., ~shown[row]].any()
 
 
-def test_evaluation_and_collators_see_what_the_mask_shows():
+def test_collators_see_what_the_mask_shows():
     model, shown = make_model(), some(9, 7, seed=6)
     source, target = torch.randint(4, 32, (2, 9, 7), generator=torch.Generator().manual_seed(0))
     plain = [
@@ -187,8 +187,6 @@ def test_evaluation_and_collators_see_what_the_mask_shows():
         {**row, "input_ids": ids.tolist(), "attention_mask": mask.long().tolist()}
         for row, ids, mask in zip(plain, hiding(source, shown), shown, strict=True)
     ]
-    found, expected = (ours.perplexity(model, rows, tokens_at_once=30) for rows in (masked, plain))
-    assert found == pytest.approx(expected)
     found, expected = (model(**PairCollator()(rows)).loss for rows in (masked, plain))
     torch.testing.assert_close(found, expected)
 
@@ -243,8 +241,8 @@ def test_padding_may_be_the_end_in_forward_search_and_evaluation(both, monkeypat
         drawn = attention_weights(model, tokenizer, *TEXTS[:2])
         found.append(
             {
-                **{"perplexity": ours.perplexity(model, rows), "scores": scores},
-                **{"likelihoods": likelihoods, "searched": searched.scores.tolist()},
+                **{"scores": scores, "likelihoods": likelihoods},
+                "searched": searched.scores.tolist(),
                 "translated": [list(translate(model, tokenizer, TEXTS, **options))],
                 "generated": tokenizer.batch_decode(generated, skip_special_tokens=True),
                 "measured": ours.compute_metrics(tokenizer, target_language="de")(given),
@@ -279,7 +277,7 @@ def test_padding_may_be_the_end_in_training(both, tmp_path):
         measured = trainer.evaluate()
         tables.append([parameter.detach() for parameter in trainer.model.parameters()])
         totals.append([trainer.progress.target_tokens, measured["eval_loss"]])
-        counted = ours.perplexity(trainer.model, data.select(range(9)))
+        counted = perplexity(trainer.model, *(data[side][:9] for side in ("input_ids", "labels")))
         assert counted["target_tokens"] == sum(len(row["labels"]) for row in rows[:9])
         assert measured["eval_loss"] == pytest.approx(counted["negative_log_likelihood"], rel=1e-5)
     assert totals[0] == pytest.approx(totals[1])

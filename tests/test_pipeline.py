@@ -39,7 +39,8 @@ from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, evaluatio
 from vanilla_transformer.convert.exporters.stock import to_stock
 from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
 from vanilla_transformer.errors import RequestError
-from vanilla_transformer.evaluation import log_probabilities, perplexity
+from vanilla_transformer.evaluation import log_probabilities
+from vanilla_transformer.evaluation.models import perplexity
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.publish.remote_code import embed_code
 from vanilla_transformer.target_tokenizer import source_tokenizer
@@ -214,8 +215,7 @@ def test_an_offloaded_model_translates_and_scores_like_the_model(tokenizer):
 
     def answers():
         scores = [found.log_probability for found in log_probabilities(model, tokenizer, pairs)]
-        rows = [{"input_ids": [4, 2], "labels": [5, 6, 2]}]
-        loss = perplexity(model, rows)
+        loss = perplexity(model, [[4, 2]], [[5, 6, 2]])
         return list(translate(model, tokenizer, ["a dog"], max_new_tokens=5)), scores, loss
 
     expected = answers()

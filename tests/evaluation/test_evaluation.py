@@ -13,7 +13,7 @@ from transformers import EvalPrediction
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer import evaluation as ours
-from vanilla_transformer.evaluation.models import decode_ids
+from vanilla_transformer.evaluation.models import decode_ids, perplexity
 from vanilla_transformer.evaluation.scores import bleu_tokenizer, installed_bleu_tokenizer
 from vanilla_transformer.translation.many_texts import translate
 
@@ -43,7 +43,7 @@ def random_pairs(number=23):
     def sentence(longest):
         return [generator.randrange(4, 200) for _ in range(generator.randrange(longest))] + [2]
 
-    return [{"input_ids": sentence(9), "labels": sentence(15)} for _ in range(number)]
+    return [[sentence(longest) for _ in range(number)] for longest in (9, 15)]
 
 
 # ---------------------------------------------------------------------------- scores of texts
@@ -135,73 +135,52 @@ def test_different_lengths_and_empty_lists_are_errors(score):
 # -------------------------------------------------------------------------------- perplexity
 
 
-def plain_perplexity(model, dataset):
+def plain_perplexity(model, sources, targets):
     """Compute perplexity and number of tokens in float64, one pair at a time."""
     losses = []
     model.eval()
-    for pair in dataset:
-        labels = torch.tensor([pair["labels"]])
+    for source, target in zip(sources, targets, strict=True):
+        labels = torch.tensor([target])
         decoder_input_ids = torch.cat([torch.tensor([[1]]), labels[:, :-1]], dim=1)
         logits = model(
-            input_ids=torch.tensor([pair["input_ids"]]), decoder_input_ids=decoder_input_ids
+            input_ids=torch.tensor([source]), decoder_input_ids=decoder_input_ids
         ).logits.double()
         losses += (-logits.log_softmax(-1).gather(-1, labels[..., None])).flatten().tolist()
     return math.exp(sum(losses) / len(losses)), len(losses)
 
 
-def test_perplexity_equals_plain_float64_loop_at_any_batch_size(model):
-    dataset = random_pairs()
-    model.train()
-    expected, tokens = plain_perplexity(model, dataset)
+def test_perplexity_equals_plain_float64_loop_at_any_batch_size(model, monkeypatch):
+    sides = random_pairs()
+    expected, tokens = plain_perplexity(model, *sides)
     model.train()  # dropout and label smoothing must not affect the perplexity
     for tokens_at_once in (1, 17, 100, 100_000):
-        found = ours.perplexity(model, dataset, tokens_at_once=tokens_at_once)
+        found = perplexity(model, *sides, tokens_at_once=tokens_at_once)
         assert found["perplexity"] == pytest.approx(expected, rel=1e-12)
         assert found["target_tokens"] == tokens
         assert found["negative_log_likelihood"] == pytest.approx(math.log(expected), rel=1e-12)
     assert model.training
-    assert ours.perplexity(model, iter(dataset[::-1]))["perplexity"] == pytest.approx(expected)
-
-
-def test_perplexity_ignores_padding_as_tutorials_make_it(model):
-    """By `padding="max_length"`, on either side."""
-    dataset = random_pairs()
-    padded = [
-        {
-            "input_ids": pair["input_ids"] + [0] * 3,
-            "attention_mask": [1] * len(pair["input_ids"]) + [0] * 3,
-            "labels": pair["labels"] + [0, -100] * 2,
-        }
-        for pair in dataset
-    ]
-    found, expected = (ours.perplexity(model, each) for each in (padded, dataset))
-    assert found == pytest.approx(expected)
-    left = [{**pair, "input_ids": [0, *pair["input_ids"]]} for pair in dataset]
-    left = [{**pair, "attention_mask": [0] + [1] * len(pair["input_ids"][1:])} for pair in left]
-    assert ours.perplexity(model, left) == pytest.approx(expected)
+    monkeypatch.setattr("vanilla_transformer.evaluation.models.WINDOW", 7)
+    assert perplexity(model, *sides)["perplexity"] == pytest.approx(expected)
 
 
 def test_likelihood_that_is_not_finite_is_an_error(model):
     with torch.no_grad():
         model.model.shared.weight[7] = float("nan")
     with pytest.raises(ValueError, match="nan"):
-        ours.perplexity(model, random_pairs())
+        perplexity(model, *random_pairs())
 
 
-@pytest.mark.parametrize("dataset", [[], [{"input_ids": [5, 2], "labels": []}]])
-def test_pairs_without_target_tokens_are_an_error(model, dataset):
-    with pytest.raises(ValueError, match="no target tokens"):
-        ours.perplexity(model, dataset)
-
-
-def test_ids_may_be_any_sequence_but_an_empty_source_is_an_error(model):
-    dataset = random_pairs(3)
-    expected = ours.perplexity(model, dataset)
-    for as_type in (tuple, np.array, np.int32, torch.tensor):
-        converted = [{name: as_type(ids) for name, ids in pair.items()} for pair in dataset]
-        assert ours.perplexity(model, converted) == expected
-    with pytest.raises(ValueError, match="An example has no source token; leave it out"):
-        ours.perplexity(model, [*dataset, {"input_ids": [], "labels": [5, 2]}])
+@pytest.mark.parametrize(
+    ("sources", "targets", "message"),
+    [
+        ([], [], "no target tokens"),
+        ([[5, 2]], [[]], "no target tokens"),
+        ([[5], []], [[2], [5, 2]], "A source has no token; leave it out"),
+    ],
+)
+def test_pairs_without_tokens_are_an_error(model, sources, targets, message):
+    with pytest.raises(ValueError, match=message):
+        perplexity(model, sources, targets)
 
 
 @pytest.mark.parametrize(
@@ -236,11 +215,8 @@ def test_evaluate_model_scores_translations_and_the_copy_baseline(model):
     for key, value in ours.corpus_scores(expected, references, target_language="zh").items():
         assert result[key] == value
     assert result["copy_baseline"] == ours.corpus_scores(sources, references, target_language="zh")
-    ids = [
-        {"input_ids": TOKENIZER(s)["input_ids"], "labels": TOKENIZER(text_target=r)["input_ids"]}
-        for s, r in zip(sources, references, strict=True)
-    ]
-    assert result["perplexity"] == pytest.approx(plain_perplexity(model, ids)[0])
+    ids = [TOKENIZER(texts)["input_ids"] for texts in (sources, references)]
+    assert result["perplexity"] == pytest.approx(plain_perplexity(model, *ids)[0])
 
 
 # ------------------------------------------------------------------ predictions of a Trainer

@@ -3,7 +3,6 @@
 from .models import compute_metrics as compute_metrics
 from .models import log_probabilities as log_probabilities
 from .models import pair_ids as pair_ids
-from .models import perplexity as perplexity
 from .models import score_model as score_model
 from .scores import corpus_scores as corpus_scores
 from .scores import measure_metric as measure_metric

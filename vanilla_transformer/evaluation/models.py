@@ -6,7 +6,7 @@ Shapes: B pairs in a batch, T target length, V vocabulary.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,24 +16,16 @@ from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBas
 from ..batch_translation import decode, encode, generation_option
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
-from ..loss import IGNORED
 from ..storage.metrics import TRANSLATION_MEASURES, Scores, TestTexts
 from ..target_tokenizer import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
 from .scores import References, corpus_scores, first_references, measure_metric
 
-Ids: TypeAlias = Sequence[int] | np.ndarray  # of a text
-
-
-def _unmasked(example: Mapping[str, Sequence[int]]) -> np.ndarray:
-    """Return the source ids of an example without padding."""
-    ids = np.asarray(example["input_ids"])
-    return ids[np.asarray(example.get("attention_mask", np.ones_like(ids))) != 0]
-
 
 def perplexity(
     model: PreTrainedModel,
-    dataset: Iterable[Mapping[str, Sequence[int]]],
+    sources: Sequence[list[int]],
+    targets: Sequence[list[int]],
     *,
     tokens_at_once: int = 4096,
     progress: bool = False,
@@ -46,8 +38,8 @@ def perplexity(
 
     Args:
         model: A sequence-to-sequence model. Its mode (training or evaluation) is restored.
-        dataset: Examples with `input_ids` and `labels`, both ending in `</s>`; read once, one
-            window at a time.
+        sources: The ids of each source, without padding.
+        targets: The ids of each target, without padding.
         tokens_at_once: Maximum of pairs x longest side in a batch. A longer pair goes alone.
         progress: Whether to show a progress bar.
 
@@ -55,25 +47,20 @@ def perplexity(
         `perplexity`, `negative_log_likelihood` in nats per token, `target_tokens`.
 
     Raises:
-        ValueError: There is no target token, an example has no source token, or the likelihood is
-            not finite.
+        ValueError: There is no target token, a source has no token, or the likelihood is not
+            finite.
     """
-    total, tokens = 0.0, 0
-    examples, ends = iter(dataset), model.config.eos_token_id
-    ends = ends if isinstance(ends, list) else [ends]
-    padding = [IGNORED, *({model.config.pad_token_id} - {*ends})]  # an end is text
-    with tqdm(unit="pair", disable=not progress) as bar:
-        while window := list(islice(examples, WINDOW)):
-            sources = [_unmasked(example) for example in window]
-            if not all(map(len, sources)):  # attention to nothing would give a number too
-                raise RequestError("An example has no source token; leave it out.")
-            targets = [np.asarray(example["labels"]) for example in window]
-            targets = [labels[~np.isin(labels, padding)] for labels in targets]
-            total -= sum(_scored(model, sources, targets, tokens_at_once))
-            tokens += sum(map(len, targets))
-            bar.update(len(window))
+    if not all(sources):  # attention to nothing would give a number too
+        raise RequestError("A source has no token; leave it out.")
+    total, tokens = 0.0, sum(map(len, targets))
     if tokens == 0:
         raise RequestError("Got no target tokens; there is nothing to measure.")
+    with tqdm(total=len(sources), unit="pair", disable=not progress) as bar:
+        for start in range(0, len(sources), WINDOW):
+            window = slice(start, start + WINDOW)
+            found = _scored(model, sources[window], targets[window], tokens_at_once)
+            total -= sum(found)
+            bar.update(len(found))
     mean = total / tokens
     return {"perplexity": math.exp(mean), "negative_log_likelihood": mean, "target_tokens": tokens}
 
@@ -119,14 +106,13 @@ def score_model(
     copies = corpus_scores(sources, references, **scoring)
     encode(model, tokenizer, list(sources))  # refuses long ones; a blank one has ids too, its end
     labels = target_ids(model, tokenizer, first_references(references))
-    ids = zip(tokenizer(list(sources), verbose=False)["input_ids"], labels, strict=True)
-    pairs = [{"input_ids": source, "labels": target} for source, target in ids]
+    ids = tokenizer(list(sources), verbose=False)["input_ids"]
     decoding: dict[str, Any] = {"tokens_at_once": tokens_at_once, "progress": progress}
     search = {"num_beams": num_beams, **generation_kwargs}
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **search))
     return {
         **corpus_scores(hypotheses, references, **scoring),
-        **perplexity(model, pairs, **decoding),
+        **perplexity(model, ids, labels, **decoding),
         "copy_baseline": copies,
         "num_beams": generation_option(model, search, "num_beams"),
         "sources": list(sources),
@@ -245,13 +231,16 @@ def pair_ids(
 
 
 def _scored(
-    model: PreTrainedModel, sources: Sequence[Ids], targets: Sequence[Ids], tokens_at_once: int
+    model: PreTrainedModel,
+    sources: Sequence[list[int]],
+    targets: Sequence[list[int]],
+    tokens_at_once: int,
 ) -> list[float]:
     """Return the log-probability of each target, computed in batches of similar lengths."""
     found: dict[int, float] = {}
     lengths = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
     for batch in length_sorted_batches(lengths, tokens_at_once):
-        parts = [[[*side[index]] for index in batch] for side in (sources, targets)]
+        parts = [[side[index] for index in batch] for side in (sources, targets)]
         found |= zip(batch, _log_probabilities(model, *parts), strict=True)
     if broken := [value for value in found.values() if not math.isfinite(value)]:
         raise NotFiniteError(f"A log-probability is {broken[0]}: the model's weights are broken.")
