@@ -83,10 +83,10 @@ def test_picture_shows_the_printed_translation(
         (["--attention", "SOURCE"], "source.txt is an input, which it would replace"),
         (["--attention", "MAP", "--alignments", "MAP"], "map.png is given twice; give each"),
         (["--output", "."], ". cannot be written; name a file in an existing folder"),
-        (["--split-sentences", "--nbest", "2"], "--split-sentences and --nbest do not work"),
-        (["--tsv", "2", "--nbest", "2"], "--tsv and --nbest do not work together"),
+        (["--split-sentences", "--nbest", "2"], "--split-sentences: not with --nbest"),
+        (["--tsv", "2", "--nbest", "2"], "argument --nbest: not allowed with argument --tsv"),
         (["--tsv", "0"], "--tsv: invalid column value: '0'"),
-        (["--csv", "2", "--tsv", "2"], "--csv and --tsv do not work together"),
+        (["--csv", "2", "--tsv", "2"], "argument --tsv: not allowed with argument --csv"),
     ],
 )
 def test_wrong_options_name_what_is_allowed_and_touch_no_file(

@@ -90,7 +90,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         surplus = f"{len(unknown)} {'argument' if len(unknown) == 1 else 'arguments'} too many"
         options.command.error(f"unknown option {' '.join(names)}" if names else f"got {surplus}")
-    _check_combination(options)
+    for name, value in vars(options).items():
+        if value == "" and name != "prefix":
+            raise RequestError(f"Got nothing for --{name.replace('_', '-')}; leave it out.")
     check_models_of(options)
     check_outputs_of(options)
     _configure_logging()
@@ -104,21 +106,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     if options.threads is not None:
         use_threads(options.threads)
     return options.run(options)
-
-
-def _check_combination(options: argparse.Namespace) -> None:
-    """Refuse empty values, and options that do not work together."""
-
-    def is_given(option: str) -> bool:
-        value = getattr(options, option[2:].replace("-", "_"))
-        return value is not None and value is not False  # the first layer is 0
-
-    for name, value in vars(options).items():
-        if value == "" and name != "prefix":
-            raise RequestError(f"Got nothing for --{name.replace('_', '-')}; leave it out.")
-    for one, other in getattr(options, "apart", ()):
-        if is_given(one) and is_given(other):
-            raise RequestError(f"{one} and {other} do not work together; leave one of them out.")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -5,6 +5,7 @@ import contextlib
 import csv
 import io
 import itertools
+import math
 import os
 import stat
 import sys
@@ -41,16 +42,7 @@ Cells of --csv are separated by commas or semicolons, and may be quoted; those o
 An error in a line, such as more than 4096 tokens, leaves what was translated in FILE.partial.
 """
 Languages = tuple[str, str] | None  # of source and target, to split lines into sentences
-# Options that do not work together.
-_APART = (
-    *(("--split-sentences", other) for other in ("--nbest", "--alignments", "--prefix")),
-    *(("--tsv", "--nbest"), ("--csv", "--nbest"), ("--csv", "--tsv")),
-)
 _MOST_DOUBTFUL = 3  # lines that are named one by one
-_TOO_LONG = (
-    "{}, line {}, has more than {} tokens, the most of any source in training: its translation may "
-    "break off or repeat itself. (Warned once.)"
-)
 
 
 def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -66,15 +58,16 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "beams (default: the model's own, usually 4)"
     command.add_argument("--num-beams", type=count, help=text)
     text = "print the N best translations with their scores; searches with at least N beams"
-    command.add_argument("--nbest", type=count, metavar="N", help=text)
+    forms = command.add_mutually_exclusive_group()  # of the output
+    forms.add_argument("--nbest", type=count, metavar="N", help=text)
     text = "write word alignments as i-j"
     command.add_argument("--alignments", metavar="FILE", help=text)
     text = "begin each translation with TEXT"
     command.add_argument("--prefix", metavar="TEXT", help=text)
     text = "translate this column of a table, by number from 1 or as its header names it"
-    command.add_argument("--csv", type=column, metavar="COLUMN", help=text)
+    forms.add_argument("--csv", type=column, metavar="COLUMN", help=text)
     text = "the same for a table whose cells are separated by tabs"
-    command.add_argument("--tsv", type=column, metavar="COLUMN", help=text)
+    forms.add_argument("--tsv", type=column, metavar="COLUMN", help=text)
     text = "split each line into sentences, translate them one by one and join them again"
     command.add_argument("--split-sentences", action=argparse.BooleanOptionalAction, help=text)
     text = "languages for --split-sentences, such as en-de, if the model does not say them"
@@ -85,7 +78,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--attention", metavar="PNG", help=text)
     outputs = ("output", "alignments", "attention")
     add_overwrite(command, reads=("directory", "file"), files=outputs)
-    command.set_defaults(run=_translate, command=command, apart=_APART)
+    command.set_defaults(run=_translate, command=command)
 
 
 def column(text: str) -> int | str:
@@ -129,7 +122,11 @@ def _translate(options: argparse.Namespace) -> int:
         else:
             progress = sys.stderr.isatty() and not target.isatty()
             found = translate_nbest(model, tokenizer, texts, progress=progress, **search)
-        longest = recipe_values(directory).get("max_source_length") or 0
+        longest = recipe_values(directory).get("max_source_length") or math.inf
+
+        def is_long(text: str) -> bool:
+            return 4 * len(text) > longest < len(tokenizer(text, verbose=False).input_ids)
+
         awaited = options.attention  # the picture that is not drawn yet
         doubtful = 0  # lines
         if awaited:
@@ -137,16 +134,12 @@ def _translate(options: argparse.Namespace) -> int:
         for number, row in enumerate(waiting):
             answers = [next(found) for _ in row.texts or [""]]
             for text, best in zip(row.texts, answers, strict=False):
-                may_be_long = 4 * len(text) > longest > 0
-                if may_be_long and len(tokenizer(text, verbose=False).input_ids) > longest:
-                    print(_TOO_LONG.format(name, number + 1, longest), file=sys.stderr)
-                    longest = 0  # warn once
                 if awaited and text.strip():
                     attention = attention_weights(model, tokenizer, text, best[0].text)
                     save_figure(plot_attention(attention), options.attention)
                     awaited = None
             translations = _joined(answers, languages) if row.texts else []
-            if doubt := _doubt(translations, " ".join(map(forms.source_of, row.texts)), forms):
+            if doubt := _doubt(row, translations, forms, is_long):
                 doubtful += 1
                 if doubtful <= _MOST_DOUBTFUL:
                     print(f"{name}, line {number + 1}, {doubt}", file=sys.stderr)
@@ -199,13 +192,20 @@ def _alignment_lines(translations: "Sequence[Translation]") -> Iterator[str]:
         yield " ".join(f"{i}-{j}" for i, j in links or ()) + "\n"
 
 
-def _doubt(translations: "Sequence[Translation]", text: str, forms: "WrittenForms") -> str | None:
+def _doubt(
+    row: "_Row",
+    translations: "Sequence[Translation]",
+    forms: "WrittenForms",
+    is_long: Callable[[str], bool],
+) -> str | None:
     """Return why the translation of a row may be wrong, if there is a reason."""
     from ..data.languages import foreign_language
 
-    language = forms.languages[0]
+    text, language = " ".join(map(forms.source_of, row.texts)), forms.languages[0]
     if foreign := language and foreign_language(text, language):
         return f"looks like {foreign}; its translation may be wrong."
+    if any(map(is_long, row.texts)):
+        return "is longer than any source in training; its translation may break off."
     if translations and translations[0].doubtful:
         return "may be translated wrongly: the model is far less sure of it than usual."
     return None
@@ -213,10 +213,12 @@ def _doubt(translations: "Sequence[Translation]", text: str, forms: "WrittenForm
 
 def _languages(options: argparse.Namespace, directory: Path, forms: "WrittenForms") -> Languages:
     """Return the languages for splitting lines into sentences; None if lines are not split."""
+    whole = options.nbest or options.alignments or options.prefix
+    if options.split_sentences and whole:
+        raise RequestError("--split-sentences: not with --nbest, --alignments or --prefix.")
     if options.split_sentences:
         known = all(forms.languages) and options.pair is None
         return forms.languages if known else languages_of_model(directory, options.pair)
-    whole = options.nbest or options.alignments or options.prefix
     splits = options.split_sentences is None and forms.are_sentences and not whole
     return forms.languages if splits else None
 
