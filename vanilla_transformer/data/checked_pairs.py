@@ -101,10 +101,10 @@ class PairReader:
             raise RequestError(f"{self.name}: {counts}; the first: {self.examples[0]}.")
 
     def pairs(
-        self, rows: Iterable[Any], pair_of: Callable[[Any], tuple[str, str]], place: str
+        self, rows: Iterable[tuple[int, Any]], pair_of: Callable[[Any], tuple[str, str]], place: str
     ) -> Pairs:
-        """Yield the pairs of rows; skip a row without one, as `place` and its number from 1."""
-        for number, row in enumerate(rows, start=1):
+        """Yield the pairs of numbered rows; skip a row without one, as `place` and its number."""
+        for number, row in rows:
             try:
                 yield pair_of(row)
             except MalformedError as error:

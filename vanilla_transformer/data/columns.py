@@ -66,10 +66,10 @@ class Columns(NamedTuple):
         warning: What the content says against the columns that the user named; else "".
     """
 
-    places: tuple[int, int]
-    has_header: bool
-    width: int
-    decided_by: str
+    places: tuple[int, int] = (0, 1)
+    has_header: bool = False
+    width: int = 2
+    decided_by: str = "order"
     warning: str = ""
 
 

@@ -94,7 +94,7 @@ def wmt_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
         found, meant = ", ".join(sorted(tags.values())), " and ".join(reader.languages)
         raise RequestError(f"{path} has the languages {found}, not {meant}; give another --pair.")
     texts = {"src": fields["src"], "ref": fields[reference]}
-    rows = zip(*(texts[side] for side in sides), strict=True)
+    rows = enumerate(zip(*(texts[side] for side in sides), strict=True), start=1)
     yield from reader.pairs(rows, lambda row: checked_pair(*row), f"{path}: segment ")
 
 
@@ -124,7 +124,8 @@ def tmx_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
         return checked_pair(*map(text, sides))
 
     try:
-        yield from reader.pairs(_units(path, file), pair_of, f"{path}: unit ")
+        units = enumerate(_units(path, file), start=1)
+        yield from reader.pairs(units, pair_of, f"{path}: unit ")
     except etree.XMLSyntaxError as error:
         raise RequestError(f"{path} is not XML: {reason_of(error)}.") from error
 

@@ -25,15 +25,7 @@ from zlib import error as ZlibError
 
 from ..errors import RequestError
 from ..storage import reading as bounded
-from .checked_pairs import (
-    TEXT_BYTES,
-    EmptyError,
-    MalformedError,
-    PairReader,
-    Pairs,
-    checked_pair,
-    decoded,
-)
+from .checked_pairs import EmptyError, MalformedError, PairReader, Pairs, checked_pair, decoded
 from .columns import SAMPLE, Columns, Table, drawn, sampled
 from .languages import language_of, places_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
@@ -44,14 +36,12 @@ if TYPE_CHECKING:
 
 # A path, two paths, a Hub name, a data set, or pairs.
 PairSource: TypeAlias = "str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable"
-# Yields the rows of a table, with the columns of some names or all: their numbers, and a line of
-# JSON, a list or a dict of cells, or what is wrong.
-_Rows: TypeAlias = "Callable[[Sequence[str] | None], Iterator[tuple[int, Any]]]"
+# Yields the number and the content of each row: a line of JSON, a list or dict of cells, an error.
+_Rows: TypeAlias = "Callable[[], Iterator[tuple[int, Any]]]"
 
 logger = getLogger(__name__)
 
-_BATCH = 1_000  # rows
-_SMALL_BATCH = 500  # rows of parquet, whose texts may be large
+_BATCH = 500  # rows, whose texts may be large
 _CELL = 200  # characters of a cell in a sample
 _HEAD = 4_096  # bytes that tell what a file holds
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -136,7 +126,7 @@ def read_pairs(
         if kind == "parallel":
             return _read_parallel(_File.of(known[0]), _File.of(known[1]), reader)
         if kind == "pairs":
-            return reader.pairs(known, _first_two, "pair ")
+            return reader.pairs(enumerate(known, start=1), _first_two, "pair ")
         if kind == "dataset":
             return _read_dataset("the data set", known, reader)
         if Path(known).is_dir():
@@ -270,17 +260,16 @@ def _read_file(file: _File, reader: PairReader) -> Pairs:
     if kind == "table":
         dialect, above, sample = sniff(file.lines(), path.name)
 
-        def rows(_: Sequence[str] | None) -> Iterator[tuple[int, Any]]:
+        def rows() -> Iterator[tuple[int, Any]]:
             return split_rows(islice(file.lines(), above, None), dialect, above + 1)
 
         yield from _read_rows(f"{path}", rows, reader, sample=sample)
     elif kind == "records":
-        yield from _read_rows(f"{path}", lambda _: enumerate(file.lines(), start=1), reader)
+        yield from _read_rows(f"{path}", lambda: enumerate(file.lines(), start=1), reader)
     elif kind == "array":
-        yield from _read_rows(f"{path}", lambda _: _array_rows(file), reader, unit=" item ")
+        yield from _read_rows(f"{path}", partial(_array_rows, file), reader, unit=" item ")
     elif kind == "parquet":
-        rows = partial(_parquet_rows, path)
-        yield from _read_rows(f"{path}", rows, reader, unit=" row ")
+        yield from _read_rows(f"{path}", partial(_parquet_rows, path), reader, unit=" row ")
     elif kind in ("tmx", "wmt"):
         with file.content() as content:
             yield from (tmx_pairs if kind == "tmx" else wmt_pairs)(path, content, reader)
@@ -431,7 +420,7 @@ def _read_rows(
         sample: Rows from all parts of the table; None to take them from `rows`.
     """
     if sample is None:
-        sample = sampled(rows(None), kept_as=lambda numbered: _beginnings(numbered[1]))
+        sample = sampled(rows(), kept_as=lambda numbered: _beginnings(numbered[1]))
     else:
         sample = map(_beginnings, sample)
     head, names = [row for row in sample if row], None
@@ -440,28 +429,22 @@ def _read_rows(
         names = [*dict.fromkeys(name for row in head for name in row)]
         head = [[row.get(name, "") for name in names] for row in head]
     cells = [row for row in head if any(row)]
-    found = Columns((0, 1), has_header=False, width=2, decided_by="order")  # of nothing
+    found = Columns()
     if cells:
         found = Table(cells, reader.languages, names, where).find(reader.given)
     if found.warning:
         reader.note(f"{where}: {found.warning}.")
     columns = (where, *(place + 1 for place in found.places), found.decided_by)
     logger.info("%s: source and target are columns %d and %d, by %s.", *columns)
-    header, is_first = None, True
+    header = None
     if found.has_header:
         logger.info("%s: the first row is read as a header: %s.", where, cells[0])
         header = tuple(cells[0][place] for place in found.places)
     keys: Any = [names[place] for place in found.places] if names else found.places
-    for number, row in rows(keys if names else None):
-        try:
-            pair = _pair(_cells_of(row), keys, found.width)
-            if header != (pair[0].strip(), pair[1].strip()):
-                yield pair
-            elif not is_first:  # of files that were joined
-                raise EmptyError("the header again")
-            is_first = False
-        except MalformedError as error:
-            reader.skip(f"{where}:{unit}{number}", error)
+    for pair in reader.pairs(rows(), lambda row: _pair(row, keys, found.width), f"{where}:{unit}"):
+        # Files that were joined have it several times.
+        if header != (pair[0].strip(), pair[1].strip()):
+            yield pair
 
 
 def _cells_of(row: Any) -> Any:
@@ -499,6 +482,7 @@ def _beginnings(row: Any) -> Any:
 
 def _pair(row: Any, keys: Any, width: int) -> tuple[str, str]:
     """Return the pair of a row; raise what is wrong with it."""
+    row = _cells_of(row)
     try:
         source, target = row[keys[0]], row[keys[1]]
     except (LookupError, TypeError):
@@ -534,7 +518,7 @@ def _array_rows(file: _File) -> Iterator[tuple[int, Any]]:
             raise RequestError(f"{file.path} is not a whole JSON array ({reason}).") from error
 
 
-def _parquet_rows(path: Path, names: Sequence[str] | None) -> Iterator[tuple[int, Any]]:
+def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the texts of a parquet file, in bounded memory."""
     import pyarrow as pa
     import pyarrow.compute  # before the memory is bounded
@@ -543,20 +527,17 @@ def _parquet_rows(path: Path, names: Sequence[str] | None) -> Iterator[tuple[int
     def batches() -> Iterator[list[dict]]:
         with path.open("rb") as content:
             table = ParquetFile(content, buffer_size=2**20)  # otherwise a column is read whole
+            names = table.schema_arrow.names
             texts = [
                 leaf.path
                 for leaf in table.schema
                 if (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
-                and (names is None or {leaf.path, leaf.path.split(".")[-1]} & {*names})
             ]
-            every = dict.fromkeys(table.schema_arrow.names if names is None else ())
             if not texts:
-                columns = reprlib.repr(table.schema_arrow.names)
+                columns = reprlib.repr(names)
                 raise RequestError(f"{path} has the columns {columns}; none of them holds text.")
-            for batch in table.iter_batches(_SMALL_BATCH, columns=texts, use_threads=False):
-                cut = [_cut(column) for column in batch.columns]
-                rows = pa.RecordBatch.from_arrays(cut, batch.schema.names).to_pylist()
-                yield [every | row for row in rows]
+            for batch in table.iter_batches(_BATCH, columns=texts, use_threads=False):
+                yield [dict.fromkeys(names) | row for row in batch.to_pylist()]
 
     number = 0
     try:
@@ -572,37 +553,22 @@ def _parquet_rows(path: Path, names: Sequence[str] | None) -> Iterator[tuple[int
         raise RequestError(f"{path} {reason}; fetch it again, or use JSON Lines.") from error
 
 
-def _cut(column: Any) -> Any:
-    """Cut texts just beyond the limit of a side, so that `checked_pair` still refuses them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_struct(column.type):
-        names = [field.name for field in column.type]
-        return pa.StructArray.from_arrays([*map(_cut, column.flatten())], names)
-    if pa.types.is_dictionary(column.type):
-        return _cut(column.dictionary).take(column.indices)
-    return pc.utf8_slice_codeunits(column.cast(pa.large_string()), 0, TEXT_BYTES + 1)
-
-
 def _read_dataset(where: str, dataset: Any, reader: PairReader) -> Pairs:
     """Yield the pairs of a data set; of a stream, the first rows are the sample."""
-    data = dataset.with_format(None)
+    data = dataset.with_format("arrow")  # images and the like stay packed
 
     def records(chosen: Any) -> Iterator[dict]:
-        for batch in chosen.iter(_BATCH):
-            for values in zip(*batch.values(), strict=True):
-                yield dict(zip(batch, values, strict=True))
-
-    def rows(names: Sequence[str] | None) -> Iterator[tuple[int, Any]]:
-        known = data.column_names or ()  # of a stream perhaps none
-        wanted = [name for name in known if name in (*(names or ()), "translation")]
-        return enumerate(records(data.select_columns(wanted) if wanted else data), start=1)
+        for table in chosen.iter(_BATCH):
+            yield from table.to_pylist()
 
     if hasattr(data, "__len__"):
         sample = data.select(range(0, len(data), len(data) // SAMPLE or 1))
     else:
         sample = data.take(SAMPLE)
+
+    def rows() -> Iterator[tuple[int, Any]]:
+        return enumerate(records(data), start=1)
+
     yield from _read_rows(where, rows, reader, unit=" row ", sample=records(sample))
 
 
