@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 import numpy as np
@@ -81,11 +81,7 @@ def pair_report(dataset: Dataset) -> dict[str, int]:
         in UTF-8, after source lengths are scaled to the total length of the targets.
     """
     report = reading_report(dataset)
-    if "pairs" in report:
-        return report["pairs"]
-    _, faults = _faults(dataset)
-    lines = {name: report.get(name, 0) for name in ("malformed", "empty")}
-    return {"read": len(dataset), **lines, **{name: faults[name] for name in _FAULTS}}
+    return report["pairs"] if "pairs" in report else _faults(dataset)[1]
 
 
 def clean_pairs(
@@ -104,13 +100,11 @@ def clean_pairs(
     Raises:
         ValueError: No pair is left.
     """
-    faults, _ = _faults(dataset)
-    report = pair_report(dataset)
 
     def tables() -> Tables:
         import pyarrow as pa
 
-        rest = faults.with_format("numpy")["fault"][:]
+        rest, report = _faults(dataset)
         counts, kept = np.zeros(len(KINDS) + 1, dtype=np.int64), 0
         bar = tqdm(total=len(dataset), desc="cleaning", unit=" pairs", disable=not show_progress)
         with bar:
@@ -138,17 +132,8 @@ def shared_pairs(dataset: Dataset, other: Dataset) -> int:
         dataset: Data set whose pairs are counted, as from `load_pairs`.
         other: Data set to look in, such as the training pairs.
     """
-
-    def tables() -> Tables:
-        import pyarrow as pa
-
-        pairs, others = (_pair_hashes(_hashes_and_lengths(pairs)[0]) for pairs in (dataset, other))
-        shared = np.isin(pairs, others, kind="sort")
-        yield pa.table({"shared": shared})
-        return {"shared": int(shared.sum())}
-
-    key = [dataset._fingerprint, other._fingerprint]
-    return cached("shared", key, tables())[1]["shared"]
+    pairs, others = (_pair_hashes(_hashes_and_lengths(pairs)[0]) for pairs in (dataset, other))
+    return int(np.isin(pairs, others, kind="sort").sum())
 
 
 def _pair_hashes(hashes: np.ndarray) -> np.ndarray:
@@ -167,14 +152,8 @@ def describe_report(report: dict[str, int]) -> str:
     )
 
 
-def _faults(dataset: Dataset) -> tuple[Dataset, dict[str, Any]]:
-    """Return a column `fault`, 0 or the fault's number from 1 per pair, and the counts."""
-    return cached("faults", [dataset._fingerprint], _fault_tables(dataset))
-
-
-def _fault_tables(dataset: Dataset) -> Tables:
-    import pyarrow as pa
-
+def _faults(dataset: Dataset) -> tuple[np.ndarray, dict[str, int]]:
+    """Return the number of each pair's fault in `_FAULTS`, from 1, or 0, (N,); and the report."""
     hashes, lengths = _hashes_and_lengths(dataset)
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])
@@ -182,10 +161,10 @@ def _fault_tables(dataset: Dataset) -> Tables:
     _, first = np.unique(_pair_hashes(hashes), return_index=True)
     repeated[first] = False
     odd = (longer > 3 * shorter) & (longer > shorter + 30)
-    faults = np.select([repeated, hashes[0] == hashes[1], odd], [1, 2, 3])
-    yield pa.table({"fault": faults.astype(np.int8)})
+    faults = np.select([repeated, hashes[0] == hashes[1], odd], [1, 2, 3]).astype(np.int8)
     counts = np.bincount(faults, minlength=len(_FAULTS) + 1)[1:].tolist()
-    return dict(zip(_FAULTS, counts, strict=True))
+    lines = {name: reading_report(dataset).get(name, 0) for name in ("malformed", "empty")}
+    return faults, {"read": len(dataset), **lines, **dict(zip(_FAULTS, counts, strict=True))}
 
 
 def _split_tables(dataset: Dataset, wanted: int) -> Tables:
