@@ -122,7 +122,7 @@ def _translate(options: argparse.Namespace) -> int:
         else:
             progress = sys.stderr.isatty() and not target.isatty()
             found = translate_nbest(model, tokenizer, texts, progress=progress, **search)
-        longest = recipe_values(directory).get("max_source_length") or math.inf
+        longest = float(recipe_values(directory).get("max_source_length") or math.inf)
 
         def is_long(text: str) -> bool:
             return 4 * len(text) > longest < len(tokenizer(text, verbose=False).input_ids)

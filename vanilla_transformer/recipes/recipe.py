@@ -58,6 +58,7 @@ _EXCLUSIVE = [
 ]
 # Training arguments that a run sets itself.
 _OF_RUN = frozenset({"output_dir", "bf16", "fp16", "save_strategy", "run_name", "use_cpu"})
+_WORDS = {"none": "null", "true": "true", "false": "false"}  # in JSON
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what no file name or UTF-8 holds
 
 
@@ -199,10 +200,8 @@ def _check(name: str, value: object) -> None:
     else:
         wanted = "text in UTF-8, or none" if optional else "text in UTF-8"
         fits = isinstance(value, str) and bool(value.strip()) and not _NO_TEXT.search(value)
-    # Unquoted, YAML 1.1 reads the language code `no` as false, and a column's number as an int.
-    hint = "; put it in quotes" if kind is str and isinstance(value, bool | int) else ""
     if not fits:
-        raise RequestError(f"{name}: got {quoted(value)}; it must be {wanted}{hint}.")
+        raise RequestError(f"{name}: got {quoted(value)}; it must be {wanted}.")
 
 
 def _can_be_recorded(values: Mapping[Any, Any]) -> bool:
@@ -281,8 +280,7 @@ def _convert(name: str, value: Any) -> object:
     if kind is Mapping:
         if isinstance(value, list) and all(isinstance(it, str) and "=" in it for it in value):
             value = dict(it.split("=", 1) for it in value)
-        if isinstance(value, dict):
-            return {argument: _plain(it) for argument, it in value.items()}
+        return _plain(value) if isinstance(value, dict) else value
     if isinstance(value, list) and takes_several(name):
         # Not into lists in it: a few lines of YAML can expand to billions.
         values = tuple(each if isinstance(each, list) else _convert(name, each) for each in value)
@@ -298,12 +296,14 @@ def _convert(name: str, value: Any) -> object:
     return value
 
 
-def _plain(value: object) -> object:
-    """Return the number, list or mapping that a text writes as JSON, or else the text."""
-    if not isinstance(value, str):
-        return value
-    with contextlib.suppress(ValueError):
-        return None if value.lower() == "none" else json.loads(value, parse_constant=str)
+def _plain(value: Any) -> object:
+    """Return a value, in which each text that is JSON is what it stands for."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [*map(_plain, value)]
+    with contextlib.suppress(ValueError, AttributeError):
+        return json.loads(_WORDS.get(value.lower(), value), parse_constant=str)
     return value
 
 

@@ -12,7 +12,6 @@ import io
 import json
 import lzma
 import os
-import re
 import sys
 import threading
 import unicodedata
@@ -48,13 +47,6 @@ _REMEDY = "repair it, or copy it again"
 # Categories and directions of Unicode.
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
-# Integers and floats without quotes in YAML.
-_NUMBERS = (
-    r"[-+]?(0|[1-9][0-9_]*)$",
-    r"[-+]?(([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(inf|nan))$",
-)
-
-
 _Content = TypeVar("_Content")
 
 
@@ -132,33 +124,35 @@ def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
         yield place
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read the `key: value` lines of a YAML file of at most 1 MiB; dates stay text.
+def read_yaml(path: Path, *, typed: bool = False) -> dict[str, Any]:
+    """Read the `key: value` lines of a YAML file of at most 1 MiB.
+
+    Args:
+        path: The file.
+        typed: Whether to read numbers and truth values as YAML 1.1 does, in which `010` is 8 and
+            `no` is false. By default all values but null are text, or lists and mappings of text.
 
     Raises:
-        ValueError: The file holds something else, a key twice, or an alias.
+        ValueError: The file holds something else, a key twice (unless `typed`), or an alias.
         OSError: It cannot be read; `filename` says which.
     """
     import yaml
 
     def parse(text: str) -> object:
+        # A few can stand for gigabytes.
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise RequestError("it has an alias, which is not read here")
-        return yaml.load(text, Loader=_yaml_loader())
+        return yaml.load(text, Loader=yaml.SafeLoader if typed else _text_loader())
 
     content = read_text(path, "YAML", YAML_BYTES, parse)
     return checked({} if content is None else content, dict[str, Any], path)
 
 
 def as_yaml(values: Mapping[str, object]) -> str:
-    """Return YAML that `read_yaml` and any YAML 1.1 parser read as these values."""
+    """Return YAML that any YAML 1.1 parser reads as these values."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
-        pass
-
-    _add_numbers(Dumper)  # quotes text that looks like a number
-    return yaml.dump(dict(values), Dumper=Dumper, allow_unicode=True)
+    return yaml.safe_dump(dict(values), allow_unicode=True)
 
 
 def read_lines(file: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[bytes]:
@@ -315,16 +309,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _yaml_loader() -> type:
-    """Return a safe YAML loader that parses only plain decimal numbers, and no dates.
-
-    It refuses a key that comes twice, and aliases, a few of which can stand for gigabytes.
-    """
+def _text_loader() -> type:
+    """Return a safe YAML loader that reads all values but null as text; it refuses a key twice."""
     import yaml
 
     class Loader(yaml.SafeLoader):
         yaml_implicit_resolvers = {
-            first: [row for row in rows if not row[0].endswith((":int", ":float", ":timestamp"))]
+            first: [row for row in rows if row[0].endswith(":null")]
             for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
@@ -336,15 +327,7 @@ def _yaml_loader() -> type:
                     raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
             return super().construct_mapping(node, deep)
 
-    _add_numbers(Loader)
     return Loader
-
-
-def _add_numbers(resolver: type[Any]) -> None:
-    """Parse only plain decimal numbers: YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-9 as text."""
-    for name, pattern in zip(("int", "float"), _NUMBERS, strict=True):
-        tag = f"tag:yaml.org,2002:{name}"
-        resolver.add_implicit_resolver(tag, re.compile(pattern), [*"-+.0123456789"])
 
 
 def reason_of(error: BaseException | str) -> str:

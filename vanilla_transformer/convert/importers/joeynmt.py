@@ -63,7 +63,7 @@ def import_joeynmt(
     """
     folder = Path(path)
     file, origin = _checkpoint(folder, checkpoint), folder / "config.yaml"
-    settings: Any = checked(read_yaml(origin), _Settings, origin)
+    settings: Any = checked(read_yaml(origin, typed=True), _Settings, origin)
     stacks = {stack: settings["model"][stack] for stack in STACKS}
     found = read_checkpoint(file, "Joey NMT", ("model_state",), allowed=NUMPY_NUMBERS)
     tensors = unwrapped(state_dict(found["model_state"], f"{file}: model_state"))
