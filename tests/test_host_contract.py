@@ -62,10 +62,10 @@ REACHED = {
     " _sanitize_parameters postprocess preprocess",
     "VanillaTransformerTrainingArguments": "adam_beta2 adam_epsilon learning_rate"
     " logging_nan_inf_filter lr_scheduler_type max_grad_norm optim output_dir warmup_steps",
-    "RunControl": "on_epoch_begin on_epoch_end on_evaluate on_log on_save on_step_begin on_step_end"
-    " on_train_begin",
+    "RunControl": "on_epoch_begin on_epoch_end on_evaluate on_log on_save on_step_end"
+    " on_substep_end on_train_begin",
     "VanillaTransformerTrainer": "_get_grad_norm _hp_search_setup _issue_warnings_after_load"
-    " _save_checkpoint compute_loss create_scheduler evaluate evaluation_loop"
+    " _save_checkpoint create_scheduler evaluate evaluation_loop"
     " get_batch_samples get_optimizer_cls_and_kwargs get_train_dataloader log",
 }
 # These need the Hub or another engine, or users call them: the host's source mentions them.

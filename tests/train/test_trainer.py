@@ -308,18 +308,6 @@ def test_checkpoints_hold_neither_the_cpu_settings_nor_those_of_a_search(uninter
     assert trained == fresh
 
 
-def test_resumption_keeps_the_matmul_precision_of_the_first_start(tmp_path, monkeypatch):
-    seen = []
-    look = At(4, lambda: seen.append(torch.get_float32_matmul_precision()))
-    choice = "vanilla_transformer.train.trainer.fast_float32_products"
-    monkeypatch.setattr(choice, lambda: "highest")
-    make_trainer(tmp_path, callbacks=[look], max_steps=4).train()
-    monkeypatch.setattr(choice, lambda: pytest.fail("chosen again"))
-    look.step = 8
-    make_trainer(tmp_path, callbacks=[look], max_steps=8).train(resume_from_checkpoint=True)
-    assert seen == ["highest", "highest"]
-
-
 def reversed_labels(row):
     """Return other ids of the same length."""
     return {"labels": [*row["labels"][-2::-1], 2]}

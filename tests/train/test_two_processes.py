@@ -62,7 +62,6 @@ def several_updates(directory, *, processes, last=UPDATES, resume=None):
         logging_steps=1,
     )
     watch.collate = PairCollator(vocab_size=VOCAB)
-    trainer.progress.matmul_precision = "highest"
     trainer.train(resume_from_checkpoint=resume)
     assert len(trainer.train_sampler) == 13
     history = [entry for entry in trainer.state.log_history if "loss" in entry]

@@ -22,7 +22,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.data.dataset import load_pairs, pair_lengths, sentences, tokenize_pairs
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.machine.environment import resolve_precision
-from vanilla_transformer.train.cpu_settings import cpu_training_settings, fast_float32_products
+from vanilla_transformer.train.cpu_settings import cpu_training_settings
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "demo"))
@@ -143,7 +143,7 @@ def work_of_two(rank: int, folder: str, settings: Settings, sizes: dict[str, int
     training = Training(config_of(settings["twins"], settings), small)
     repeats = settings["twin_repeats"]
     found = {}
-    with cpu_training_settings(training.model, matmul_precision=fast_float32_products()):
+    with cpu_training_settings(training.model):
         if rank == 0:
             found["alone"] = median_seconds(training.update, repeats)
         found["twin"] = median_seconds(training.update, repeats, dist.barrier)
@@ -259,7 +259,7 @@ class Table2(Experiment):
         # Each device has its share of an update, in batches of at most `tokens`.
         shares = {devices: min(settings["tokens"], TOKENS // devices) for devices in DEVICES}
         speeds = {}
-        with cpu_training_settings(model, matmul_precision=fast_float32_products()):
+        with cpu_training_settings(model):
             for share in sorted(set(shares.values()), reverse=True):
                 rows = share // settings["length"]
                 seconds = median_seconds(

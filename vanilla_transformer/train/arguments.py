@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from transformers import Seq2SeqTrainingArguments
 from transformers.trainer_pt_utils import AcceleratorConfig
@@ -137,31 +136,21 @@ def share_of_update(batches: int, processes: int) -> int:
 
 
 def check_arguments(
-    args: VanillaTransformerTrainingArguments,
-    optimizers: tuple[Any, Any],
-    figures: Sequence[str],
-    *,
-    by_tokens: bool,
+    args: VanillaTransformerTrainingArguments, figures: Sequence[str], *, by_tokens: bool
 ) -> None:
     """Refuse arguments that a training would ignore in silence.
 
     Args:
         args: The training arguments.
         by_tokens: Whether batches are filled up to `batch_tokens`.
-        optimizers: The optimizer and the learning rate schedule passed to the trainer, or None.
         figures: What an evaluation finds, such as "loss"; nothing if it has several sets.
 
     Raises:
         ValueError: Names such arguments.
     """
-    optimizer, schedule = optimizers
     if by_tokens:
         _refuse(args, _BATCHES, "batches are filled up to batch_tokens; set that to None, or leave")
     refuse_sharding(args)
-    if schedule is not None and optimizer is None:
-        raise RequestError(
-            "got a schedule without its optimizer; give both as optimizers=(..., ...)."
-        )
     watched = args.early_stopping_on in figures and args.eval_strategy != "no"
     if args.early_stopping_patience is not None and not watched:
         raise RequestError(

@@ -47,29 +47,42 @@ class RunControl(TrainerCallback):
         name = signal.Signals(signum).name
         logger.warning("Got %s: the run ends after this update. Again: it stops at once.", name)
 
-    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Set the model up, and start the clock."""
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Set the model up, start the clock, and log the size of the training."""
         self.trainer.begin()
         # A checkpoint restores its own intervals; use those of this start.
         state.compute_steps(args, state.max_steps)
-        self.last_save = time.monotonic()
-        self.stopped = self.is_size_told = False
+        self.last_save, self.stopped = time.monotonic(), False
         self.trainer.progress.start()
+        told, epochs = [f"{self.trainer.model.num_parameters():,} parameters"], ""
+        self.trainer.updates_per_epoch = 0
+        if has_length(train_dataloader):
+            each = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
+            self.trainer.updates_per_epoch = each
+            told.append(f"{len(self.trainer.train_dataset):,} training pairs")
+            told.append(f"{each:,} updates an epoch")
+            epochs = f" ({state.max_steps / each:.1f} epochs)"
+        if state.is_world_process_zero:
+            limit = args.max_minutes
+            time_limit = "" if limit is None else f" or {limit:g} minutes, whichever comes first"
+            updates = f"{state.max_steps:,} updates{epochs}"
+            logger.info("%s.", ", ".join(told))
+            logger.info("The training ends after %s%s.", updates, time_limit)
 
-    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Pass the epoch to the sampler, and the number of its updates to the trainer."""
-        if not has_length(train_dataloader):
-            return
-        updates = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
-        self.trainer.updates_per_epoch = updates
-        if self.trainer.train_sampler is not None:
-            # Trainer unwraps the sampler only once; in mid-epoch on several ranks it has two
-            # wrappers.
-            self.trainer.train_sampler.set_epoch(state.global_step // updates)
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Pass the epoch to the sampler."""
+        # Trainer unwraps the sampler only once; in mid-epoch on several ranks it has two wrappers.
+        if (sampler := self.trainer.train_sampler) is not None:
+            sampler.set_epoch(state.global_step // self.trainer.updates_per_epoch)
+
+    def on_substep_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
+        """Compute with as many threads as cores are free; beside others, more take seconds."""
+        if args.device.type == "cpu":
+            self.trainer.threads.adapt()
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Stop or save if the time has come, or after a signal."""
-        self.trainer.follow_free_cores()
+        self.on_substep_end(args, state, control)
         minutes = self.trainer.progress.seconds / 60
         out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
         since = (time.monotonic() - self.last_save) / 60
@@ -117,22 +130,6 @@ class RunControl(TrainerCallback):
     def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Start the time until the next save anew."""
         self.last_save = time.monotonic()
-
-    def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Log the size of the training once."""
-        if self.is_size_told or not state.is_world_process_zero:
-            return
-        self.is_size_told = True
-        told, epochs = [f"{self.trainer.model.num_parameters():,} parameters"], ""
-        if each := self.trainer.updates_per_epoch:  # the data has a length
-            told.append(f"{len(self.trainer.train_dataset):,} training pairs")
-            told.append(f"{each:,} updates an epoch")
-            epochs = f" ({state.max_steps / each:.1f} epochs)"
-        logger.info("%s.", ", ".join(told))
-        limit = args.max_minutes
-        time_limit = "" if limit is None else f" or {limit:g} minutes, whichever comes first"
-        updates = f"{state.max_steps:,} updates{epochs}"
-        logger.info("The training ends after %s%s.", updates, time_limit)
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Log a line for training, for an evaluation, or for other figures."""

@@ -48,7 +48,7 @@ class Progress:
     training_seconds: float = 0.0  # wall clock inside the training loop, evaluations included
     evaluation_seconds: float = 0.0  # the part spent in evaluations
     identity: dict = dataclasses.field(default_factory=dict)  # what decides the updates
-    matmul_precision: str = ""  # of float32, chosen for the machine the run started on
+    matmul_precision: str = ""  # of float32, as it suits the processor
     world_size: int = 0  # processes; 0 before the first update
     threads: list = dataclasses.field(default_factory=list)  # each number that torch computed with
     hardware: dict = dataclasses.field(default_factory=dict)  # that trained last

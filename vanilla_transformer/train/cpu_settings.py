@@ -66,9 +66,7 @@ class FastDropoutOfSums(FastDropout):
 
 
 @contextlib.contextmanager
-def cpu_training_settings(
-    model: PreTrainedModel, *, matmul_precision: str | None = None
-) -> Iterator[None]:
+def cpu_training_settings(model: PreTrainedModel) -> Iterator[None]:
     """On a CPU, use eager attention, fast float32 products and dropout; keep freed memory.
 
     Only `sdpa` becomes `eager`, and only plain dropout is replaced; a user's own attention or
@@ -78,7 +76,6 @@ def cpu_training_settings(
 
     Args:
         model: The model to train. On another device nothing changes.
-        matmul_precision: As for `torch.set_float32_matmul_precision`. None: unchanged.
     """
     if model.device.type != "cpu":
         yield
@@ -86,7 +83,7 @@ def cpu_training_settings(
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     logger.info("Training on the CPU: %d thread(s), %d usable core(s).", threads, usable_cores())
     with returned_attention_weights(model), _kept_memory():  # eager attention is the faster one
-        torch.set_float32_matmul_precision(matmul_precision or precision)
+        torch.set_float32_matmul_precision(fast_float32_products())
         _set_fast_dropout(model)
         try:
             yield

@@ -60,7 +60,7 @@ from .arguments import (
 )
 from .callbacks import RunControl, TrainingInterrupted
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
-from .cpu_settings import cpu_training_settings, fast_float32_products, without_training_changes
+from .cpu_settings import cpu_training_settings, without_training_changes
 from .optimization import can_be_fused, noam_schedule, peak_rate
 
 if TYPE_CHECKING:
@@ -132,7 +132,9 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             validation_pairs = list(zip(columns["source"], columns["target"], strict=True))
         found = list(measures) if validation_pairs else []
         refuse_sharding(args)
-        self._given_optimizers = kwargs.get("optimizers", (None, None))
+        optimizer, schedule = kwargs.get("optimizers", (None, None))
+        if optimizer is None and schedule is not None:
+            raise RequestError("got a schedule without its optimizer; give both in optimizers.")
         self._smoothing = args.label_smoothing_factor
         for name in found:  # fail now, not after an hour
             measure_metric(name, target_language or "")
@@ -159,7 +161,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         self.target_language = target_language
         self.measures = list(measures)
         self.train_sampler: TokenBatchSampler | None = None  # made with the batches
-        self.updates_per_epoch = 0  # known when the first epoch begins, if the data has a length
+        self.updates_per_epoch = 0  # known when a training begins, if the data has a length
         self._evaluates_own_set = False
         self._told: set[str] = set()  # warnings, each given once
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
@@ -277,17 +279,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
                 f"{', '.join(void)}: without effect, because batches are filled up to "
                 f"batch_tokens={self.args.batch_tokens}."
             )
-
-    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the loss, then adapt the threads to the free cores before the backward pass."""
-        loss = super().compute_loss(*args, **kwargs)
-        self.follow_free_cores()  # beside others, an update with too many threads takes seconds
-        return loss
-
-    def follow_free_cores(self) -> None:
-        """Adapt the number of threads to the free cores while training on a CPU."""
-        if self.threads is not None and self.args.device.type == "cpu":
-            self.threads.adapt()
 
     @property
     def has_other_loss(self) -> bool:
@@ -407,9 +398,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             checkpoints.checkpoint_to_resume(folder, self._resumed_from)
         self._read_arguments()
         self._set_progress()
-        # Chosen once per run, so that a resumed run rounds the same.
-        chosen = self.progress.matmul_precision or self._matmul_precision()
-        self.progress.matmul_precision = chosen
 
     def _read_arguments(self) -> None:
         """Apply arguments that changed since the trainer was made; refuse those without effect."""
@@ -424,12 +412,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             raise RequestError(f"got {self.args.precision}, but {made}; {remedy}")
         figures = ["loss", *(self.measures if self.validation_pairs else [])]
         several = isinstance(self.eval_dataset, dict)
-        check_arguments(
-            self.args,
-            self._given_optimizers,
-            [] if several else figures,
-            by_tokens=self._batches_by_tokens,
-        )
+        watchable = [] if several else figures
+        check_arguments(self.args, watchable, by_tokens=self._batches_by_tokens)
         narrow = {p.dtype for p in self.model.parameters() if p.requires_grad and p.itemsize < 4}
         for dtype in narrow:
             self._tell_once(
@@ -461,7 +445,7 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         now: dict[str, Any] = {"world_size": self.args.world_size, "hardware": hardware()}
         now |= {"versions": versions(), "git_commit": git_commit()}
         if checkpoint is None:  # nothing of an earlier training counts
-            self.progress = Progress(matmul_precision=self.progress.matmul_precision)
+            self.progress = Progress()
         else:
             self.progress = checkpoints.progress_to_continue(checkpoint, identity)
             self._ranks_changed = self.progress.world_size != self.args.world_size
@@ -477,8 +461,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         """
         checkpoints.check_rate(self.lr_scheduler, self.state.global_step)
         self.args.ignore_data_skip = self._begins_anew  # before a checkpoint saves it
-        precision = self.progress.matmul_precision
-        self._settings.enter_context(cpu_training_settings(self.model, matmul_precision=precision))
+        self._settings.enter_context(cpu_training_settings(self.model))
+        self.progress.matmul_precision = torch.get_float32_matmul_precision()
         if self.progress.unlogged is not None:  # else the next log is a mean over fewer updates
             losses, self._globalstep_last_logged = self.progress.unlogged
             self._tr_loss += losses
@@ -497,14 +481,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
         args = self.args
         entropy = [args.seed, self.state.global_step, args.world_size, args.process_index]
         set_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-
-    def _matmul_precision(self) -> str:
-        """Choose the precision of float32 matrix products for a new run."""
-        if self.model.device.type != "cpu":
-            return torch.get_float32_matmul_precision()
-        # The ranks must agree: machines may differ, and only the first rank's choice is saved.
-        dissent = self.over_ranks(fast_float32_products() != "medium")
-        return "highest" if dissent.any() else "medium"
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
