@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import tiny_config
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration, pretrained
+from vanilla_transformer import VanillaTransformerForConditionalGeneration, translate
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.visualization import (
     Attention,
@@ -105,21 +104,13 @@ def test_merging_averages_over_queries_and_sums_over_keys(model, tokenizer):
 
 
 def test_without_a_target_the_source_is_translated(model, tokenizer):
-    ids = tokenizer(SOURCE, return_tensors="pt")
-    translation = model.generate(**ids, num_beams=1, max_new_tokens=7)[0, 1:].tolist()
-    options = {"merge_words": False, "num_beams": 1, "max_new_tokens": 7}
-    for count in (1, 3):  # others that the search finds may be longer
-        a = attention_weights(model, tokenizer, SOURCE, num_return_sequences=count, **options)
-        assert a.target_words == token_words(tokenizer, translation)
-
-
-@pytest.mark.parametrize("sentence", ["Good morning.", "She lost her keys, so she was late."])
-def test_words_of_a_translation_end_where_it_ends(sentence):
-    """The search may go on after the best translation's end."""
-    folder = pretrained("everyday-en-de")
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
-    found = attention_weights(model, AutoTokenizer.from_pretrained(folder), sentence)
-    assert found.target_words.index("</s>") == len(found.target_words) - 1
+    (translation,) = translate(model, tokenizer, [SOURCE], num_beams=3, max_new_tokens=7)
+    expected = attention_weights(model, tokenizer, SOURCE, translation)
+    for count in (1, 3):
+        options = {"num_beams": 3, "max_new_tokens": 7, "num_return_sequences": count}
+        found = attention_weights(model, tokenizer, SOURCE, **options)
+        assert (found.target, found.target_words) == (translation, expected.target_words)
+        np.testing.assert_array_equal(found.cross, expected.cross)
 
 
 def state(model):

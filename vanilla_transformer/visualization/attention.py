@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..batch_translation import generate_ids
 from ..beam_search import (
     adds_prompt,
     evaluation_mode,
@@ -23,7 +22,7 @@ from ..beam_search import (
 )
 from ..errors import RequestError
 from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
-from ..translation.many_texts import input_device
+from ..translation.many_texts import input_device, translate_nbest
 from ..written_forms import written_forms
 from .figure import GREY, new_figure, set_title
 from .fonts import text_properties
@@ -120,36 +119,26 @@ def attention_weights(
         target: The target sentence; None translates the source first.
         merge_words: Whether to join the pieces of each of several words: average their rows and
             add their columns, so that rows still sum to one.
-        **generation_kwargs: Options of `generate_ids`, whose translation by default is at most 50
-            tokens longer than the source.
+        **generation_kwargs: Options of `translate_nbest`, of whose translations the best is drawn.
 
     Raises:
         ValueError: If a text has more than 512 tokens, or the model returns no attention weights.
     """
     if adds_prompt(model):
         raise RequestError("the model's adapter puts a prompt before the text; draw another one.")
+    if target is None:
+        target = next(translate_nbest(model, tokenizer, [source], **generation_kwargs))[0].text
     device = input_device(model)
     source = written_forms(tokenizer).source_of(source)
     inputs = tokenizer(source, return_tensors="pt", return_token_type_ids=False).to(device)
     _check_length("source", inputs["input_ids"])
-    with evaluation_mode(model), torch.no_grad():
-        if target is None:
-            # Alone, so that no longer one leaves padding after its end.
-            options = generation_kwargs | {"num_return_sequences": 1}
-            ids, mask = inputs["input_ids"], inputs["attention_mask"]
-            found = generate_ids(model, ids, mask, **options)
-            labels = found.sequences[:, 0]
-            if found.lengths is not None:  # the search may have gone on after this one's end
-                labels = labels[:, : int(found.lengths)]
-        else:
-            labels = torch.tensor(target_ids(model, tokenizer, [target]))
-        _check_length("target", labels)
-        labels = labels.to(device)
-        decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)  # type: ignore[operator]  # not of PreTrainedModel
-        with returned_attention_weights(model):
-            out = model(
-                **inputs, decoder_input_ids=decoder_ids, output_attentions=True, use_cache=False
-            )
+    labels = torch.tensor(target_ids(model, tokenizer, [target]), device=device)
+    _check_length("target", labels)
+    decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)  # type: ignore[operator]  # not of PreTrainedModel
+    with evaluation_mode(model), torch.no_grad(), returned_attention_weights(model):
+        out = model(
+            **inputs, decoder_input_ids=decoder_ids, output_attentions=True, use_cache=False
+        )
     attentions = (out.encoder_attentions, out.decoder_attentions, out.cross_attentions)
     # Not the config's numbers: users may have left layers out, or have added some.
     encoder, decoder = (len(side.layers) for side in (model.get_encoder(), model.get_decoder()))
@@ -160,8 +149,6 @@ def attention_weights(
         words_and_mix(side, ids[0].tolist(), merge=merge_words)
         for side, ids in ((reads, inputs["input_ids"]), (writes, labels), (writes, decoder_ids))
     )
-    if target is None:
-        (target,) = writes.batch_decode(labels.tolist(), skip_special_tokens=True)
     return Attention(
         source_words,
         target_words,
