@@ -122,6 +122,32 @@ def quick_publishing(monkeypatch):
 
 
 @pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """Serve a local Hub that this process takes for the real one; nobody is logged in."""
+    from hub_server import TOKEN, HubServer
+    from huggingface_hub import constants
+
+    server = HubServer({TOKEN: "user"})
+    for name, value in {
+        "ENDPOINT": server.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_DISABLE_PROGRESS_BARS": True,
+        "HF_HUB_CACHE": str(tmp_path / "cache"),
+        "HF_TOKEN_PATH": str(tmp_path / "token"),
+        "HF_STORED_TOKENS_PATH": str(tmp_path / "stored_tokens"),
+    }.items():
+        monkeypatch.setattr(constants, name, value)
+    # transformers keeps one client, with the address that it found first.
+    monkeypatch.setattr("transformers.utils.hub._hf_api", None)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
+    yield server
+    server.close()
+
+
+@pytest.fixture
 def documented_code(monkeypatch, tmp_path):
     """Run the Python of a block in an empty directory and return what it defines."""
     monkeypatch.chdir(tmp_path)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import phrases as generator
 import pytest
+from hub_server import TOKEN
 from pages import BLOCK, BLOCKS, README, SMALL, in_clone, run_shell
 
 from vanilla_transformer import pretrained
@@ -232,7 +233,7 @@ def test_block_init_from(tmp_path):
     assert first == second
 
 
-def test_block_train_python(reader):
+def test_block_train_python(reader, hub, quick_publishing, monkeypatch):
     lines = [f"{a} and {b}\t{a} und {b}" for a in range(12) for b in range(12)]
     (reader / "pairs.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     small = {"20_000": "2", "d_model=256": "d_model=16"}
@@ -242,7 +243,11 @@ def test_block_train_python(reader):
         assert block.count(long) == 1
         block = block.replace(long, short)
     (reader / "train_python.py").write_text(block, encoding="utf-8")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
     assert run(".venv/bin/python train_python.py", reader).count("\n") >= 3
+    card = hub.files("user/mine")["README.md"].decode()
+    assert "English to German" in card
+    assert "our own manuals" in card
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         assert (reader / "runs" / "python" / name).is_file(), name
 

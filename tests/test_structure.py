@@ -68,7 +68,9 @@ FOLDERS = {
     "visualization": {"storage", "translation"},
     "convert": {"storage", "translation"},
     "recipes": {"data", "machine", "storage"},
-    "publish": {"data", "evaluation", "machine", "recipes", "storage", "visualization"},
+    "publish": {
+        *("convert", "data", "evaluation", "machine", "recipes", "storage", "visualization")
+    },
     "train": {
         *("data", "evaluation", "fast", "machine", "publish", "recipes", "storage", "translation"),
         "visualization",

@@ -27,6 +27,7 @@ from vanilla_transformer.convert.exporters.ctranslate2 import (  # noqa: E402
     vocabulary,
     written_vocabularies,
 )
+from vanilla_transformer.convert.exporters.stock import export_stock  # noqa: E402
 from vanilla_transformer.target_tokenizer import hold_target_tokenizer, target_tokenizer  # noqa: E402
 
 VARIANTS = {
@@ -185,3 +186,16 @@ def test_vocabulary_has_a_distinct_token_for_every_row():
     tokens = vocabulary(tokenizer, len(tokenizer) + 3)
     assert tokens[: len(tokenizer)] == tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     assert len(set(tokens)) == len(tokenizer) + 3
+
+
+@pytest.mark.parametrize(
+    ("norm_first", "reason"),
+    [(False, "expected a vocabulary of size"), (True, "no attribute 'normalize_before'")],
+)
+def test_the_engines_own_converter_cannot_read_the_stock_classes(tmp_path, norm_first, reason):
+    """It drops Marian's last row, and takes Pegasus' config for BART's: pages say so."""
+    run, *_ = save(tmp_path, norm_first=norm_first)
+    stock = export_stock(run, tmp_path / "stock")
+    with pytest.raises((ValueError, AttributeError), match=reason):
+        TransformersConverter(str(stock)).convert(str(tmp_path / "converted"))
+    assert export_ctranslate2(run, tmp_path / "ours")

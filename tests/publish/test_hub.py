@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hub_server import HubServer, Repository
+from hub_server import TOKEN, Repository
 from huggingface_hub import HfApi, ModelCard, constants
 from pages import BLOCKS
 from published_runs import SENTENCES, named_code, tiny_model, tiny_tokenizer, write_run
@@ -26,33 +26,9 @@ from vanilla_transformer.train.trainer import (
 )
 from vanilla_transformer.translation import translate
 
-TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"
 REPO = "user/de-en"
 # Packages that a machine with only torch and transformers does not have.
 ABSENT = ("vanilla_transformer", "accelerate", "datasets", "sacrebleu", "matplotlib", "babel")
-
-
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """Serve a local Hub that this process takes for the real one; nobody is logged in."""
-    server = HubServer({TOKEN: "user"})
-    for name, value in {
-        "ENDPOINT": server.url,
-        "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",
-        "HF_HUB_OFFLINE": False,
-        "HF_HUB_DISABLE_XET": True,
-        "HF_HUB_DISABLE_PROGRESS_BARS": True,
-        "HF_HUB_CACHE": str(tmp_path / "cache"),
-        "HF_TOKEN_PATH": str(tmp_path / "token"),
-        "HF_STORED_TOKENS_PATH": str(tmp_path / "stored_tokens"),
-    }.items():
-        monkeypatch.setattr(constants, name, value)
-    # transformers keeps one client, with the address that it found first.
-    monkeypatch.setattr("transformers.utils.hub._hf_api", None)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
-    yield server
-    server.close()
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +178,8 @@ def test_push_removes_code_weights_and_pictures_of_earlier_ones_only(
     assert {*hub.files(REPO)} == {*kept, *hub.files("user/new")}
 
 
-def test_push_to_hub_of_the_trainer_is_that_of_transformers(hub, tmp_path, monkeypatch):
-    """Model, tokenizer and the host's own card, with `hub_strategy="end"` only when asked to."""
+def test_a_trainer_publishes_a_model_that_strangers_load(hub, tmp_path, monkeypatch):
+    """With our card and the code, and nothing else of the training; `hub_strategy="end"`."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
     pairs, tokenizer = list(SENTENCES.items()), tiny_tokenizer()
     data = load_pairs(pairs, show_progress=False, source_language="de", target_language="en")
@@ -217,20 +193,32 @@ def test_push_to_hub_of_the_trainer_is_that_of_transformers(hub, tmp_path, monke
     trainer = VanillaTransformerTrainer(tiny_model(), args, **given)
     trainer.train()
     assert hub.repositories["model", REPO].titles == ["initial commit"]
-    commit = trainer.push_to_hub(language="en", license="cc-by-4.0", dataset_tags="own")
+    # As the host's examples call it.
+    card = {"language": ["de", "en"], "tasks": "translation", "dataset": "our own manuals"}
+    card |= {"finetuned_from": str(tmp_path), "dataset_tags": "own"}
+    commit = trainer.push_to_hub("Two updates", license="cc-by-4.0", **card)
     assert commit.oid == hub.repositories["model", REPO].branches["main"]
-    model = {"config.json", "generation_config.json", "model.safetensors", "training_args.bin"}
+    assert hub.repositories["model", REPO].titles == ["initial commit", "Two updates"]
+    model = {"config.json", "generation_config.json", "model.safetensors", "metrics.json"}
     others = {"tokenizer.json", "tokenizer_config.json", "README.md", ".gitattributes"}
-    assert set(hub.files(REPO)) == model | others
-    card = hub.files(REPO)["README.md"].decode()
-    assert "license: cc-by-4.0" in card
-    assert "- generated_from_trainer" in card
-    assert "- learning_rate: 0.17677" in card  # the peak
-    assert "- lr_scheduler_type: Eq. 3 of Attention Is All You Need" in card
-    assert "- optimizer: Use adam with betas=(0.9,0.98) and epsilon=1e-09" in card
-    assert f"Batches held up to {trainer.args.batch_tokens} tokens of each side" in card
+    assert {name for name in hub.files(REPO) if not name.endswith(".py")} == model | others
+    pushed = hub.files(REPO)["README.md"].decode()
+    assert "license: cc-by-4.0" in pushed
+    assert "German to English" in pushed
+    assert "2 updates" in pushed
+    assert "our own manuals" in pushed
+    assert str(tmp_path) not in pushed
+    trainer.create_model_card(license="cc-by-4.0", **card)
+    assert "German to English" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in written if TOKEN.encode() in path.read_bytes()]
+    script = f"""
+from transformers import pipeline
+translator = pipeline("translate", model={REPO!r}, trust_remote_code=True, revision={commit.oid!r})
+print(translator("ein Hund", num_beams=1)[0]["translation_text"])
+"""
+    (expected,) = translate(trainer.model.eval(), tokenizer, ["ein Hund"], num_beams=1)
+    assert in_fresh_process(script, hub, tmp_path / "home").splitlines()[-1] == expected
 
 
 # ------------------------------------------------------------------------------------ one commit
@@ -448,7 +436,7 @@ def test_translate_command_uses_models_of_the_hub(hub, run, tmp_path, monkeypatc
         ((REPO,), f"{REPO} on the Hub has no model"),
         ((REPO, "--revision", "gone"), "Revision Not Found"),
         (("user/other",), "There is no folder user/other, and no model of that name"),
-        ((run, "--revision", "main"), "is a local folder; leave out"),
+        ((run, "--revision", "main"), "is not on the Hub; leave out --revision"),
     ):
         assert reason in translated(*words, code=2)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

@@ -17,6 +17,7 @@ import torch
 from card_checks import card_problems
 from command_line import error_of as error_of_command
 from huggingface_hub import ModelCard
+from opus_models import save_opus
 from pages import BLOCKS, in_clone
 from published_runs import (
     METRICS,
@@ -24,6 +25,7 @@ from published_runs import (
     SENTENCES,
     load_here,
     named_code,
+    tiny_model,
     tiny_tokenizer,
     write_run,
 )
@@ -34,9 +36,13 @@ from transformers import (
     AutoModel,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
     DataCollatorForSeq2Seq,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
+    T5Config,
+    T5ForConditionalGeneration,
     pipeline,
 )
 
@@ -44,6 +50,7 @@ from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.convert.exporters.stock import export_stock
 from vanilla_transformer.errors import RequestError
+from vanilla_transformer.evaluation.scores import choose_samples
 from vanilla_transformer.publish import publishing
 from vanilla_transformer.publish.card import (
     check_licenses,
@@ -51,13 +58,12 @@ from vanilla_transformer.publish.card import (
     paper_differences,
     render_card,
 )
-from vanilla_transformer.publish.publishing import publish
+from vanilla_transformer.publish.publishing import publish_folder
 from vanilla_transformer.publish.space import write_space
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
 from vanilla_transformer.storage.atomic import MARKER
 from vanilla_transformer.storage.reading import sha256
 from vanilla_transformer.train import back_translation, run_recipe
-from vanilla_transformer.train.finishing import choose_samples
 
 ROOT = Path(__file__).parents[2]
 MODEL = {"config.json", "generation_config.json", "model.safetensors"}
@@ -176,7 +182,7 @@ def test_another_model_than_the_runs_is_published_with_its_own_scores_only(
     (other / "metrics.json").write_text(json.dumps(scores))
     search = json.loads((other / "generation_config.json").read_text())
     (other / "generation_config.json").write_text(json.dumps({**search, "length_penalty": 1.7}))
-    publish(other, "u/n", run=run, license="mit", output=tmp_path / "out")
+    publish_folder(other, "u/n", run=run, license="mit", output=tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert "BLEU 12.3 on the test set" in card
     assert "| `length_penalty` | 1.7 | 0.6 |" in card
@@ -195,16 +201,107 @@ def test_a_model_without_a_training_record_has_a_card_of_what_is_known(
     if scored:
         (copied / "metrics.json").write_text(json.dumps({"scores": {"test": SCORES}}))
     shutil.rmtree(copied / "checkpoints")
-    publish(copied, "u/n", license="mit", output=tmp_path / "out")
+    publish_folder(copied, "u/n", license="mit", output=tmp_path / "out")
     assert "has no training record" in caplog.text
     card = ModelCard((tmp_path / "out" / "README.md").read_text())
     problems = card_problems(card, tmp_path / "out")
     assert problems == ([] if scored else ["a model-index that does not round-trip"])
     assert ("BLEU 34.4 on the test set" in card.text) is scored
-    for heading in ("## Training", "## Sample", "## Data", "paper, apart"):
+    for heading in ("## Sample", "## Data", "paper, apart"):
         assert heading not in card.text
+    assert "Nothing else about the training, nor about its pairs, is recorded." in card.text
     model = VanillaTransformerForConditionalGeneration.from_pretrained(copied)
     assert f"{model.num_parameters() / 1e6:.1f} million parameters" in card.text
+
+
+def test_what_a_trainer_left_and_what_evaluate_measured_are_on_the_card(
+    tmp_path, monkeypatch, capsys, quick_publishing
+):
+    """Scores of another model are refused, and so is one that changed afterwards."""
+    monkeypatch.chdir(tmp_path)
+    for folder, seed in (("saved", 0), ("other", 1)):
+        tiny_model(seed).save_pretrained(folder)
+        tiny_tokenizer().save_pretrained(folder)
+    log = [{"loss": 5.5, "step": 2}, {"eval_loss": 2.5, "eval_runtime": 3.0, "eval_bleu": 7.25}]
+    state = {"global_step": 1234, "epoch": 2.5, "log_history": [*log, {"train_runtime": 600.0}]}
+    Path("saved/trainer_state.json").write_text(json.dumps(state))
+    rows = [{"de": source, "en": target} for source, target in SENTENCES.items()]
+    Path("test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for folder in ("saved", "other"):
+        scored = ["--pair", "de-en", "--test-file", "test.jsonl", "--output"]
+        assert cli.main(["evaluate", folder, *scored, f"{folder}/metrics.json"]) == 0
+    words = [*request("saved"), "--pair", "de-en", "--output", "out"]
+    assert cli.main(["publish", *words]) == 0, capsys.readouterr().err
+    card = ModelCard(Path("out/README.md").read_text(encoding="utf-8"))
+    assert not card_problems(card, Path("out"))
+    assert card.data.language == ["de", "en"]
+    told = "1,234 updates, 2.5 epochs, 10.0 minutes. The last evaluation of the training: "
+    assert f"{told}`eval_loss` 2.5, `eval_bleu` 7.25." in card.text
+    for source in SENTENCES:
+        assert f"source      {source}" in card.text
+    shutil.copy("other/metrics.json", "saved/metrics.json")
+    assert "saved/model.safetensors changed after it was scored" in error_of(
+        capsys, *request("saved")
+    )
+    assert not Path("out2").exists()
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_run_is_published_as_a_stock_class(tmp_path, norm_first):
+    run = write_run(tmp_path / "run")
+    tiny_model(norm_first=norm_first).save_pretrained(run)
+    output = tmp_path / "out"
+    options = {"license": "mit", "stock": True, "output": output}
+    assert publish_folder(run, "user/de-en", **options).form == "stock"
+    stock = AutoModelForSeq2SeqLM.from_pretrained(output)
+    kind = "PegasusForConditionalGeneration" if norm_first else "MarianMTModel"
+    assert type(stock).__name__ == kind
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert "BLEU 34.4 on the test set" in card
+    assert "no remote code" in card
+    assert not list(output.glob("*.py"))
+    tiny_model(position_offset=2).save_pretrained(run)
+    with pytest.raises(ValueError, match="position_offset=2; allowed 0"):
+        publish_folder(run, "user/de-en", **options)
+
+
+def save_bart(folder):
+    BartForConditionalGeneration(
+        BartConfig(vocab_size=300, d_model=16, encoder_layers=1, decoder_layers=1)
+    ).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+
+
+def save_t5(folder):
+    T5ForConditionalGeneration(
+        T5Config(vocab_size=300, d_model=16, d_kv=4, num_layers=1, decoder_start_token_id=0)
+    ).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("save", "package"),
+    [
+        (save_bart, "transformers and torch"),
+        (save_t5, "transformers and torch"),
+        (
+            lambda folder: save_opus(folder, list(SENTENCES), list(SENTENCES.values())),
+            "transformers, sentencepiece and torch",
+        ),
+    ],
+)
+def test_models_of_transformers_are_published_as_they_are(tmp_path, save, package):
+    torch.manual_seed(0)
+    save(tmp_path / "model")
+    scores = {"scores": {"test": SCORES}, "samples": {"test": METRICS["samples"]["test"][:1]}}
+    (tmp_path / "model" / "metrics.json").write_text(json.dumps(scores))
+    output = tmp_path / "out"
+    options = {"license": "mit", "output": output, "pair": "de-en", "base_model": "some/model"}
+    assert publish_folder(tmp_path / "model", "user/de-en", **options).form == "stock"
+    card = ModelCard((output / "README.md").read_text(encoding="utf-8"))
+    assert not card_problems(card, output)
+    assert card.data.base_model == "some/model"
+    assert f"you need only {package}" in card.text
 
 
 @pytest.mark.usefixtures("quick_publishing")
@@ -219,7 +316,7 @@ def test_files_that_changed_after_they_were_scored_are_rejected(copied, tmp_path
     assert told in error_of(capsys, *request(stock, "--run", copied))
     metrics["model_files"] = {name: sha256(copied / name)}
     (copied / "metrics.json").write_text(json.dumps(metrics))
-    publish(copied, "u/n", license="mit")
+    publish_folder(copied, "u/n", license="mit")
 
 
 def test_model_with_other_outputs_in_a_clean_process_is_rejected(
@@ -231,7 +328,7 @@ def test_model_with_other_outputs_in_a_clean_process_is_rejected(
 
     monkeypatch.setattr(publishing, "load_in_clean_process", slightly_otherwise)
     with pytest.raises(ValueError, match="do not compute what"):
-        publish(run, "u/n", license="mit")
+        publish_folder(run, "u/n", license="mit")
 
 
 # ---------------------------------------------------------------------------- what is rejected
@@ -319,7 +416,7 @@ def test_no_path_of_this_machine_is_published(private, tmp_path, quick_publishin
         (second, {"push": False}),
     ):
         output = place / f"output-{next(count)}"
-        publish(source, "user/de-en", license="mit", output=output, **options)
+        publish_folder(source, "user/de-en", license="mit", output=output, **options)
     write_space(place / "space", "user/de-en")
     secrets = [part.encode() for part in (*private.parts[-2:], place.name)]
     files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
@@ -487,7 +584,7 @@ def test_card_of_a_model_that_was_not_pushed_names_nothing_on_the_hub(
     monkeypatch.chdir(tmp_path)
     directory = export_stock(run, tmp_path / "marian") if form == "stock" else run
     more = {"with_code": form != "native", "run": run if form == "stock" else None}
-    publication = publish(directory, "user/de-en", license="mit", output="mine", **more)
+    publication = publish_folder(directory, "user/de-en", license="mit", output="mine", **more)
     assert publication.form == form
     assert {name for name in publication.files if name[-3:] != ".py"} == MODEL | TOKENIZER | CARD
     text = Path("mine", "README.md").read_text()
@@ -576,7 +673,7 @@ def test_symlinks_to_outside_the_directory_are_rejected(
     (tmp_path / "secret").rename(copied / "inside")
     (copied / name).symlink_to("inside")
     (tmp_path / "whole").symlink_to(copied)
-    assert publish(tmp_path / "whole", "user/de-en", license="mit").files[name]
+    assert publish_folder(tmp_path / "whole", "user/de-en", license="mit").files[name]
 
 
 def test_at_least_three_samples_are_kept_for_the_card():

@@ -88,7 +88,7 @@ def write_run(directory, *, seed=0, metrics=METRICS):
     return directory
 
 
-def load_here(folder, texts, *, form, name):
+def load_here(folder, texts, *, form, name, needs=None):
     """Stand in for `load_in_clean_process`, which takes seconds and is tested elsewhere."""
     model, tokenizer = load_saved_model(folder), load_saved_tokenizer(folder)
     found = [next(translate(model, tokenizer, [text])) for text in texts]

@@ -88,6 +88,7 @@ class Model:
 model = Model()
 """
 OURS = LOADED.format("vanilla_transformer", "VanillaTransformerForConditionalGeneration", "")
+STOCK = LOADED.format("transformers", "AutoModelForSeq2SeqLM", "") + ".eval()"
 TORCH = "torch==2.13.0"  # later ones may come with gigabytes of CUDA
 OPTIMUM = (TORCH, "transformers==4.57.6")  # the newest that it allows
 INT8 = "Int8DynamicActivationInt8WeightConfig"
@@ -106,6 +107,8 @@ class Door(NamedTuple):
 # Their outputs are compared with the first one's.
 DOORS = {
     "PyTorch": Door("", f"{OURS}.eval()"),
+    "transformers 5, stock": Door("stock", STOCK),
+    "transformers 4, stock": Door("stock", STOCK, (TORCH, "transformers==4.57.6")),
     "ONNX Runtime, Optimum": Door(
         "onnx",
         LOADED.format("optimum.onnxruntime", "ORTModelForSeq2SeqLM", ""),

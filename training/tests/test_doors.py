@@ -13,12 +13,15 @@ PLACE = os.environ.get("VANILLA_DOORS")  # folder for the environments, which is
 TEST_FILE = ROOT.parent / "shared" / "data" / "tatoeba_deen" / "test.jsonl.gz"
 
 
-@pytest.fixture(scope="module")
-def measured():
-    """Translate with the run in VANILLA_DOORS_RUN, or else a model that comes with the package."""
+@pytest.fixture(scope="module", params=["everyday-en-de", "everyday-en-zh"])
+def measured(request):
+    """Translate with a model that comes with the package, or with the run in VANILLA_DOORS_RUN.
+
+    The first is post-norm and leaves as a MarianMTModel, the second pre-norm and as Pegasus.
+    """
     if not PLACE:
         pytest.skip("make test-doors runs this: it installs the runtimes")
-    run = os.environ.get("VANILLA_DOORS_RUN") or pretrained("everyday-en-de")
+    run = os.environ.get("VANILLA_DOORS_RUN") or pretrained(request.param)
     if TEST_FILE.is_file():
         pairs = doors.read_pairs(TEST_FILE, source_language="en", target_language="de")
         sentences = [source for source, _ in pairs]
@@ -28,8 +31,8 @@ def measured():
     return doors.measure(Path(run), doors.spread(sentences, count), Path(PLACE))
 
 
-@pytest.mark.parametrize("beams", [1, 4])
 @pytest.mark.parametrize("name", [name for name in doors.DOORS if name != "PyTorch"])
+@pytest.mark.parametrize("beams", [1, 4])
 def test_runtime_gives_the_same_texts(measured, name, beams):
     answers, _, missing = measured
     if name in missing:

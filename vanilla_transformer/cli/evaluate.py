@@ -39,17 +39,18 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    from ..evaluation.scores import choose_samples, without_texts
     from ..storage.atomic import write_json, write_text
-    from ..train.scoring import score_run, without_texts
+    from ..storage.run_files import MODEL_FILES, digests
+    from ..storage.saved_model import MODEL, model_folder
+    from ..train.scoring import score_run
 
     kind = Path(options.output or "").suffix.lower()
     if kind not in ("", ".json", ".jsonl"):
         raise RequestError(f"{options.output}: scores are written as .json, texts as .jsonl.")
+    folder = model_folder(options.directory)
     scores = score_run(
-        options.directory,
-        with_texts=True,
-        with_robustness=options.robustness,
-        **test_options(options),
+        folder, with_texts=True, with_robustness=options.robustness, **test_options(options)
     )
     print_scores(scores)
     if kind == ".jsonl":
@@ -57,7 +58,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         write_text(Path(options.output), "".join(f"{line}\n" for line in lines))
     elif options.output:
         measured = {name: without_texts(found) for name, found in scores.items()}
-        write_json(Path(options.output), {"scores": measured})
+        metrics = {"scores": measured, "samples": choose_samples(scores)}
+        write_json(Path(options.output), metrics | {MODEL_FILES: digests(folder, MODEL)})
     return 0
 
 

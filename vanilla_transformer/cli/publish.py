@@ -14,14 +14,17 @@ Without --push everything but the push happens: a clean process loads the model 
 the card is rendered, and every file that would be pushed is listed.
 """
 # What is published of a model, and not of its Space.
-_OF_MODEL = ("license", "data-license", "data-source", "revision", "output", "with-code")
+_OF_MODEL = (
+    *("license", "data-license", "data-source", "pair", "revision", "output"),
+    *("with-code", "stock"),
+)
 
 
 def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `publish`."""
     help = "put a trained model on the Hugging Face Hub"
     command = add_command("publish", help=help, epilog=_PUBLISH_EXAMPLE)
-    text = "run directory, averaged model, export or import"
+    text = "any saved model: a run, an average, an export, an import, what a Trainer saved"
     command.add_argument("directory", metavar="DIR", help=text)
     command.add_argument("--repo", metavar="USER/NAME", required=True, help="repository on the Hub")
     command.add_argument("--push", action="store_true", help="push to the Hub (default: a dry run)")
@@ -36,27 +39,30 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "run directory that DIR was made from, if DIR is not one"
     command.add_argument("--run", dest="run_directory", metavar="RUN", help=text)
     command.add_argument("--with-code", action="store_true", help="push the model's code too")
+    text = "publish it as a stock class of transformers, for users without this package"
+    command.add_argument("--stock", action="store_true", help=text)
+    text = "languages of both sides (default: the recipe's)"
+    command.add_argument("--pair", metavar="S-T", help=text)
     command.add_argument("--revision", metavar="BRANCH", help="branch (default: main)")
     command.add_argument("--token", help="access token (default: HF_TOKEN or `hf auth login`)")
     text = "also write the card and all files into a folder, to use without the Hub"
     command.add_argument("--output", metavar="FOLDER", help=text)
     reads = ("directory", "run_directory")
     add_overwrite(command, reads=reads, folders=("output",))
-    apart = [("--space", f"--{name}") for name in _OF_MODEL]
+    apart = [("--space", f"--{name}") for name in _OF_MODEL] + [("--stock", "--with-code")]
     command.set_defaults(run=_publish, command=command, apart=apart)
 
 
 def _publish(options: argparse.Namespace) -> int:
     from ..publish.card import WITH_CODE
-    from ..publish.publishing import publish
+    from ..publish.publishing import publish_folder
     from ..publish.space import publish_space
-    from ..storage.saved_model import model_folder
 
     # Each of their parameters is an option.
-    call: Callable = publish_space if options.space else publish
+    call: Callable = publish_space if options.space else publish_folder
     values = {**vars(options), "repo_id": options.repo, "run": options.run_directory}
-    values["directory"] = model_folder(options.directory)
-    publication = call(**{name: values[name] for name in inspect.signature(call).parameters})
+    named = inspect.signature(call).parameters.keys() & values.keys()
+    publication = call(**{name: values[name] for name in named})
     width = max(map(len, publication.files))
     for name, size in publication.files.items():
         print(f"{name:<{width}} {size:>13,}")

@@ -6,12 +6,20 @@ compare only scores with the same signature.
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ..errors import RequestError, quoted
 from ..storage.extras import require
-from ..storage.metrics import TRANSLATION_MEASURES, Scores, check_measures
+from ..storage.metrics import (
+    NUM_SAMPLES,
+    TRANSLATION_MEASURES,
+    Sample,
+    Scores,
+    TestTexts,
+    check_measures,
+)
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -133,6 +141,38 @@ def corpus_scores(
 def first_references(references: References) -> list[str]:
     """Return one reference for each text: the first of several."""
     return [row if isinstance(row, str) else row[0] for row in references]
+
+
+def choose_samples(
+    results: Mapping[str, TestTexts], count: int = NUM_SAMPLES
+) -> dict[str, list[Sample]]:
+    """Choose the first translations of each test set, or of the validation set if there is none.
+
+    Args:
+        results: `sources`, `references` and `hypotheses` of each test set.
+        count: Samples per test set; raised to those that a model card shows.
+
+    Returns:
+        Samples of each test set: `source`, `reference` and `translation`, each on one line.
+    """
+    chosen = {}
+    for name in [name for name in results if name != "validation"] or list(results):
+        result = results[name]
+        sides = (result["sources"], first_references(result["references"]), result["hypotheses"])
+        lines = ([" ".join(text.split()) for text in texts] for texts in zip(*sides, strict=True))
+        chosen[name] = [
+            Sample(source=source, reference=reference, translation=translation)
+            for source, reference, translation in islice(lines, max(count, NUM_SAMPLES))
+        ]
+    return chosen
+
+
+def without_texts(result: TestTexts) -> TestTexts:
+    """Return the scores of a test set without its sentences."""
+    scores = result.copy()
+    for name in ("hypotheses", "sources", "references"):
+        scores.pop(name, None)  # type: ignore[misc]  # a name of the type
+    return scores
 
 
 def check_pairs(hypotheses: Sequence[str], references: References) -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 from urllib.parse import quote
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -39,6 +39,14 @@ _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNOR
 # What configuration fields that are None stand for.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
 _LONGEST_SAMPLE = 90  # characters, so that the picture can be read
+
+
+class TrainerFacts(TypedDict, total=False):
+    """What a card says of a Trainer's state."""
+
+    global_step: int
+    epoch: float | None
+    log_history: list[dict[str, Any]]
 
 
 def card_facts(metrics: Metrics, published: Published) -> Metrics:
@@ -72,6 +80,21 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
     return cast("Metrics", facts)
 
 
+def training_facts(state: TrainerFacts) -> Metrics:
+    """Return what the state of a Trainer (trainer_state.json) says about its training."""
+    facts = Metrics(updates=state.get("global_step", 0), epochs=state.get("epoch") or 0.0)
+    for entry in state.get("log_history", ()):
+        if "train_runtime" in entry:
+            facts["training_minutes"] = entry["train_runtime"] / 60
+        if measured := {name: it for name, it in entry.items() if name.startswith("eval_")}:
+            facts["last_evaluation"] = {
+                name: value
+                for name, value in measured.items()
+                if not name.endswith(("runtime", "_per_second"))
+            }
+    return facts if facts["updates"] else Metrics()
+
+
 def is_non_commercial(license: str) -> bool:
     """Return True if a licence, by name or in words, forbids commercial use."""
     return bool(_NON_COMMERCIAL.search(license))
@@ -94,7 +117,7 @@ def render_card(facts: Metrics) -> ModelCard:
     published, recipe = facts["published"], facts.get("recipe", {})
     samples, branch = facts["samples"]["card"], published.get("revision")
     right = [sample for sample in samples if sample.get("translation") == sample["reference"]]
-    sides = [recipe.get(f"{side}_language") or side for side in ("source", "target")]
+    sides = _sides(facts)
     languages = [side for side in sides if _is_language(side)]
     scores = _test_scores(facts)
     measures = [name for name in MEASURES if any(name in result for result in scores.values())]
@@ -249,8 +272,18 @@ def _chosen_samples(samples: Mapping[str, Sequence[Sample]]) -> list[Sample]:
 
 def _base_model(facts: Metrics) -> str | None:
     """Return the model on the Hub that the training started from, if any."""
-    found = facts.get("data", {}).get("init_from") or {}
-    return facts["recipe"]["init_from"] if found.get("revision") else None
+    if (facts.get("data", {}).get("init_from") or {}).get("revision"):
+        return facts["recipe"]["init_from"]
+    return facts.get("published", {}).get("base_model")
+
+
+def _sides(facts: Metrics) -> list[str]:
+    """Return the languages of source and target, or other names of the two."""
+    recipe, said = facts.get("recipe", {}), facts["published"].get("languages") or ("", "")
+    return [
+        name or recipe.get(f"{side}_language") or side
+        for side, name in zip(("source", "target"), said, strict=True)
+    ]
 
 
 def _card_data(facts: Metrics, languages: list[str]) -> ModelCardData:
@@ -302,7 +335,7 @@ def _eval_results(facts: Metrics, task: str) -> Iterator[EvalResult]:
     dataset = _dataset_on_hub(recipe) or "parallel-text"
     labels = {name: measure.label for name, measure in MEASURES.items()}
     labels |= {"exact_match": "exact_match", "perplexity": "perplexity"}
-    sides = "-".join(filter(None, (recipe.get("source_language"), recipe.get("target_language"))))
+    sides = "-".join(side for side in _sides(facts) if side not in ("source", "target"))
     for name, result in _test_scores(facts, only=True).items():
         for metric in filter(result.__contains__, labels):
             signature = result.get(f"{metric}_signature")

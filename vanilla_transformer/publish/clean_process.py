@@ -21,11 +21,12 @@ def main(request_file: str) -> None:
     """Load, compute and translate as the request says, and write the results.
 
     The request, JSON: `folder`; `package`, the directory to import the package from, or null to
-    hide it; `trust_remote_code`; `texts` to translate; `answer`, the file to write.
+    hide it; `trust_remote_code`; `needs`, a package of the tokenizer, or null; `texts` to
+    translate; `answer`, the file to write.
     """
     request = json.loads(Path(request_file).read_text(encoding="utf-8"))
     if request["package"] is None:
-        absent: dict[str, Any] = dict.fromkeys(_ABSENT)
+        absent: dict[str, Any] = dict.fromkeys({*_ABSENT} - {request["needs"]})
         sys.modules.update(absent)  # importing any of them now fails
     else:
         sys.path.insert(0, request["package"])
@@ -45,9 +46,9 @@ def _load_and_translate(request: dict[str, Any]) -> dict[str, object]:
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
     inputs = tokenizer(texts[0], return_tensors="pt")
     # Any ids of the target's vocabulary will do; Marian's configuration has the same two fields.
-    decoder_input_ids = inputs["input_ids"] % (config.decoder_vocab_size or config.vocab_size)
+    size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
     with torch.inference_mode():
-        logits = model.eval()(**inputs, decoder_input_ids=decoder_input_ids).logits
+        logits = model.eval()(**inputs, decoder_input_ids=inputs["input_ids"] % size).logits
     if request["trust_remote_code"] or request["package"]:
         AutoModel.from_pretrained(folder, **options)
         # On the CPU, as the translations that these are compared with.

@@ -13,7 +13,7 @@ import shutil
 import site
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,27 @@ import torch
 from huggingface_hub import CommitInfo
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..convert.exporters.stock import export_stock
 from ..errors import RequestError
+from ..evaluation.scores import choose_samples, without_texts
 from ..generation_limits import HOSTS_LENGTH
 from ..recipes.data import TRAINING_FILES
+from ..recipes.recipe import languages_of_model
 from ..storage import saved_model as saved
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
-from ..storage.metrics import Metrics, Published
+from ..storage.metrics import Metrics, Published, TestTexts, all_metrics
 from ..storage.reading import StrPath, checked, own_file, read_json
-from ..storage.run_files import CHOSEN, CURVES, HISTORY, METRICS, changed_since_scored
+from ..storage.run_files import (
+    CHOSEN,
+    CURVES,
+    HISTORY,
+    METRICS,
+    TRAINER_STATE,
+    changed_since_scored,
+)
 from ..target_tokenizer import TARGET_TOKENIZER
 from ..visualization import attention_weights, plot_attention, save_figure
-from .card import NATIVE, STOCK, WITH_CODE, card_facts, render_card
+from .card import NATIVE, STOCK, WITH_CODE, TrainerFacts, card_facts, render_card, training_facts
 from .hub import check_repo_id, plan_files, push_folder
 from .remote_code import code_files, embed_code
 
@@ -65,15 +75,54 @@ class Publication:
 
 
 def publish(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    repo_id: str,
+    *,
+    scores: Mapping[str, TestTexts] | None = None,
+    **options: Any,
+) -> Publication:
+    """Publish a model of this process: check it, render its card, push both in one commit.
+
+    Args:
+        model: A sequence-to-sequence model, or one with a LoRA adapter.
+        tokenizer: Its tokenizer.
+        repo_id: `user/name` on the Hub.
+        scores: Results of `score_model` by name of the test set. The card shows translations of
+            those that have their texts.
+        **options: Other arguments of `publish_folder`, above all `license`.
+
+    Returns:
+        Files, form and commit.
+
+    Raises:
+        ValueError: As of `publish_folder`.
+    """
+    with temporary_folder() as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        if scores:
+            with_texts = {name: result for name, result in scores.items() if "sources" in result}
+            measured = {name: without_texts(result) for name, result in scores.items()}
+            metrics = {"scores": measured, "samples": choose_samples(with_texts)}
+            write_json(folder / METRICS, metrics)
+        return publish_folder(folder, repo_id, **options)
+
+
+def publish_folder(
     directory: StrPath,
     repo_id: str,
     *,
     license: str | None,
     data_license: str | None = None,
     data_source: str | None = None,
+    pair: str | None = None,
+    base_model: str | None = None,
     run: StrPath | None = None,
     with_code: bool = False,
+    stock: bool = False,
     push: bool = False,
+    message: str | None = None,
     private: bool = False,
     revision: str | None = None,
     token: str | None = None,
@@ -82,14 +131,19 @@ def publish(
     """Check a model, render its card, and push both in one commit, or write them into a folder.
 
     Args:
-        directory: Run directory, averaged model, export or import, with its tokenizer.
+        directory: Folder or name of any saved model with its tokenizer: a run, an averaged,
+            exported or imported model, a checkpoint, an adapter, or what a Trainer saved.
         repo_id: `user/name` on the Hub.
         license: Licence of the model, as the Hub names it, such as `cc-by-4.0`.
         data_license: Licence of the training pairs, in words. None takes the recipe's.
         data_source: Origin of the training pairs, in words. None takes the recipe's.
+        pair: Languages of both sides, such as `en-de`. None takes the recipe's.
+        base_model: Model on the Hub that the training began with. None takes the recipe's.
         run: Run directory that the model comes from, if `directory` is not one itself.
         with_code: Whether to push the model's code too, for `trust_remote_code=True`.
+        stock: Whether to publish it as a stock class of transformers, which needs no code.
         push: Whether to push. False does everything else.
+        message: Message of the commit. None names the model.
         private: Make the repository private if it is created.
         revision: Branch, created if missing. None takes `main`.
         token: Access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
@@ -104,30 +158,35 @@ def publish(
             what to do. No file on the Hub has changed then; a new repository or branch may have
             been created.
     """
-    source, trained_in = Path(directory), Path(run or directory)
     check_repo_id(repo_id)
-    form = _form(source, with_code=with_code)
-    model, tokenizer = saved.load_saved_model(source), saved.load_saved_tokenizer(source)
-    published: Published = {
-        "model": repo_id if push or output is None else Path(output).name,
-        "pushed": push,
-        "revision": revision if push else None,
-        "form": form,
-        "license": license,
-        "data_license": data_license,
-        "data_source": data_source,
-        "curves": (trained_in / CURVES).is_file(),
-    }
-    published["length_penalty"] = model.generation_config.length_penalty
-    known: Metrics = {"parameters": model.num_parameters(), **_metrics(source, trained_in)}
-    facts = card_facts(known, published)
+    source = saved.model_folder(str(directory))
+    trained_in = Path(run or source)
+    known = _metrics(source, trained_in)
     for folder in {source, trained_in}:
         if changed := changed_since_scored(folder):
             remedy = f"restore it, or score the model elsewhere: evaluate --output DIR/{METRICS}"
             raise RequestError(f"{folder / changed[0]} changed after it was scored; {remedy}")
     with temporary_folder() as temporary:
+        published_from = export_stock(source, temporary / "stock") if stock else source
+        form = _form(published_from, with_code=with_code)
+        model, tokenizer = saved.load_saved_model(source), saved.load_saved_tokenizer(source)
+        published: Published = {
+            "model": repo_id if push or output is None else Path(output).name,
+            "pushed": push,
+            "revision": revision if push else None,
+            "form": form,
+            "license": license,
+            "data_license": data_license,
+            "data_source": data_source,
+            "languages": [] if pair is None else list(languages_of_model(source, pair)),
+            "base_model": base_model,
+            "curves": (trained_in / CURVES).is_file(),
+            "tokenizer_package": saved.TOKENIZER_PACKAGES.get(type(tokenizer).__name__),
+        }
+        published["length_penalty"] = model.generation_config.length_penalty
+        facts = card_facts({"parameters": model.num_parameters(), **known}, published)
         folder = temporary / repo_id.rpartition("/")[2]
-        stage_model(source, folder, with_code=form == WITH_CODE)
+        stage_model(published_from, folder, with_code=form == WITH_CODE)
         _try_out(model, tokenizer, folder, facts)
         for name in (CURVES, HISTORY):  # the picture, and the figures to draw it from again
             if (trained_in / name).is_file():
@@ -140,7 +199,7 @@ def publish(
         commit = None
         if push:
             place: dict[str, Any] = {"private": private, "revision": revision, "token": token}
-            message = f"Publish {folder.name}"
+            message = message or f"Publish {folder.name}"
             commit = push_folder(folder, repo_id, message=message, replaces=_REPLACED, **place)
         return Publication(plan_files(folder), form, commit)
 
@@ -152,13 +211,17 @@ def _metrics(source: Path, run: Path) -> Metrics:
         ValueError: The model is not of that run, or is not the one that it scored and has no scores
             of its own.
     """
-    own, metrics = _read_metrics(source), _read_metrics(run)
+    own, metrics = all_metrics(source / METRICS), all_metrics(run / METRICS)
     if "recipe" not in metrics:
         if run != source:
             raise RequestError(f"{run} has no training record ({METRICS}); check --run.")
         told = "%s has no training record (%s) for the card; if it comes from a run, give --run."
         logger.warning(told, source, METRICS)
-    if "recipe" in own or own == metrics:
+        state = source / TRAINER_STATE
+        if state.is_file():
+            own |= training_facts(checked(read_json(own_file(state)), TrainerFacts, state))
+        return own
+    if "recipe" in own:
         return own
     tokenizers = [saved.load_saved_tokenizer(folder) for folder in (source, run)]
     if tokenizers[0].get_vocab() != tokenizers[1].get_vocab():
@@ -175,11 +238,6 @@ def _metrics(source: Path, run: Path) -> Metrics:
         remedy = f"vanilla-transformer evaluate {source} ... --output {source / METRICS}"
         raise RequestError(f"{source} computes something else than {run}; give it scores: {remedy}")
     return metrics
-
-
-def _read_metrics(folder: Path) -> Metrics:
-    path = folder / METRICS
-    return checked(read_json(own_file(path)), Metrics, path) if path.exists() else {}
 
 
 def _form(directory: Path, *, with_code: bool) -> str:
@@ -225,8 +283,8 @@ def _try_out(
     """Translate the samples with the folder in a clean process, and draw their attention."""
     samples, source = facts["samples"]["card"], str(model.name_or_path)
     texts = [sample["source"] for sample in samples] or [_ANY_TEXT]
-    form = facts["published"]["form"]
-    answer = load_in_clean_process(folder, texts, form=form, name=source)
+    form, needs = facts["published"]["form"], facts["published"].get("tokenizer_package")
+    answer = load_in_clean_process(folder, texts, form=form, name=source, needs=needs)
     if not _close(torch.tensor(answer["logits"]), _logits(model, tokenizer, texts[0])):
         raise RequestError(f"the files to publish do not compute what {source} computes.")
     for sample, text in zip(samples, answer["translations"], strict=False):
@@ -235,7 +293,7 @@ def _try_out(
 
 
 def load_in_clean_process(
-    folder: Path, texts: Sequence[str], *, form: str, name: str
+    folder: Path, texts: Sequence[str], *, form: str, name: str, needs: str | None = None
 ) -> dict[str, Any]:
     """Load a folder and translate with it in an offline process that knows nothing of the run.
 
@@ -246,6 +304,7 @@ def load_in_clean_process(
         texts: Texts to translate.
         form: `card.NATIVE`, `WITH_CODE` or `STOCK`.
         name: Name of the folder in errors.
+        needs: Package that its tokenizer needs; all others but torch and transformers are hidden.
 
     Returns:
         The `translations`, and the first text's last `logits`, V numbers.
@@ -258,6 +317,7 @@ def load_in_clean_process(
             "folder": str(folder.resolve()),
             "package": str(Path(__file__).resolve().parents[2]) if form == NATIVE else None,
             "trust_remote_code": form == WITH_CODE,
+            "needs": needs,
             "texts": list(texts),
             "answer": str(home / "answer.json"),
         }
@@ -307,9 +367,9 @@ def _logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: st
     """Return logits, (V,), as clean_process.py does: after any ids of the target's vocabulary."""
     config = model.config
     inputs = tokenizer(text, return_tensors="pt")
-    decoder_input_ids = inputs["input_ids"] % (config.decoder_vocab_size or config.vocab_size)
+    size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
     with torch.inference_mode():
-        return model(**inputs, decoder_input_ids=decoder_input_ids).logits[0, -1]
+        return model(**inputs, decoder_input_ids=inputs["input_ids"] % size).logits[0, -1]
 
 
 def _close(logits: torch.Tensor, others: torch.Tensor) -> bool:
@@ -321,8 +381,13 @@ def _close(logits: torch.Tensor, others: torch.Tensor) -> bool:
 def _draw(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, facts: Metrics
 ) -> None:
-    """Draw the cross-attention of each sample."""
+    """Draw the cross-attention of each sample, if the model can read its translation again."""
     for number, sample in enumerate(facts["samples"]["card"], start=1):
         target = sample["translation"] or sample["reference"]
-        attention = attention_weights(model, tokenizer, sample["source"], target)
+        try:
+            attention = attention_weights(model, tokenizer, sample["source"], target)
+        except RequestError as error:
+            logger.warning("The card has no picture of sample %s: %s", number, error)
+            sample["is_undrawn"] = True
+            continue
         save_figure(plot_attention(attention), folder / f"attention-{number}.png", dpi=80)

@@ -14,6 +14,7 @@ from huggingface_hub import HfApi
 from ..errors import RequestError
 from ..storage.atomic import copy_files, temporary_folder
 from ..storage.reading import StrPath
+from ..storage.saved_model import model_folder
 from ..storage.shipped import shipped_folder
 from .hub import check_repo_id, hub_errors, plan_files, push_folder
 from .publishing import Publication, run_apart
@@ -59,7 +60,7 @@ def publish_space(
     with temporary_folder() as temporary:
         folder = temporary / "space"
         write_space(folder, repo_id)
-        _try_out(folder, Path(directory))
+        _try_out(folder, model_folder(str(directory)))
         commit = None
         if push:
             with hub_errors(repo_id):

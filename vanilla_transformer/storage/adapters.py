@@ -11,7 +11,7 @@ import torch
 from ..errors import RequestError, quoted
 from .extras import require
 from .reading import checked, own_file, read_json
-from .run_files import METRICS
+from .run_files import METRICS, TRAINER_STATE
 from .saved_model import (
     ADAPTER,
     ADAPTER_WEIGHTS,
@@ -67,6 +67,7 @@ def merged_adapter(folder: Path) -> Path:
     atexit.register(shutil.rmtree, target, ignore_errors=True)
     merged.save_pretrained(target)
     copy_tokenizer(folder if (folder / TOKENIZER_SETTINGS).is_file() else base, target)
-    if (folder / METRICS).is_file():
-        shutil.copyfile(own_file(folder / METRICS), target / METRICS)
+    for name in (METRICS, TRAINER_STATE):  # for its card
+        if (folder / name).is_file():
+            shutil.copyfile(own_file(folder / name), target / name)
     return target

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from ..errors import RequestError, quoted
-from .reading import checked, read_json
+from .reading import checked, own_file, read_json
 
 NUM_SAMPLES = 3  # as many as a card shows and a page offers; a run keeps no fewer
 
@@ -71,7 +71,9 @@ class Sample(TypedDict):
 
     source: str
     reference: str
-    translation: NotRequired[str]  # added to a card's samples when the model is tried out
+    # Added to a card's samples when the model is tried out:
+    translation: NotRequired[str]
+    is_undrawn: NotRequired[bool]  # its attention
 
 
 class Chosen(TypedDict):
@@ -95,6 +97,9 @@ class Published(TypedDict, total=False):
     license: str | None
     data_license: str | None
     data_source: str | None
+    languages: Sequence[str]  # of both sides, if no recipe says them
+    tokenizer_package: str | None  # that the tokenizer needs beside transformers
+    base_model: str | None  # on the Hub, if no recipe says it
     length_penalty: float | None  # of the model's search settings
     curves: bool
 
@@ -108,6 +113,7 @@ class Metrics(TypedDict, total=False):
     data: dict[str, Any]  # counts of the pairs, files, revision and initial model
     updates: int
     epochs: float
+    last_evaluation: dict[str, float]  # of a Trainer's own, by its names
     averaged_checkpoints: list[str]
     chosen_on_validation: Chosen
     model: dict[str, Any]  # config fields that no recipe has
@@ -132,9 +138,14 @@ class Metrics(TypedDict, total=False):
     git_commit: str | None
 
 
+def all_metrics(path: Path) -> Metrics:
+    """Return the content of a metrics.json, of a run or of `evaluate`; nothing without a file."""
+    return checked(read_json(own_file(path)), Metrics, path) if path.is_file() else Metrics()
+
+
 def read_metrics(path: Path) -> Metrics | None:
     """Return the metrics of a run; None without a file, or if it has only scores of `evaluate`."""
-    metrics = checked(read_json(path), Metrics, path) if path.is_file() else Metrics()
+    metrics = all_metrics(path)
     return metrics if "recipe" in metrics else None
 
 

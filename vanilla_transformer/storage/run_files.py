@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ..errors import RequestError, quoted
-from .metrics import read_metrics
+from .metrics import all_metrics, read_metrics
 from .reading import read_json, read_yaml, sha256
 
 logger = logging.getLogger(__name__)
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.json"  # written last: a run that has it is complete
+TRAINER_STATE = "trainer_state.json"  # what a Trainer writes beside a checkpoint
 # Key in metrics.json: the chosen number of checkpoints and length penalty, and why.
 CHOSEN: Final = "chosen_on_validation"
 MODEL_FILES: Final = "model_files"  # key in metrics.json: SHA-256 of each model file
@@ -131,11 +132,8 @@ def recorded_identity(run: Path) -> dict[str, Any]:
 
 
 def changed_since_scored(directory: Path) -> list[str]:
-    """Return the files of a run's model that no longer match the digests in its metrics.
-
-    Without metrics of a run there is nothing to compare with.
-    """
-    recorded = (read_metrics(directory / METRICS) or {}).get(MODEL_FILES)
+    """Return the files of a model that no longer match the digests in its metrics, if any."""
+    recorded = all_metrics(directory / METRICS).get(MODEL_FILES)
     return [] if recorded is None else changed_files(directory, recorded)
 
 

@@ -58,7 +58,7 @@ MODEL = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX)
 # The metrics say which languages the model was trained for.
 _OF_HUB = [*SETTINGS, ADAPTER, "*.safetensors*", "*.model", METRICS]
 # Tokenizers of transformers, and the package that each needs.
-_PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
+TOKENIZER_PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
 # Fields of a config.json that make transformers load code, kernels or weights from elsewhere.
 CHOOSE_CODE = {
     "attn_implementation",
@@ -199,7 +199,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     for path in files:
         if path.name in TOKENIZER_FILES and path.stat().st_size > JSON_BYTES:
             raise RequestError(f"{path} is larger than {JSON_BYTES // 2**20} MiB; copy it again.")
-    package = _PACKAGES.get(str(read_json(settings).get("tokenizer_class")))
+    package = TOKENIZER_PACKAGES.get(str(read_json(settings).get("tokenizer_class")))
     if package is not None:
         importlib.import_module(package)
     with named_errors(f"the tokenizer in {directory} does not load"):

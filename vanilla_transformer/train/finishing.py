@@ -4,7 +4,6 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from ..batch_translation import DOUBTFUL_BELOW
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
-from ..evaluation.scores import first_references
+from ..evaluation.scores import choose_samples, first_references, without_texts
 from ..recipes.data import TextPairs
 from ..recipes.plan import Plan
 from ..search_settings import SearchSettings
 from ..storage.atomic import keep_text, write_aside, write_json, write_text
-from ..storage.metrics import NUM_SAMPLES, Chosen, Sample, TestTexts
+from ..storage.metrics import Chosen, Sample, TestTexts
 from ..storage.reading import printable
 from ..storage.run_files import (
     ATTENTION,
@@ -41,7 +40,7 @@ from .averaging import average_checkpoints, choose_on_validation_pairs
 from .checkpoints import Progress, averaging_set, step_of, trainer_state
 from .curves import plot_training_curves
 from .run_inputs import RunPairs
-from .scoring import score_folder, without_texts
+from .scoring import score_folder
 
 logger = logging.getLogger(__name__)
 
@@ -191,28 +190,6 @@ def write_hypotheses(run: Path, results: Mapping[str, TestTexts]) -> None:
     for name, result in results.items():
         lines = (" ".join(text.splitlines()) for text in result["hypotheses"])
         write_text(run / HYPOTHESES.format(name), "".join(f"{line}\n" for line in lines))
-
-
-def choose_samples(results: Mapping[str, TestTexts], count: int) -> dict[str, list[Sample]]:
-    """Choose the first translations of each test set, or of the validation set if there is none.
-
-    Args:
-        results: `sources`, `references` and `hypotheses` of each test set.
-        count: Samples per test set; raised to those that a model card shows.
-
-    Returns:
-        Samples of each test set: `source`, `reference` and `translation`, each on one line.
-    """
-    chosen = {}
-    for name in [name for name in results if name != "validation"] or list(results):
-        result = results[name]
-        sides = (result["sources"], first_references(result["references"]), result["hypotheses"])
-        lines = ([" ".join(text.split()) for text in texts] for texts in zip(*sides, strict=True))
-        chosen[name] = [
-            Sample(source=source, reference=reference, translation=translation)
-            for source, reference, translation in islice(lines, max(count, NUM_SAMPLES))
-        ]
-    return chosen
 
 
 def write_samples(run: Path, samples: Mapping[str, Sequence[Sample]]) -> None:

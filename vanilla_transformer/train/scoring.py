@@ -14,7 +14,7 @@ from ..data.typed_forms import TYPED_FORMS
 from ..errors import RequestError
 from ..evaluation import SystemScore, most_different, paired_bootstrap, score_model, verdict
 from ..evaluation.robustness import robustness
-from ..evaluation.scores import first_references
+from ..evaluation.scores import first_references, without_texts
 from ..recipes.data import TextPairs
 from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
 from ..search_settings import SearchSettings, search_settings
@@ -84,15 +84,6 @@ def score_folder(
         if len(pairs)
     }
     return model, tokenizer, results
-
-
-def without_texts(result: TestTexts) -> TestTexts:
-    """Return the scores of a test set without its sentences."""
-    scores = result.copy()
-    scores.pop("hypotheses", None)
-    scores.pop("sources", None)
-    scores.pop("references", None)
-    return scores
 
 
 @dataclass

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from operator import itemgetter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +47,6 @@ from ..machine.cpu_threads import FreeThreads, free_threads
 from ..machine.environment import git_commit, hardware, versions
 from ..machine.signals import handled_by
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..storage.atomic import write_text
 from ..storage.reading import reason_of
 from ..translation.many_texts import translate
 from . import checkpoints
@@ -62,6 +60,7 @@ from .callbacks import RunControl, TrainingInterrupted
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import cpu_training_settings, without_training_changes
 from .optimization import can_be_fused, noam_schedule, peak_rate
+from .publication import PublishingTrainer
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -75,7 +74,7 @@ _FORWARD = inspect.signature(VanillaTransformerForConditionalGeneration.forward)
 _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
-class VanillaTransformerTrainer(Seq2SeqTrainer):
+class VanillaTransformerTrainer(PublishingTrainer):
     """Seq2SeqTrainer that trains as Section 5 does.
 
     It adds:
@@ -85,7 +84,8 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
     - `eval_loss` in nats per target token, `eval_perplexity`, `eval_training_loss` (of at most 200
       training pairs), and `measures` of greedy translations of `validation_pairs`, as `eval_bleu`;
     - sealed checkpoints, from which a killed training continues exactly;
-    - fast settings for a CPU, and a line of log.
+    - fast settings for a CPU, and a line of log;
+    - our card, and a model that loads without this package, from `push_to_hub`.
 
     All else is Seq2SeqTrainer's. Data sets without the columns `input_ids` and `labels` come in
     batches of `per_device_train_batch_size`, and so do all if `batch_tokens` is None. Measures
@@ -673,30 +673,6 @@ class VanillaTransformerTrainer(Seq2SeqTrainer):
             keep=max((number for number in kept if number is not None), default=None),
             spare=self.state.best_model_checkpoint,
         )
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write the host's model card, with the paper's optimizer, Eq. 3 and our batches."""
-        given, shown = self.args, copy.copy(self.args)
-        if shown.lr_scheduler_type is None:
-            shown.lr_scheduler_type = SimpleNamespace(value="Eq. 3 of Attention Is All You Need")  # type: ignore[assignment]  # read as an enum
-            warmup, d_model = (
-                given.get_warmup_steps(self.state.max_steps),
-                self.model.config.d_model,
-            )
-            peak = peak_rate(
-                d_model=d_model, warmup_steps=warmup, factor=given.learning_rate_factor
-            )
-            shown.learning_rate = given.learning_rate or peak
-        shown.optim = "adam" if given.asks_for_papers_adam else given.optim
-        self.args = shown
-        try:
-            super().create_model_card(*args, **kwargs)
-        finally:
-            self.args = given
-        if self.train_sampler is not None and self.is_world_process_zero():
-            card = Path(given.output_dir, "README.md")
-            note = f"Batches held up to {given.batch_tokens} tokens of each side, in any number of"
-            write_text(card, f"{card.read_text('utf-8')}\n{note} pairs.\n")
 
     def over_ranks(self, *values: float) -> torch.Tensor:
         """Gather numbers from all ranks, (ranks, numbers)."""

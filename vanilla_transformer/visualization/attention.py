@@ -141,7 +141,10 @@ def attention_weights(
         )
     attentions = (out.encoder_attentions, out.decoder_attentions, out.cross_attentions)
     # Not the config's numbers: users may have left layers out, or have added some.
-    encoder, decoder = (len(side.layers) for side in (model.get_encoder(), model.get_decoder()))
+    encoder, decoder = (
+        next(len(part) for part in side.children() if isinstance(part, torch.nn.ModuleList))
+        for side in (model.get_encoder(), model.get_decoder())
+    )
     if tuple(map(len, attentions)) != (encoder, decoder, decoder):
         raise no_attention_weights(model)
     reads, writes = source_tokenizer(tokenizer), target_tokenizer(tokenizer)
