@@ -56,9 +56,9 @@ def language_of(name: str) -> str | None:
 
 
 def is_meant(language: str, name: str) -> bool:
-    """Return whether a name stands for a language.
+    """Return whether a name, such as that of a column, names a language.
 
-    The name is the language as the user wrote it, another tag of it without another region or
+    It may be the language as the user wrote it, another tag of it that names no other region or
     script, or its name in that language or a large one: "pt" and "Portuguese" for "pt_BR", but not
     "pt-PT".
     """
@@ -72,13 +72,11 @@ def is_meant(language: str, name: str) -> bool:
 
 
 def _differ(tag: str, other: str) -> bool:
-    """Return whether two tags of a language say different regions or scripts."""
+    """Return whether two tags of one language name different regions or different scripts."""
     if "-" not in tag or "-" not in other:
         return False
-    regions, others = (
-        {part for part in each.split("-")[1:] if len(part) < 4} for each in (tag, other)
-    )
-    return script_of(tag) != script_of(other) or (regions != others and bool(regions and others))
+    one, two = ({script_of(it).lower(), *it.split("-")[1:]} for it in (tag, other))
+    return not (one <= two or two <= one)
 
 
 def places_of(language: str, names: Sequence[str]) -> list[int]:

@@ -20,20 +20,7 @@ from ..storage.metrics import check_measures
 from ..storage.reading import read_yaml
 from ..storage.run_files import recipe_values, shown
 from ..storage.shipped import shipped_folder
-from .options import (
-    ARGUMENTS,
-    LANGUAGES,
-    OPTIONS,
-    Data,
-    Model,
-    Regularization,
-    Tokenizer,
-    Training,
-    listed,
-    names_of,
-    option_type,
-    takes_several,
-)
+from . import options
 from .plan import DataPlan, EvaluationPlan, ModelPlan
 
 logger = logging.getLogger(__name__)
@@ -42,28 +29,32 @@ _PAIRS = ("train_file", "dataset")  # where training pairs can come from
 _RATES = ("learning_rate", "learning_rate_factor")  # two ways to set the peak learning rate
 # What a typed option replaces of a recipe file, besides its own value.
 _REPLACED = {
-    **dict.fromkeys(_PAIRS, names_of(Data)),
-    "preset": names_of(Model, Regularization),
-    "init_from": names_of(Model, Regularization, Tokenizer) | {*LANGUAGES, "bpe_dropout"},
+    **dict.fromkeys(_PAIRS, options.names_of(options.Data)),
+    "preset": options.names_of(options.Model, options.Regularization),
+    "init_from": options.names_of(options.Model, options.Regularization, options.Tokenizer)
+    | {*options.LANGUAGES, "bpe_dropout"},
     **dict.fromkeys(_RATES, frozenset(_RATES)),
 }
 # Options of which only one can be given: they set the same thing, or one would undo the other.
 _EXCLUSIVE = [
     _PAIRS,
     _RATES,
-    *(("init_from", name) for name in sorted(names_of(Model, Tokenizer) - {"init_from"})),
+    *(
+        ("init_from", name)
+        for name in sorted(options.names_of(options.Model, options.Tokenizer) - {"init_from"})
+    ),
     # The model that translates back has the sizes of the recipe, and its pairs are not made of
     # others.
     *(("monolingual_target", name) for name in ("init_from", "join_pairs", "both_directions")),
 ]
-# Training arguments that a run sets itself.
+# options.Training arguments that a run sets itself.
 _OF_RUN = frozenset({"output_dir", "bf16", "fp16", "save_strategy", "run_name", "use_cpu"})
 _WORDS = {"none": "null", "true": "true", "false": "false"}  # in JSON
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what no file name or UTF-8 holds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe(EvaluationPlan, Training, Tokenizer, DataPlan, ModelPlan):
+class Recipe(EvaluationPlan, options.Training, options.Tokenizer, DataPlan, ModelPlan):
     """All settings of a run, section by section; None means "not given".
 
     The config checks the model's sizes, because it knows which fit together.
@@ -74,13 +65,13 @@ class Recipe(EvaluationPlan, Training, Tokenizer, DataPlan, ModelPlan):
 
     def __post_init__(self) -> None:
         """Refuse values that no run can have, naming the option."""
-        for name in OPTIONS:
+        for name in options.OPTIONS:
             _check(name, getattr(self, name))
         given = {name: it for name, it in vars(self).items() if not _is_default(name, it)}
         _check_exclusive(given)
         check_measures(self.measures)
-        corpora = len(listed(self.train_file)) + (self.monolingual_target is not None)
-        weights = len(listed(self.train_weights))
+        corpora = len(options.listed(self.train_file)) + (self.monolingual_target is not None)
+        weights = len(options.listed(self.train_weights))
         if weights and (weights != corpora or corpora < 2):
             raise RequestError(
                 f"train_weights: got {weights} for {corpora} corpora; each of several has one."
@@ -88,7 +79,7 @@ class Recipe(EvaluationPlan, Training, Tokenizer, DataPlan, ModelPlan):
         sides = self.tokenizer.split(",")
         if len(sides) > 2 or not all(sides):
             raise RequestError(f"tokenizer: {quoted(self.tokenizer)}; give one, or SOURCE,TARGET.")
-        if taken := {*(self.trainer or {})} & ({*ARGUMENTS.values()} | _OF_RUN):
+        if taken := {*(self.trainer or {})} & ({*options.ARGUMENTS.values()} | _OF_RUN):
             raise RequestError(f"trainer: got {', '.join(sorted(taken))}, which the run sets.")
         self.check_positions(self.config(vocab_size=self.vocab_size))
 
@@ -103,7 +94,7 @@ def paper_values(preset: str) -> dict[str, object]:
 
     config = VanillaTransformerConfig.from_preset(preset)
     values = {}
-    for name, option in OPTIONS.items():
+    for name, option in options.OPTIONS.items():
         paper = option.metadata["paper"]
         if option.metadata["config"]:
             paper = getattr(config, option.metadata["config"][0])
@@ -158,16 +149,16 @@ def _without(
     values: Mapping[str, Any], replaced: Iterable[str], by: str, value: object
 ) -> dict[str, Any]:
     """Return a recipe's values with the defaults of those that an option replaces."""
-    names = [name for name in OPTIONS if name in replaced]
+    names = [name for name in options.OPTIONS if name in replaced]
     lost = {name: values[name] for name in names if not _is_default(name, values[name])}
     if lost:
         text = ", ".join(f"{name} {shown(value)}" for name, value in lost.items())
         logger.info("%s %s replaces these values of the recipe: %s.", by, shown(value), text)
-    return {**values, **{name: OPTIONS[name].default for name in lost}}
+    return {**values, **{name: options.OPTIONS[name].default for name in lost}}
 
 
 def _is_default(name: str, value: object) -> bool:
-    return value == OPTIONS[name].default
+    return value == options.OPTIONS[name].default
 
 
 def _check_exclusive(given: Mapping[str, object]) -> None:
@@ -180,11 +171,11 @@ def _check_exclusive(given: Mapping[str, object]) -> None:
 
 def _check(name: str, value: object) -> None:
     """Refuse a value of the wrong type, or outside its option's choices or range."""
-    kind, optional = option_type(name)
-    allowed = OPTIONS[name].metadata["allowed"]
+    kind, optional = options.option_type(name)
+    allowed = options.OPTIONS[name].metadata["allowed"]
     if value is None and optional:
         return
-    if isinstance(value, tuple) and takes_several(name) and value:
+    if isinstance(value, tuple) and options.takes_several(name) and value:
         for each in value:  # one of several is neither None nor several
             _check(name, [each] if each is None or isinstance(each, tuple) else each)
         return
@@ -238,8 +229,8 @@ def _converted(content: Mapping[str, object]) -> dict[str, Any]:
     for key, value in content.items():
         if key == "pair":
             values |= _split_pair(value)
-        elif key not in OPTIONS:
-            near = _nearest(str(key), [*OPTIONS, "pair"])
+        elif key not in options.OPTIONS:
+            near = _nearest(str(key), [*options.OPTIONS, "pair"])
             raise RequestError(f"unknown key {quoted(key)}{near}; see --help.")
         else:
             values[key] = _convert(key, value)
@@ -260,7 +251,7 @@ def languages_of_model(
         ValueError: If neither says them.
     """
     known = recipe_values(folder) if pair is None else _split_pair(pair)
-    names = zip(LANGUAGES, unnamed if known else (None, None), strict=True)
+    names = zip(options.LANGUAGES, unnamed if known else (None, None), strict=True)
     source, target = (known.get(name) or other for name, other in names)
     if source is None or target is None:
         raise RequestError(f"{folder} does not say its languages; give --pair, such as en-de.")
@@ -271,17 +262,17 @@ def _split_pair(value: object) -> dict[str, str]:
     # No slash: the pair is a part of a run directory's name.
     if not isinstance(value, str) or not re.fullmatch(r"[^\s/-]+-[^\s/-]+", value):
         raise RequestError(f"pair: got {quoted(value)}; write SOURCE-TARGET, as en-de or pt_BR-en.")
-    return dict(zip(LANGUAGES, value.split("-"), strict=True))
+    return dict(zip(options.LANGUAGES, value.split("-"), strict=True))
 
 
 def _convert(name: str, value: Any) -> object:
     """Convert a value to its option's type if possible; `_check` refuses the rest."""
-    kind, optional = option_type(name)
+    kind, optional = options.option_type(name)
     if kind is Mapping:
         if isinstance(value, list) and all(isinstance(it, str) and "=" in it for it in value):
             value = dict(it.split("=", 1) for it in value)
         return _plain(value) if isinstance(value, dict) else value
-    if isinstance(value, list) and takes_several(name):
+    if isinstance(value, list) and options.takes_several(name):
         # Not into lists in it: a few lines of YAML can expand to billions.
         values = tuple(each if isinstance(each, list) else _convert(name, each) for each in value)
         return values[0] if len(values) == 1 else values

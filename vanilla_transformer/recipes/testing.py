@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
-from ..storage.run_files import (
-    RECIPE,
-    differences,
-    recipe_values,
-    recorded_identity,
-    warn_of_changed_model,
-)
+from ..storage import run_files
 from ..storage.saved_model import weight_files
 from .data import (
     TRAINING_FILES,
@@ -71,10 +65,10 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
         raise RequestError(f"Got {foreign[0]}; a test has the options {', '.join(TEST_OPTIONS)}.")
     given = {name: value for name, value in test_options.items() if value is not None}
     weight_files(run)  # raises if there are none
-    has_recipe = (run / RECIPE).is_file()
+    has_recipe = (run / run_files.RECIPE).is_file()
     if not has_recipe and not {"pair", "test_file"} <= given.keys():
-        raise RequestError(f"{run} has no {RECIPE}; give both --pair and --test-file.")
-    recipe = load_recipe(str(run / RECIPE), given) if has_recipe else make_recipe(given)
+        raise RequestError(f"{run} has no {run_files.RECIPE}; give both --pair and --test-file.")
+    recipe = load_recipe(str(run / run_files.RECIPE), given) if has_recipe else make_recipe(given)
     if "test_file" in given:
         recipe = dataclasses.replace(recipe, dataset=None)
     data = data_plan(recipe, run)
@@ -82,10 +76,11 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
     if not has_recipe:
         warn_of_another_test(run, recipe.languages)
         return _test(recipe, sets, given)
-    warn_of_changed_model(run)
+    run_files.warn_of_changed_model(run)
     warn_of_other_languages(run, recipe.languages)
-    trained = data_plan(load_recipe(str(run / RECIPE)), run)
-    changed = _changed_files(trained, recorded_identity(run))
+    trained = data_plan(load_recipe(str(run / run_files.RECIPE)), run)
+    recorded = run_files.recorded_identity(run).get("files", {})
+    changed = _changed_files(trained, recorded)
     split = "validation" if "validation" in sets else "test"
     if split in changed and "test_file" not in given:
         logger.warning("This is not the test of %s: %s.", run, changed[split])
@@ -97,7 +92,7 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
             told = f"differently now ({changed_training or ', '.join(other)}); give --test-file"
             raise RequestError(f"The test of {run} is held out of pairs that are read {told}.")
         sets = {"test": held_out(data, training_pairs(data))[2]}
-    elif not changed_training and TRAINING_FILES & recorded_identity(run).get("files", {}).keys():
+    elif not changed_training and TRAINING_FILES & recorded.keys():
         shared_with_training(trained, training_pairs(trained), sets)
     else:
         reason = changed_training or f"they are those of {trained.dataset} on the Hub"
@@ -114,25 +109,26 @@ def _test(recipe: Recipe, sets: dict[str, TextPairs], given: Mapping[str, Any]) 
 
 def warn_of_another_test(folder: Path, languages: tuple[str, str]) -> None:
     """Warn when scoring a model without its training record."""
-    warn_of_changed_model(folder)
+    run_files.warn_of_changed_model(folder)
     warn_of_other_languages(folder, languages)
     logger.warning(_NOT_COMPARED, folder, "the folder does not say which those are")
 
 
 def warn_of_other_languages(folder: Path, languages: tuple[str, str]) -> None:
     """Warn if the model of a folder, perhaps a published one, was trained for other languages."""
-    if values := recipe_values(folder):
+    if values := run_files.recipe_values(folder):
         known = make_recipe({name: values.get(name) for name in LANGUAGES}).languages
-        if told := differences(*({"languages": "-".join(it)} for it in (known, languages))):
+        both = ({"languages": "-".join(it)} for it in (known, languages))
+        if told := run_files.differences(*both):
             logger.warning("These are not the pairs of %s: %s.", folder, "; ".join(told))
 
 
 def _changed_files(data: DataPlan, recorded: Mapping[str, Any]) -> dict[str, str]:
-    """Return, by split, which files of a run's pairs are not those that it began with."""
+    """Return what changed in the files of each split since their digests were recorded."""
     now = data_identity(data).get("files", {})
     changed = {
-        split: differences({split: files}, {split: now.get(split)})
-        for split, files in recorded.get("files", {}).items()
+        split: run_files.differences({split: files}, {split: now.get(split)})
+        for split, files in recorded.items()
     }
     return {split: "; ".join(lines) for split, lines in changed.items() if lines}
 
