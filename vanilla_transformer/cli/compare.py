@@ -86,9 +86,9 @@ def _score(options: argparse.Namespace) -> int:
     from ..translation.many_texts import WINDOW
 
     folder, files = model_folder(options.directory), named_files(options.pairs)
-    source, target = unnamed = "source", "target"  # columns of two text files
+    source, target = "source", "target"  # columns of two text files
     if len(files) == 1 or options.pair:  # the languages are the keys in JSON Lines
-        source, target = languages_of_model(folder, options.pair, unnamed=unnamed)
+        source, target = languages_of_model(folder, options.pair)
         warn_of_other_languages(folder, (source, target))
     place = files[0] if len(files) == 1 else tuple(files)
     reader = read_pairs(

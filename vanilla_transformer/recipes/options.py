@@ -34,7 +34,6 @@ def _option(
     config: tuple[str, ...] = (),
     argument: str | None = None,
     paper: object = None,
-    big: object = None,
 ) -> Any:
     """Return the dataclass field of one option; all else is derived from its metadata.
 
@@ -48,10 +47,10 @@ def _option(
         argument: Field of `VanillaTransformerTrainingArguments` that it sets; empty if the field
             has the option's name.
         paper: The paper's value; None if the paper has no such setting.
-        big: The paper's value for the big model, if it differs.
     """
-    metadata = {"help": help, "allowed": allowed, "common": common, "config": config, "big": big}
-    metadata |= {"argument": argument, "paper": default if paper is _SAME else paper}
+    metadata: dict[str, Any] = {"help": help, "allowed": allowed, "common": common}
+    metadata |= {"config": config, "argument": argument}
+    metadata["paper"] = default if paper is _SAME else paper
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -181,14 +180,14 @@ class Training:
         None, "peak; with --init-from at most the last one", _RATE, common=True, paper="Eq. 3"
     )
     learning_rate_factor: float = _training(1.0, "factor on the learning rate of Eq. 3", _RATE)
-    max_steps: int = _training(100_000, "updates to make", COUNT, common=True, big=300_000)
+    max_steps: int = _training(100_000, "updates to make", COUNT, common=True)
     max_minutes: float | None = _option(
         None, "stop after this many minutes of training", _POSITIVE, common=True, argument=""
     )
     precision: str = _option("auto", "fp32, bf16 or the faster one", ("auto", "fp32", "bf16"))
     seed: int = _training(0, "seed of weights, order and dropout", _SEED, common=True, paper=None)
     checkpoints_to_average: int = _training(
-        5, "last checkpoints to average", COUNT, argument="checkpoints_to_keep", big=20
+        5, "last checkpoints to average", COUNT, argument="checkpoints_to_keep"
     )
     trainer: Mapping[str, Any] | None = _option(
         None, "further training arguments, by their names in transformers: save_steps=500"
@@ -246,7 +245,9 @@ TRAINER_DEFAULTS = {
     # The paper's interval is in minutes; how many updates that is depends on the machine.
     **{"save_steps": 1_500, "save_every_minutes": 10.0},
 }
-# The paper's values of arguments in that section, for the card.
+# The paper's values for the big model, where they are others.
+PAPERS_BIG = {"max_steps": 300_000, "checkpoints_to_average": 20}
+# The paper's values of arguments in the section `trainer`, for the card.
 PAPERS_TRAINER = {
     **{"adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9, "max_grad_norm": 0.0},
     **{"lr_scheduler_type": "Eq. 3", "optim": "Adam", "weight_decay": 0.0},

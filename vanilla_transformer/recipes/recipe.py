@@ -98,11 +98,9 @@ def paper_values(preset: str) -> dict[str, object]:
         paper = option.metadata["paper"]
         if option.metadata["config"]:
             paper = getattr(config, option.metadata["config"][0])
-        if preset == "big" and option.metadata["big"] is not None:
-            paper = option.metadata["big"]
         if paper is not None:
             values[name] = paper
-    return values
+    return {**values, **(options.PAPERS_BIG if preset == "big" else {})}
 
 
 def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) -> Recipe:
@@ -237,25 +235,20 @@ def _converted(content: Mapping[str, object]) -> dict[str, Any]:
     return values
 
 
-def languages_of_model(
-    folder: Path, pair: str | None, *, unnamed: tuple[str | None, str | None] = (None, None)
-) -> tuple[str, str]:
+def languages_of_model(folder: Path, pair: str | None) -> tuple[str, str]:
     """Return source and target language of a model: those typed, or its recipe's.
 
     Args:
         folder: Folder of the model.
         pair: What was typed, if anything.
-        unnamed: Names of the sides for a recipe that has none. None: it must have.
 
     Raises:
-        ValueError: If neither says them.
+        ValueError: If nothing was typed, and the model has no recipe.
     """
     known = recipe_values(folder) if pair is None else _split_pair(pair)
-    names = zip(options.LANGUAGES, unnamed if known else (None, None), strict=True)
-    source, target = (known.get(name) or other for name, other in names)
-    if source is None or target is None:
+    if not known:
         raise RequestError(f"{folder} does not say its languages; give --pair, such as en-de.")
-    return source, target
+    return make_recipe({name: known.get(name) for name in options.LANGUAGES}).languages
 
 
 def _split_pair(value: object) -> dict[str, str]:

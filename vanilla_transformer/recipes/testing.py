@@ -18,10 +18,10 @@ from .data import (
     training_pairs,
     validation_pairs,
 )
-from .options import LANGUAGES, TEST_OPTIONS
+from .options import TEST_OPTIONS
 from .plan import DataPlan
 from .planning import data_plan
-from .recipe import Recipe, load_recipe, make_recipe
+from .recipe import Recipe, languages_of_model, load_recipe, make_recipe
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -116,9 +116,8 @@ def warn_of_another_test(folder: Path, languages: tuple[str, str]) -> None:
 
 def warn_of_other_languages(folder: Path, languages: tuple[str, str]) -> None:
     """Warn if the model of a folder, perhaps a published one, was trained for other languages."""
-    if values := run_files.recipe_values(folder):
-        known = make_recipe({name: values.get(name) for name in LANGUAGES}).languages
-        both = ({"languages": "-".join(it)} for it in (known, languages))
+    if run_files.recipe_values(folder):
+        both = ({"languages": "-".join(it)} for it in (languages_of_model(folder, None), languages))
         if told := run_files.differences(*both):
             logger.warning("These are not the pairs of %s: %s.", folder, "; ".join(told))
 
