@@ -11,7 +11,7 @@ import pytest
 import vanilla_transformer
 from vanilla_transformer.evaluation import corpus_scores, paired_bootstrap, verdict
 from vanilla_transformer.recipes.data import TextPairs
-from vanilla_transformer.recipes.plan import EvaluationPlan
+from vanilla_transformer.recipes.options import Evaluation
 from vanilla_transformer.storage import saved_model
 from vanilla_transformer.storage.metrics import MEASURES
 from vanilla_transformer.train.arguments import VanillaTransformerTrainingArguments
@@ -215,7 +215,7 @@ def test_every_choice_takes_the_texts_with_the_fewest_errors(name, seed, monkeyp
         return texts[order[penalties.index(length_penalty)]]
 
     monkeypatch.setitem(chooses, "translate", translations)
-    pairs, plan = TextPairs(references, references), EvaluationPlan(metric=name)
+    pairs, plan = TextPairs(references, references), Evaluation(metric=name)
     found = choose_on_validation_pairs([tmp_path] * 4, pairs, plan, "de")
     assert (found["averaged"], found["length_penalty"]) == (counts[best], penalties[best])
 

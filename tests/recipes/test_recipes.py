@@ -26,7 +26,6 @@ from vanilla_transformer.recipes.options import (
     SECTIONS,
     Data,
     Model,
-    Regularization,
     Tokenizer,
     listed,
     names_of,
@@ -246,7 +245,7 @@ def test_typed_text_is_converted_to_the_options_type(tmp_path):
 # -------------------------------------------------------------------------------- precedence
 
 RATES = {"learning_rate", "learning_rate_factor"}
-OF_MODEL = names_of(Model, Regularization)
+OF_MODEL = names_of(Model)
 OF_INIT_FROM = OF_MODEL | names_of(Tokenizer) | {*LANGUAGES, "bpe_dropout"}
 
 

@@ -24,7 +24,8 @@ from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.machine import environment
 from vanilla_transformer.recipes import planning
 from vanilla_transformer.recipes.data import TextPairs, evaluation_sets
-from vanilla_transformer.recipes.plan import EvaluationPlan, settings_as_yaml
+from vanilla_transformer.recipes.options import Evaluation
+from vanilla_transformer.recipes.plan import settings_as_yaml
 from vanilla_transformer.recipes.planning import plan_run
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.train import averaging, run_directory, run_inputs, run_recipe
@@ -280,7 +281,7 @@ def test_a_mean_of_more_wins_if_scores_are_close(
     monkeypatch.setattr(averaging, "translate", lambda *_, **__: [])
     monkeypatch.setattr(averaging, "corpus_scores", lambda *_, **__: {name: next(scores)})
     folders = [run / "checkpoints" / f"checkpoint-{number}" for number in (6, 9)]
-    plan, pairs = EvaluationPlan(metric=name, num_beams=1), TextPairs(["ein"], ["a"])
+    plan, pairs = Evaluation(metric=name, num_beams=1), TextPairs(["ein"], ["a"])
     chosen = averaging.choose_on_validation_pairs(folders, pairs, plan, "en")
     assert chosen["averaged"] == averaged
 

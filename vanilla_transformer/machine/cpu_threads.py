@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables with which users set the number
 _LOOK_EVERY = 0.5  # seconds
-_WAIT, _LONGEST_WAIT = 4.0, 128.0  # seconds that cores must stay free before they are used again
+_WAIT = 20.0  # seconds that cores must stay free before they are used again
 _LIGHT = 0.3  # of a core: others that use no more are no reason to leave it to them
 # The latest number of threads, by the number without neighbours: the next block begins with it.
 _LATEST: dict[int, int] = {}
@@ -103,8 +103,7 @@ class FreeThreads:
             torch.set_num_threads(_LATEST.get(self.most, self.most))
         self.used = [torch.get_num_threads()]
         self._look: tuple[float, float, float] | None = None  # time, and seconds of all and of ours
-        self._wait = _WAIT
-        self._no_core_was_free = self._raised = -math.inf  # times
+        self._no_core_was_free = -math.inf  # the latest time
 
     def adapt(self) -> None:
         """Set the number of threads to the number of free cores; call it between two batches."""
@@ -126,20 +125,12 @@ class FreeThreads:
         free = max(1, min(self.most, math.floor(allowed - others + _LIGHT)))
         if free <= threads:
             self._no_core_was_free = now
-        if free < threads:
-            if now - self._raised < 4 * self._wait:  # the others come and go
-                self._wait = min(2 * self._wait, _LONGEST_WAIT)
-            self._set(free, others)
-        elif free > threads and now - self._no_core_was_free >= self._wait:
-            self._raised = now
-            self._set(free, others)
-
-    def _set(self, threads: int, others: float) -> None:
-        torch.set_num_threads(threads)
-        _LATEST[self.most] = threads
-        self.used = sorted({*self.used, threads})
-        told = "Other programs use %.1f cores: computing with %d of %d threads from now on."
-        logger.info(told, others, threads, self.most)
+        if free < threads or (free > threads and now - self._no_core_was_free >= _WAIT):
+            torch.set_num_threads(free)
+            _LATEST[self.most] = free
+            self.used = sorted({*self.used, free})
+            told = "Other programs use %.1f cores: computing with %d of %d threads from now on."
+            logger.info(told, others, free, self.most)
 
 
 @contextmanager

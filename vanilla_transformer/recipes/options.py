@@ -10,11 +10,15 @@ import functools
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..errors import RequestError
 from ..ranges import COUNT, COUNT_OR_ZERO, FIELDS, LENGTH_PENALTY, NUM_BEAMS, Range
-from ..search_settings import SearchSettings
+from ..search_settings import SearchSettings, search_settings
 from ..storage.metrics import TRANSLATION_MEASURES
+
+if TYPE_CHECKING:
+    from ..configuration_vanilla_transformer import VanillaTransformerConfig
 
 _SAME = object()  # the paper's value is the default
 _SHARE = Range(0, 1, whole=False)
@@ -65,7 +69,7 @@ _training = functools.partial(_option, argument="", paper=_SAME)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
-    """Model (Section 3)."""
+    """Model (Section 3) and regularization (Section 5.4)."""
 
     init_from: str | None = _option(None, "model to start from: DIR or user/name", common=True)
     preset: str = _option("base", "base, big, or a row of Table 3 such as A_h1: the whole model")
@@ -80,16 +84,36 @@ class Model:
         None, ", ".join(_ENCODINGS), _ENCODINGS, config=("position_encoding",)
     )
     norm_first: bool | None = _of_config("norm before each sub-layer, not after", "norm_first")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Regularization:
-    """Regularization (Section 5.4)."""
-
     dropout: float | None = _of_config("P_drop of Section 5.4", "dropout")
     attention_dropout: float | None = _of_config("dropout in attention", "attention_dropout")
     activation_dropout: float | None = _of_config("dropout after the ReLU", "activation_dropout")
     label_smoothing: float | None = _of_config("eps_ls of Section 5.4", "label_smoothing")
+
+    def fields(self) -> dict[str, Any]:
+        """Return the config fields to set in addition to the preset or the initial model."""
+        fields: dict[str, Any] = {}
+        for name, option in OPTIONS.items():
+            if option.metadata["config"] and getattr(self, name) is not None:
+                fields |= dict.fromkeys(option.metadata["config"], getattr(self, name))
+        return fields
+
+    def config(self, **vocabulary: Any) -> "VanillaTransformerConfig":
+        """Return the config of a new model.
+
+        Args:
+            **vocabulary: Fields that the tokenizer decides.
+
+        Raises:
+            ValueError: If no model has these sizes.
+        """
+        from huggingface_hub.errors import StrictDataclassError
+
+        from ..configuration_vanilla_transformer import VanillaTransformerConfig
+
+        try:
+            return VanillaTransformerConfig.from_preset(self.preset, **(self.fields() | vocabulary))
+        except StrictDataclassError as error:
+            raise RequestError(str(error.__cause__ or error)) from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -208,9 +232,23 @@ class Evaluation:
     stop_search_early: bool = _option(False, "stop once num_beams hypotheses ended", paper=_SAME)
     num_samples: int = _option(20, "samples of each test set, three at least", COUNT_OR_ZERO)
 
+    @property
+    def measures(self) -> list[str]:
+        """Names of the measures; the first one decides."""
+        return self.metric.split(",")
+
+    def search(self) -> SearchSettings:
+        """Return the search settings of the final model."""
+        return search_settings(
+            None,
+            num_beams=self.num_beams,
+            length_penalty=self.length_penalty,
+            early_stopping=self.stop_search_early,
+        )
+
 
 # In the order of `train --help` and recipe.yaml.
-SECTIONS = (Model, Regularization, Text, Data, Tokenizer, Training, Evaluation)
+SECTIONS = (Model, Text, Data, Tokenizer, Training, Evaluation)
 OPTIONS = {field.name: field for section in SECTIONS for field in dataclasses.fields(section)}
 
 # The training argument that an option sets, by the option's name.

@@ -8,43 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
-from ..search_settings import SearchSettings, search_settings
 from ..storage.reading import as_yaml
-from .options import OPTIONS, Data, Evaluation, Model, Regularization, Text, Tokenizer
+from .options import OPTIONS, Data, Evaluation, Model, Text, Tokenizer
 
 if TYPE_CHECKING:
     from ..configuration_vanilla_transformer import VanillaTransformerConfig
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelPlan(Regularization, Model):
-    """The model: its sizes and dropout rates, or the trained model to start from."""
-
-    def fields(self) -> dict[str, Any]:
-        """Return the config fields to set in addition to the preset or the initial model."""
-        fields: dict[str, Any] = {}
-        for name, option in OPTIONS.items():
-            if option.metadata["config"] and getattr(self, name) is not None:
-                fields |= dict.fromkeys(option.metadata["config"], getattr(self, name))
-        return fields
-
-    def config(self, **vocabulary: Any) -> "VanillaTransformerConfig":
-        """Return the config of a new model.
-
-        Args:
-            **vocabulary: Fields that the tokenizer decides.
-
-        Raises:
-            ValueError: If no model has these sizes.
-        """
-        from huggingface_hub.errors import StrictDataclassError
-
-        from ..configuration_vanilla_transformer import VanillaTransformerConfig
-
-        try:
-            return VanillaTransformerConfig.from_preset(self.preset, **(self.fields() | vocabulary))
-        except StrictDataclassError as error:
-            raise RequestError(str(error.__cause__ or error)) from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,25 +33,6 @@ class DataPlan(Data, Text):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationPlan(Evaluation):
-    """The measures, the search of the final model, and what is chosen on validation pairs."""
-
-    @property
-    def measures(self) -> list[str]:
-        """Names of the measures; the first one decides."""
-        return self.metric.split(",")
-
-    def search(self) -> SearchSettings:
-        """Return the search settings of the final model."""
-        return search_settings(
-            None,
-            num_beams=self.num_beams,
-            length_penalty=self.length_penalty,
-            early_stopping=self.stop_search_early,
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a run does.
 
@@ -98,11 +47,11 @@ class Plan:
         binding: Those that no later start of the run may change.
     """
 
-    model: ModelPlan
+    model: Model
     data: DataPlan
     tokenizer: Tokenizer
     arguments: Mapping[str, Any]
-    evaluation: EvaluationPlan
+    evaluation: Evaluation
     back_translation: "Plan | None"
     settings: dict[str, Any]
     binding: dict[str, Any]

@@ -13,12 +13,13 @@ from ..machine.environment import resolve_precision
 from ..storage.run_files import recipe_values, recorded_identity
 from . import options
 from .data import FILES, check_files, hub_revision, is_on_hub, named_files, training_pairs
-from .plan import DataPlan, EvaluationPlan, ModelPlan, Plan
+from .options import Evaluation, Model, Tokenizer
+from .plan import DataPlan, Plan
 from .recipe import Recipe, load_recipe, make_recipe
 
 logger = logging.getLogger(__name__)
 
-Part = TypeVar("Part", ModelPlan, DataPlan, options.Tokenizer, EvaluationPlan)
+Part = TypeVar("Part", Model, DataPlan, Tokenizer, Evaluation)
 
 # Shipped recipes for your own pairs, by the most pairs that each is for.
 _BY_SIZE = {
@@ -44,11 +45,11 @@ def plan_run(recipe: Recipe, run: Path) -> Plan:
     data = data_plan(recipe, run)
     _check_outside_of_pairs(data, run)
     return Plan(
-        model=_part(recipe, ModelPlan),
+        model=_part(recipe, Model),
         data=data,
         tokenizer=_tokenizer_plan(recipe),
         arguments=argument_values(recipe),
-        evaluation=_part(recipe, EvaluationPlan),
+        evaluation=_part(recipe, Evaluation),
         back_translation=_back_translation(recipe, run),
         settings=json.loads(json.dumps(vars(recipe))),
         binding=_binding(recipe),
@@ -85,13 +86,13 @@ def argument_values(recipe: Recipe) -> dict[str, Any]:
     return {**options.TRAINER_DEFAULTS, **(recipe.trainer or {}), **values}
 
 
-def _tokenizer_plan(recipe: Recipe) -> options.Tokenizer:
+def _tokenizer_plan(recipe: Recipe) -> Tokenizer:
     from ..data.languages import language_of
 
     normalize = recipe.normalize_text
     if normalize is None:
         normalize = all(language_of(side) for side in recipe.languages)
-    return dataclasses.replace(_part(recipe, options.Tokenizer), normalize_text=normalize)
+    return dataclasses.replace(_part(recipe, Tokenizer), normalize_text=normalize)
 
 
 def _binding(recipe: Recipe) -> dict[str, Any]:

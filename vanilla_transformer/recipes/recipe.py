@@ -21,7 +21,7 @@ from ..storage.reading import read_yaml
 from ..storage.run_files import recipe_values, shown
 from ..storage.shipped import shipped_folder
 from . import options
-from .plan import DataPlan, EvaluationPlan, ModelPlan
+from .plan import DataPlan
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ _RATES = ("learning_rate", "learning_rate_factor")  # two ways to set the peak l
 # What a typed option replaces of a recipe file, besides its own value.
 _REPLACED = {
     **dict.fromkeys(_PAIRS, options.names_of(options.Data)),
-    "preset": options.names_of(options.Model, options.Regularization),
-    "init_from": options.names_of(options.Model, options.Regularization, options.Tokenizer)
+    "preset": options.names_of(options.Model),
+    "init_from": options.names_of(options.Model, options.Tokenizer)
     | {*options.LANGUAGES, "bpe_dropout"},
     **dict.fromkeys(_RATES, frozenset(_RATES)),
 }
@@ -47,14 +47,14 @@ _EXCLUSIVE = [
     # others.
     *(("monolingual_target", name) for name in ("init_from", "join_pairs", "both_directions")),
 ]
-# options.Training arguments that a run sets itself.
+# Training arguments that a run sets itself.
 _OF_RUN = frozenset({"output_dir", "bf16", "fp16", "save_strategy", "run_name", "use_cpu"})
 _WORDS = {"none": "null", "true": "true", "false": "false"}  # in JSON
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what no file name or UTF-8 holds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe(EvaluationPlan, options.Training, options.Tokenizer, DataPlan, ModelPlan):
+class Recipe(options.Evaluation, options.Training, options.Tokenizer, DataPlan, options.Model):
     """All settings of a run, section by section; None means "not given".
 
     The config checks the model's sizes, because it knows which fit together.

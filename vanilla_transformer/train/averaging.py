@@ -23,7 +23,7 @@ from ..errors import RequestError
 from ..evaluation import corpus_scores
 from ..fast import release
 from ..recipes.data import TextPairs
-from ..recipes.plan import EvaluationPlan
+from ..recipes.options import Evaluation
 from ..search_settings import SearchSettings
 from ..storage import saved_model
 from ..storage.atomic import files_written_aside
@@ -140,7 +140,7 @@ def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
 
 
 def choose_on_validation_pairs(
-    checkpoints: list[Path], pairs: TextPairs, plan: EvaluationPlan, target_language: str
+    checkpoints: list[Path], pairs: TextPairs, plan: Evaluation, target_language: str
 ) -> Chosen:
     """Choose how many checkpoints to average, then the length penalty of the mean.
 

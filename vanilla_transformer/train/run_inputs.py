@@ -41,8 +41,8 @@ from ..recipes.data import (
     training_pairs,
     validation_pairs,
 )
-from ..recipes.options import listed
-from ..recipes.plan import DataPlan, ModelPlan, Plan, Tokenizer
+from ..recipes.options import Model, Tokenizer, listed
+from ..recipes.plan import DataPlan, Plan
 from ..recipes.testing import shared_with_training, texts_as_dataset, warn_of_other_languages
 from ..storage.atomic import files_written_aside
 from ..storage.reading import read_json
@@ -323,7 +323,7 @@ def _count_forms(pairs: "Dataset", languages: tuple[str, str]) -> WrittenForms:
 
 
 def run_model(
-    plan: ModelPlan, data: DataPlan, tokenizer: PreTrainedTokenizerBase, start: Path | None
+    plan: Model, data: DataPlan, tokenizer: PreTrainedTokenizerBase, start: Path | None
 ) -> VanillaTransformerForConditionalGeneration:
     """Return a new model, or with `init_from` the one to start or to resume from.
 
