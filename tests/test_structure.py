@@ -40,7 +40,7 @@ HUB = {
         "ranges",
         "search_settings",
     },
-    "target_tokenizer": {"errors", "generation_limits"},
+    "target_tokenizer": set(),
     "batch_translation": {
         "beam_search",
         "configuration_vanilla_transformer",
@@ -64,16 +64,16 @@ FOLDERS = {
     "translation": {"machine", "storage", "texts"},
     "storage": set(),
     "data": {"storage", "texts"},
-    "evaluation": {"data", "storage", "translation"},
-    "visualization": {"storage", "translation"},
-    "convert": {"storage", "translation"},
+    "evaluation": {"data", "storage", "texts", "translation"},
+    "visualization": {"storage", "texts", "translation"},
+    "convert": {"storage", "texts", "translation"},
     "recipes": {"data", "machine", "storage"},
     "publish": {
         *("convert", "data", "evaluation", "machine", "recipes", "storage", "visualization")
     },
     "train": {
-        *("data", "evaluation", "fast", "machine", "publish", "recipes", "storage", "translation"),
-        "visualization",
+        *("data", "evaluation", "fast", "machine", "publish", "recipes", "storage", "texts"),
+        *("translation", "visualization"),
     },
     "cli": {
         *("convert", "data", "evaluation", "publish", "recipes", "storage", "texts", "train"),

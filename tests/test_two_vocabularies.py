@@ -31,11 +31,8 @@ from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.evaluation import score_model
 from vanilla_transformer.evaluation.models import decode_ids
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
-from vanilla_transformer.target_tokenizer import (
-    hold_target_tokenizer,
-    source_tokenizer,
-    target_tokenizer,
-)
+from vanilla_transformer.target_tokenizer import source_tokenizer, target_tokenizer
+from vanilla_transformer.texts.targets import hold_target_tokenizer
 from vanilla_transformer.translation.many_texts import translate
 from vanilla_transformer.visualization.attention import attention_weights
 

@@ -19,7 +19,8 @@ from vanilla_transformer.convert.exporters.source import export_tokenizer
 from vanilla_transformer.data.tokenizer import make_tokenizer, vocabulary_fields
 from vanilla_transformer.storage.atomic import MARKER
 from vanilla_transformer.storage.reading import read_json
-from vanilla_transformer.target_tokenizer import hold_target_tokenizer, target_tokenizer
+from vanilla_transformer.target_tokenizer import target_tokenizer
+from vanilla_transformer.texts.targets import hold_target_tokenizer
 
 WEIGHTS = "model.safetensors"
 ENCODER, DECODER = "onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"

@@ -28,7 +28,8 @@ from vanilla_transformer.convert.exporters.ctranslate2 import (  # noqa: E402
     written_vocabularies,
 )
 from vanilla_transformer.convert.exporters.stock import export_stock  # noqa: E402
-from vanilla_transformer.target_tokenizer import hold_target_tokenizer, target_tokenizer  # noqa: E402
+from vanilla_transformer.target_tokenizer import target_tokenizer  # noqa: E402
+from vanilla_transformer.texts.targets import hold_target_tokenizer  # noqa: E402
 
 VARIANTS = {
     "paper": {},

@@ -16,7 +16,8 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.convert.importers.torch import import_torch
 from vanilla_transformer.convert.importers.vocabulary import both_tokenizers, word_tokenizer
-from vanilla_transformer.target_tokenizer import target_ids, target_tokenizer
+from vanilla_transformer.target_tokenizer import target_tokenizer
+from vanilla_transformer.texts.targets import target_ids
 
 SOURCE_SIZE, TARGET_SIZE = 33, 37
 IDS = {"unk_token_id": 0, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}

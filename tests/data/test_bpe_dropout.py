@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from vanilla_transformer.data.bpe_dropout import BpeDropout
 from vanilla_transformer.data.dataset import PairCollator, load_pairs, pair_lengths, tokenize_pairs
 from vanilla_transformer.data.tokenizer import make_tokenizer, train_tokenizer
-from vanilla_transformer.target_tokenizer import hold_target_tokenizer
+from vanilla_transformer.texts.targets import hold_target_tokenizer
 from vanilla_transformer.train.trainer import (
     TrainingInterrupted,
     VanillaTransformerTrainer,

@@ -22,7 +22,7 @@ from vanilla_transformer.data.tokenizer import (
 )
 from vanilla_transformer.storage.saved_model import load_saved_tokenizer
 from vanilla_transformer.storage.shipped import pretrained_models
-from vanilla_transformer.target_tokenizer import hold_target_tokenizer
+from vanilla_transformer.texts.targets import hold_target_tokenizer
 
 CORPUS = [
     "A man in a blue shirt is standing on a ladder.",

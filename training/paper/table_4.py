@@ -36,7 +36,7 @@ from vanilla_transformer.data import train_tokenizer
 from vanilla_transformer.data.tokenizer import symbol_tokenizer, vocabulary_fields
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.machine.environment import resolve_precision
-from vanilla_transformer.target_tokenizer import hold_target_tokenizer
+from vanilla_transformer.texts.targets import hold_target_tokenizer
 from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 from vanilla_transformer.train.averaging import mean_of_weights
 from vanilla_transformer.train.checkpoints import checkpoints

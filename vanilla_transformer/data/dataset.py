@@ -26,7 +26,8 @@ from tqdm.auto import tqdm
 from ..errors import RequestError, quoted
 from ..loss import IGNORED
 from ..storage.reading import read_json, sha256
-from ..target_tokenizer import target_tokenizer, writes_start
+from ..target_tokenizer import target_tokenizer
+from ..texts.targets import writes_start
 from ..texts.unknown import unknown_tokens
 from .cache import Tables, cached
 from .columns import SAMPLE

@@ -17,7 +17,7 @@ from ..batch_translation import decode, encode, generation_option
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
 from ..storage.metrics import TRANSLATION_MEASURES, Scores, TestTexts
-from ..target_tokenizer import target_ids
+from ..texts.targets import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
 from .scores import References, corpus_scores, first_references, measure_metric
 

@@ -57,7 +57,8 @@ from ..storage.saved_model import (
     model_folder,
     weight_files,
 )
-from ..target_tokenizer import hold_target_tokenizer, target_ids, target_tokenizer
+from ..target_tokenizer import target_tokenizer
+from ..texts.targets import hold_target_tokenizer, target_ids
 from ..written_forms import WrittenForms
 from .arguments import VanillaTransformerTrainingArguments
 from .optimization import peak_rate

@@ -21,7 +21,8 @@ from ..beam_search import (
     returned_attention_weights,
 )
 from ..errors import RequestError
-from ..target_tokenizer import source_tokenizer, target_ids, target_tokenizer
+from ..target_tokenizer import source_tokenizer, target_tokenizer
+from ..texts.targets import target_ids
 from ..translation.many_texts import input_device, translate_nbest
 from ..written_forms import written_forms
 from .figure import GREY, new_figure, set_title

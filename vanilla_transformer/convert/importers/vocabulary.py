@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...storage.reading import JSON_BYTES, StrPath, read_text
-from ...target_tokenizer import hold_target_tokenizer
+from ...texts.targets import hold_target_tokenizer
 
 # White space as in Python's str.split().
 _SPACES = r"[\s\x1c-\x1f]+"
