@@ -219,7 +219,7 @@ def test_a_side_that_nobody_sees_is_empty(tmp_path, side):
     assert read([("a", side), (side, "b"), (f"{side}a", "b")]) == [(f"{side}a", "b")]
     rows = [("a", "b"), ("c", side), ("d", "e")]
     reader = read_pairs(write(tmp_path / "a.jsonl", json_lines(rows)), **LANGUAGES)
-    assert (list(reader), reader.num_empty) == ([rows[0], rows[2]], 1)
+    assert (list(reader), reader.num_malformed) == ([rows[0], rows[2]], 1)
 
 
 @pytest.mark.parametrize("end", ["\n", "\n\n", "\n \n\r\n"])

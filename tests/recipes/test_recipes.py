@@ -421,7 +421,7 @@ CORPORA = "train_file: [a.tsv, b.tsv]\ntrain_weights: "
         ("- a\n- b", "the content in"),
         ("tokenizer: 'bpe,'", "give one, or SOURCE,TARGET"),
         ("tokenizer: bpe,bytes,bpe", "give one, or SOURCE,TARGET"),
-        (f"{CORPORA}[1]", "train_weights: got 1 for 2 corpora; each of several has one"),
+        (f"{CORPORA}[1]", "train_weights: got 1 for 2 corpora; give each one."),
         ("train_weights: [1, 2]", "train_weights: got 2 for 0 corpora"),
         (f"{CORPORA}[1, 0]", "train_weights: got 0.0; it must be a number, more than 0"),
         (f"{CORPORA}[1, inf]", "train_weights: got inf; it must be"),

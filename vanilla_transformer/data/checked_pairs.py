@@ -81,11 +81,6 @@ class PairReader:
         """Lines skipped by the last iteration."""
         return self.faults.total()
 
-    @property
-    def num_empty(self) -> int:
-        """How many of them have an empty side."""
-        return self.faults[EmptyError]
-
     def __iter__(self) -> Pairs:
         self.faults, self.examples, self.notes = Counter(), [], []
         count = 0
@@ -95,7 +90,7 @@ class PairReader:
         if (undecoded := self.faults[EncodingError]) > max(2, count / 10):
             told = f"{undecoded} lines of {self.name} are not UTF-8, the first: {self.examples[0]}"
             raise RequestError(f"{told}. Convert it: iconv -f ENCODING -t UTF-8.")
-        malformed = self.num_malformed - self.num_empty - self.faults[OtherLanguagesError]
+        malformed = self.num_malformed - self.faults[EmptyError] - self.faults[OtherLanguagesError]
         if malformed >= 10 and malformed > count > 0:  # without any pair the caller says more
             counts = f"{malformed} lines are malformed and only {count} are pairs"
             raise RequestError(f"{self.name}: {counts}; the first: {self.examples[0]}.")

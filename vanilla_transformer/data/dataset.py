@@ -30,6 +30,7 @@ from ..target_tokenizer import target_tokenizer
 from ..texts.targets import writes_start
 from ..texts.unknown import unknown_tokens
 from .cache import Tables, cached
+from .checked_pairs import EmptyError
 from .columns import SAMPLE
 from .doubts import doubts_of, refuse_doubtful
 from .pair_files import PairReader, PairSource, files_below, kind_of, read_pairs
@@ -206,7 +207,7 @@ def _text_tables(reader: PairReader, *, is_named: bool, show_progress: bool) -> 
     return {
         "doubts": doubts,
         "malformed": reader.num_malformed,
-        "empty": reader.num_empty,
+        "empty": reader.faults[EmptyError],
         "examples": reader.examples,
         "notes": reader.notes,
     }

@@ -46,6 +46,8 @@ def count_forms(
     places = {word: place for place, word in enumerate(common)}
     cases = Counter(case_of(text, language, places) for text in sources)
     with_cases = len(sources) - cases.pop("", 0)
+    cased = ("lower", "upper", "title", "mixed")
+    unusual = [case for case in cased if cases[case] < _UNUSUAL * with_cases]
     ends_of_all = sum(ends.values(), Counter[str]())
     without = ends_of_all.pop("", 0)
     mark = ends_of_all.most_common(1)[0][0] if without < _UNMARKED * len(sources) else ""
@@ -55,11 +57,7 @@ def count_forms(
     target_cases = Counter(case_of(text, languages[1], {}) for text in targets)
     return WrittenForms(
         languages=languages,
-        unusual=tuple(
-            case
-            for case in ("lower", "upper", "title", "mixed")
-            if cases[case] < _UNUSUAL * with_cases
-        ),
+        unusual=tuple(unusual),
         is_upper=cases["upper"] > _NEARLY_ALL * with_cases,
         is_raised=raised > _NEARLY_ALL * with_cases,
         forms=tuple(forms[:_MOST_FORMS]),

@@ -219,12 +219,8 @@ def train_tokenizer(
     )
     backend.train_from_iterator(_checked(texts), trainer)
     if backend.get_vocab_size() < vocab_size:
-        logger.warning(
-            "The text gave %d pieces, not the %d asked for: a model of your own needs "
-            "vocab_size=len(tokenizer).",
-            backend.get_vocab_size(),
-            vocab_size,
-        )
+        told = "The text gave %d pieces, not the %d asked for: a model of your own needs %s."
+        logger.warning(told, backend.get_vocab_size(), vocab_size, "vocab_size=len(tokenizer)")
     return _wrapped(backend)
 
 

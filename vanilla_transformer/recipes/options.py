@@ -127,12 +127,8 @@ class Text:
     max_source_length: int = _option(256, "most tokens of a training pair's source", COUNT)
     max_target_length: int = _option(256, "most tokens of a training pair's target", COUNT)
     several_references: bool = _option(False, "equal test sources are one, of several references")
-    join_pairs: bool = _option(
-        False, "half of the target tokens are of pairs that are joined with another", paper=_SAME
-    )
-    both_directions: bool = _option(
-        False, "a third of the pairs is turned around, with a tag before the sources", paper=_SAME
-    )
+    join_pairs: bool = _option(False, "join pairs, for half of the target tokens", paper=_SAME)
+    both_directions: bool = _option(False, "turn a third of the pairs, with a tag", paper=_SAME)
     noise: float = _option(
         0.0, "share of sources as people type them: typos, no capitals ...", _SHARE, paper=_SAME
     )
@@ -213,9 +209,7 @@ class Training:
     checkpoints_to_average: int = _training(
         5, "last checkpoints to average", COUNT, argument="checkpoints_to_keep"
     )
-    trainer: Mapping[str, Any] | None = _option(
-        None, "further training arguments, by their names in transformers: save_steps=500"
-    )
+    trainer: Mapping[str, Any] | None = _option(None, "arguments of transformers: save_steps=500")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ class Recipe(options.Evaluation, options.Training, options.Tokenizer, DataPlan, 
         weights = len(options.listed(self.train_weights))
         if weights and (weights != corpora or corpora < 2):
             raise RequestError(
-                f"train_weights: got {weights} for {corpora} corpora; each of several has one."
+                f"train_weights: got {weights} for {corpora} corpora; give each one."
             )
         sides = self.tokenizer.split(",")
         if len(sides) > 2 or not all(sides):

@@ -61,7 +61,5 @@ def pretrained(name: str) -> str:
     """
     models = pretrained_models()
     if name not in models:
-        raise RequestError(
-            f"No model {name!r} comes with the package; allowed: {', '.join(models)}"
-        )
+        raise RequestError(f"No model {name!r} is in the package; allowed: {', '.join(models)}.")
     return str(models[name])
