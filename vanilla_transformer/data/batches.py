@@ -28,7 +28,7 @@ _FEWEST_DRAWS = 10
 
 
 class TokenBatchSampler(Sampler[list[int]]):
-    """Sampler of batches of example numbers, with a budget of padded tokens per side.
+    """Sampler of batches of row numbers, each within a budget of padded tokens per side.
 
     The batches of an epoch depend on (lengths, settings, seed, epoch) alone, so that training
     resumes by skipping the first k batches. Each epoch draws new batches (equal lengths are
@@ -106,7 +106,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return self
 
     def share(self, chosen: np.ndarray) -> tuple[float, float]:
-        """Return the share of some examples in the target tokens and in the pairs of an epoch.
+        """Return which share of an epoch's target tokens, and of its pairs, some examples are.
 
         Args:
             chosen: Whether each example is one of them, (N,).
@@ -125,7 +125,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.random.default_rng([self.seed, self.epoch, stream])
 
     def _constant_length(self) -> int:
-        """Return the batches per epoch: the fewest possible, plus one for the moving bounds."""
+        """Return the batches of every epoch: the fewest possible, plus one if they are shuffled."""
         longest = np.maximum(self.source_lengths, self.target_lengths)
         if self._corpora:
             # An upper bound: lengths ascend, so the epoch that begins last draws the longest ones.
@@ -166,7 +166,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.concatenate(drawn)
 
     def _plan(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the order of the examples and the bounds of the batches in it, shortest first."""
+        """Plan an epoch: its examples, shortest first, and where each batch begins and ends."""
         source_lengths, target_lengths = self.source_lengths, self.target_lengths
         drawn = None
         if self._corpora:
@@ -190,7 +190,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return (order if drawn is None else drawn[order]), bounds
 
     def _bounds(self, longest: np.ndarray, *, first_size: float = 1.0) -> np.ndarray:
-        """Return bounds of the largest batches in the budget, filled from the longest example down.
+        """Return where batches begin and end if each is as large as the budget allows.
 
         Filling only a share `first_size` of the first batch moves all later bounds and adds at most
         one batch, because filling up is optimal for the rest.
@@ -235,13 +235,13 @@ def check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int | N
 
 
 def check_repeatable(dataset: Any) -> None:
-    """Refuse to resume from a stream whose passes over the data cannot be chosen by number."""
+    """Refuse to resume from a stream without `set_epoch`, which cannot repeat a given epoch."""
     if not hasattr(dataset, "set_epoch"):
         raise RequestError("cannot resume a stream without set_epoch; try ignore_data_skip=True.")
 
 
 class Stream:
-    """The batches of a data set without a length, pass after pass over it.
+    """Batches of a streamed data set, epoch after epoch, which can resume within an epoch.
 
     A pass is what the trainer calls an epoch. What is left of it after the last whole update is
     left out, because its gradients would be added to those of the next update.

@@ -34,7 +34,7 @@ _CACHE_VERSION = 13
 def cached(
     name: str, key: list | None, tables: Tables, cache_dir: str | os.PathLike | None = None
 ) -> tuple[Dataset, dict[str, Any]]:
-    """Return the data set of `key` and its report; take `tables` if it is not there.
+    """Return the cached data set of a key and its report; make it from `tables` if there is none.
 
     Args:
         name: Kind of the data set.

@@ -1,4 +1,4 @@
-"""Validate pairs one by one; skip, count and report the lines that are none, or refuse them."""
+"""Validate pairs one by one; skip, count and report invalid lines, or refuse them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NOTHING = re.compile(f"( |{WHITE_SPACE}|{UNSEEN})*")
 
 
 class MalformedError(RequestError):
-    """What is wrong with one line."""
+    """A line is not a valid pair."""
 
 
 class EncodingError(MalformedError):
@@ -49,7 +49,7 @@ class EmptyError(MalformedError):
 
 
 class OtherLanguagesError(MalformedError):
-    """The line is in other languages, as some are in a file of many."""
+    """The line lacks one of the two languages, as in a translation memory of many."""
 
 
 @dataclass(kw_only=True)
@@ -138,12 +138,12 @@ def decoded(line: bytes) -> str:
 
 
 def is_empty(text: str) -> bool:
-    """Return whether the normalizer of tokenizers leaves nothing of a text."""
+    """Return whether a text has only white space and invisible characters."""
     return not text[:1].isalnum() and _NOTHING.fullmatch(text) is not None
 
 
 def checked_pair(source: object, target: object) -> tuple[str, str]:
-    """Return both sides, unchanged.
+    """Check that two values are a valid pair, and return them.
 
     Raises:
         MalformedError: A side is no text, empty or too long.

@@ -1,4 +1,4 @@
-"""Find the source and target columns of a table, first by what is in them.
+"""Find the source and target columns of a table by their content, names or order.
 
 A name says what somebody called a column; a language identifier says what is in it. The decision is
 made in this order, on rows from all parts of the table:
@@ -89,7 +89,7 @@ def sampled(
 
 @dataclass
 class Table:
-    """Rows of a table, column by column, with what the identifier says of each.
+    """A sample of a table, and the language of each of its columns.
 
     Args:
         rows: Rows from all parts of the table, the first one first, as from `sampled`.
@@ -122,7 +122,7 @@ class Table:
                 self.odds[place] = found.odds.sum()
 
     def _text_columns(self) -> list[int]:
-        """Return the columns that may hold a side: those of texts that differ from row to row.
+        """Return the columns that may be source or target: texts that differ from row to row.
 
         If there are not two of them, the texts may be all the same. If none has a text and the
         sides are no languages, or no column has a text, each column that is filled may hold one.
@@ -200,21 +200,21 @@ class Table:
         return (source[0], target[0]) if is_clear else None
 
     def _odds(self, places: tuple[int, int]) -> float:
-        """Return the logarithm of the odds that two columns are source and target in this order."""
+        """Return the log odds that two columns are source and target, not target and source."""
         return float(self.odds[places[0]] - self.odds[places[1]])
 
     def _contradicts(self, places: tuple[int, int]) -> bool:
         return self._odds(places) < -_ODDS
 
     def _informative(self, places: Sequence[int]) -> list[int]:
-        """Leave out columns that say far less than the one that says most."""
+        """Leave out columns with far less text than the fullest one, such as categories."""
         said = {p: len("".join({*self.columns[p]})) for p in places}
         return [place for place in places if said[place] >= _WEIGHT * max(said.values())]
 
     # ---------------------------------------------------------------------- names and headers
 
     def _named(self) -> tuple[int, int] | None:
-        """Return the columns that the first row names after the sides, if they hold text."""
+        """Return the columns whose names mean source and target, if they hold text."""
         may_be_named = self.texts if len(self.texts) >= 2 else range(self.width)
         names = [name if place in may_be_named else "" for place, name in enumerate(self.first)]
         places = named_sides(names, self.languages)
@@ -254,7 +254,7 @@ class Table:
     # ---------------------------------------------------------------------- messages
 
     def _question(self) -> RequestError:
-        """Return the error for a table whose columns only the user can know."""
+        """Return the error that asks the user to name the columns."""
         languages, texts = " and ".join(self.languages), self.texts
         if len(texts) < 2:
             names = reprlib.repr(self.given_names or self.first)
@@ -265,7 +265,7 @@ class Table:
         )
 
     def _refusal(self, problem: str) -> RequestError:
-        """Return an error that has the rows, drawn as a table, as its note."""
+        """Return an error with a note that shows the first rows as a table."""
         error = RequestError(f"{self.where}: {problem}.")
         error.add_note(drawn([*([self.given_names] if self.given_names else []), *self.rows]))
         return error
@@ -325,13 +325,13 @@ def _is_word_above_numbers(name: str, cells: Sequence[str]) -> bool:
 
 
 def _is_lower_alone(name: str, cells: Sequence[str]) -> bool:
-    """Return whether a name is a word in lower case or a number, and few cells begin so."""
+    """Return whether a cell is one lower-case word or number, unlike most cells below it."""
     lower = sum(cell[0].isascii() and (cell[0].islower() or cell[0].isdigit()) for cell in cells)
     return name == name.lower() and " " not in name and lower <= _FEW * len(cells)
 
 
 def _is_key(text: str) -> bool:
-    """Return whether a cell is a number, a link or a key: ASCII without spaces, with such signs."""
+    """Return whether a cell looks like a number, a link or a key such as `app.title`."""
     return text.isascii() and " " not in text and not _KEY_SIGNS.isdisjoint(text[:-1])
 
 
@@ -343,7 +343,7 @@ def _has_texts(cells: Sequence[str]) -> bool:
 
 
 def _differs(cells: Sequence[str]) -> bool:
-    """Return whether many cells of a column differ, unlike those of a category."""
+    """Return whether a column has many different cells, unlike a category."""
     return len(cells) < _FEWEST or len({*cells}) > _FEW * len(cells)
 
 

@@ -165,7 +165,7 @@ def _marks(dataset: Dataset) -> list[str]:
 
 
 def _identity(source: Any, cache_key: str | None) -> list | None:
-    """Return what decides the content of a source, besides how it is read; None if unknown."""
+    """Return what identifies the content of a source, for the cache key; None if nothing does."""
     if cache_key is not None:
         return ["named", cache_key]
     kind = kind_of(source)

@@ -92,7 +92,7 @@ def doubts_of(
 
 
 def refuse_doubtful(doubts: dict[str, Any], languages: tuple[str, str]) -> None:
-    """Refuse an input most of whose pairs are no translations.
+    """Refuse an input if most of its pairs are not translations of each other.
 
     Args:
         doubts: Result of `doubts_of`.

@@ -42,7 +42,7 @@ def examine(pairs: Dataset) -> Iterator[str]:
 
 
 def odd_texts(pairs: Dataset) -> Iterator[str]:
-    """Yield warnings of what a thousand pairs, taken from all parts of the training pairs, show.
+    """Yield warnings about odd texts in a sample of a thousand training pairs.
 
     Args:
         pairs: Training pairs with the columns `source` and `target`.

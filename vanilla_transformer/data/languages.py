@@ -33,13 +33,13 @@ def folded(text: str) -> str:
 
 
 def tag_of(name: str) -> str:
-    """Return a name as language tags are written: folded, with hyphens."""
+    """Return a name in the form of a language tag: in lower case, with hyphens."""
     return folded(name).replace("_", "-").partition("@")[0]  # en_US@euro is a locale
 
 
 @lru_cache(maxsize=10_000)
 def language_of(name: str) -> str | None:
-    """Return the language code that a name stands for, of two letters if there is one, or None.
+    """Return the code of the language that a name means, or None: "de" for "German" or "de-AT".
 
     Known are codes of ISO 639, tags of BCP 47 such as pt-BR, locales, and names in the languages in
     which headers of tables are written most.
@@ -102,7 +102,7 @@ def script_of(language: str) -> str:
 
 @lru_cache(maxsize=1)
 def _codes() -> dict[str, str]:
-    """Return the code by which a language is known here, for each of its codes in ISO 639."""
+    """Map each ISO 639 code to the code that this package uses for the language."""
     from babel import Locale
     from babel.core import get_global
 
@@ -113,7 +113,7 @@ def _codes() -> dict[str, str]:
 
 @lru_cache(maxsize=100)
 def _names(locale: str) -> dict[str, str]:
-    """Return the code of a language for each of the names that a language has for languages."""
+    """Map the names of languages, as written in one language, to their codes."""
     from babel import Locale, UnknownLocaleError
 
     try:
@@ -127,7 +127,7 @@ def _names(locale: str) -> dict[str, str]:
 
 
 class Evidence(NamedTuple):
-    """What the identifier says of some texts.
+    """Which of two languages some texts are in.
 
     Attributes:
         shares: (N, 2), how much of each text is in the source and in the target language, 0 to 1.
@@ -182,7 +182,7 @@ def identified(texts: Sequence[str], languages: tuple[str, str]) -> Evidence | N
 
 
 def foreign_language(text: str, language: str) -> str | None:
-    """Return the English name of the language that a text is in, if that is surely not this one.
+    """Return the English name of a text's language if it is surely not the expected one.
 
     None too if the identifier is not installed, or does not know this one.
     """

@@ -65,7 +65,7 @@ def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def refuse(path: Path, kind: str) -> RequestError:
-    """Return the error for a format that cannot be read, or not here."""
+    """Return the error for a file of a kind that cannot be read as it was given."""
     remedy = _REMEDIES.get(kind, "holds pairs; give it alone, not as one of two files")
     return RequestError(f"{path} {remedy}.")
 
@@ -131,7 +131,7 @@ def tmx_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
 
 
 def _units(path: Path, file: BinaryIO) -> Iterator[etree._Element]:
-    """Yield the units of a translation memory, and forget what comes before each."""
+    """Yield the units of a translation memory one by one, and free those before."""
     from lxml import etree
 
     parser = etree.XMLPullParser(

@@ -204,7 +204,7 @@ class _File:
 
     @contextmanager
     def content(self) -> Iterator[BinaryIO]:
-        """Open the file in a block in which errors name it."""
+        """Open the file; errors in the block name it."""
         path = self.path
         with bounded.errors_naming(path), self.open() as file:
             yield file
@@ -245,7 +245,7 @@ def _format_of(path: Path, head: bytes) -> str:
 
 
 def _may_be_text(head: bytes) -> bool:
-    """Return whether the first bytes of a file may be a text, of which not all lines are damaged.
+    """Return whether the first bytes of a file may be text, even if some lines are damaged.
 
     A text in an older encoding has no control characters; packed files are full of them.
     """
@@ -280,7 +280,7 @@ def _read_file(file: _File, reader: PairReader) -> Pairs:
 
 
 def _read_folder(folder: Path, split: str, config: str | None, reader: PairReader) -> Pairs:
-    """Yield the pairs of a folder: saved by `datasets`, or of files that it finds for a split."""
+    """Yield the pairs of a folder that `datasets` saved, or of the files of a split in it."""
     import datasets
 
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
@@ -320,7 +320,7 @@ def _read_zip(path: Path, reader: PairReader) -> Pairs:
 
 
 def _read_members(where: Path, found: Sequence[_File], reader: PairReader) -> Pairs:
-    """Yield the pairs of two texts that are named after the languages, or of all files of pairs."""
+    """Yield the pairs of an archive or folder: of its two texts, or of all its files of pairs."""
     files = [it for it in found if not any(map(_ABOUT.match, it.path.relative_to(where).parts))]
     ends = [file.path.name.removesuffix(".txt").rpartition(".")[2] for file in files]
     places = [places_of(language, ends) for language in reader.languages]
@@ -391,7 +391,7 @@ def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
 
 
 def check_is_text(path: Path) -> None:
-    """Refuse markup, JSON and archives in place of sentences, one a line.
+    """Refuse markup, JSON and archives where plain text is expected, one sentence a line.
 
     What is no text at all may be anything: whoever reads it names the line.
     """
@@ -448,7 +448,7 @@ def _read_rows(
 
 
 def _cells_of(row: Any) -> Any:
-    """Return the cells of a row, a list or dict; those of a translation are among the others.
+    """Return the cells of a row, a list or dict; a nested `translation` is flattened.
 
     Raises:
         MalformedError: It has none.
@@ -481,7 +481,7 @@ def _beginnings(row: Any) -> Any:
 
 
 def _pair(row: Any, keys: Any, width: int) -> tuple[str, str]:
-    """Return the pair of a row; raise what is wrong with it."""
+    """Return the pair of a row, or raise MalformedError."""
     row = _cells_of(row)
     try:
         source, target = row[keys[0]], row[keys[1]]

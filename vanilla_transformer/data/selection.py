@@ -153,7 +153,7 @@ def describe_report(report: dict[str, int]) -> str:
 
 
 def _faults(dataset: Dataset) -> tuple[np.ndarray, dict[str, int]]:
-    """Return the number of each pair's fault in `_FAULTS`, from 1, or 0, (N,); and the report."""
+    """Return the fault of each pair, 0 or its number in `_FAULTS` from 1, (N,); and the report."""
     hashes, lengths = _hashes_and_lengths(dataset)
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])
@@ -191,7 +191,7 @@ def _split_tables(dataset: Dataset, wanted: int) -> Tables:
 
 
 def compared(text: str) -> str:
-    """Return a text as it is compared: composed, with single spaces."""
+    """Return a text in the form in which texts are compared: composed, with single spaces."""
     return " ".join(normalize("NFC", text).split())
 
 

@@ -32,7 +32,7 @@ class Dialect(NamedTuple):
     quoting: dict[str, Any] | None = None
 
     def reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """Return a reader of the rows of lines, which have their ends."""
+        """Return an iterator over the rows of lines that still have their line ends."""
         if self.quoting is None:
             return (line[:-1].split(self.separator) for line in lines)
         return csv.reader(lines, delimiter=self.separator, strict=True, **self.quoting)
@@ -73,7 +73,7 @@ def sniff(lines: Iterable[bytes], name: str) -> tuple[Dialect, int, list[list[st
 
 
 def is_csv(path: Path) -> bool:
-    """Return whether a table is named after commas."""
+    """Return whether a file is named .csv, perhaps packed."""
     return ".csv." in f"{path.name.lower()}."
 
 
@@ -102,7 +102,7 @@ def _best_quoting(
 
 
 def _read_quoted(lines: Sequence[str], dialect: Dialect) -> tuple[list[list[str]], int]:
-    """Return the rows of lines, of which those without quotes are left out, and how many fail."""
+    """Return the rows of the lines that have quotes, and how many of these cannot be parsed."""
     rows: list[list[str]] = []
     wrong, rest = 0, iter([f"{line}\n" for line in lines])
     while True:
@@ -122,7 +122,7 @@ def _parsed(line: str, dialect: Dialect) -> list[str]:
 
 
 def _agreement(rows: Sequence[Sequence[str]], separator: str) -> float:
-    """Return the share of rows with the usual number of cells, if that is more than one.
+    """Return the share of rows with the most frequent number of cells, of those above one.
 
     A comma or semicolon of a text is followed by a space.
     """

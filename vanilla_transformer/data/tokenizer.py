@@ -132,7 +132,7 @@ def symbol_tokenizer(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
 
 
 def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of a user's own, which appends its end to every text.
+    """Load a user's own tokenizer, and let it append its end token to every text.
 
     Args:
         path: Folder that `save_pretrained` wrote, or a `tokenizer.json` alone, whose special

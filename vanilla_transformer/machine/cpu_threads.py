@@ -77,7 +77,7 @@ class FreeThreads:
     """
 
     def __init__(self, busy: Callable[[], tuple[float, float]] | None = None) -> None:
-        """Start with the number that the last one found, else all usable cores or the user's.
+        """Start with the number of threads that the last block ended with, else all usable cores.
 
         Args:
             busy: Function that returns the seconds of CPU time of all processes on the usable

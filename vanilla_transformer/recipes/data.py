@@ -27,7 +27,7 @@ TRAINING_FILES = frozenset({"train", "dataset"})
 
 @dataclasses.dataclass(frozen=True)
 class TextPairs:
-    """Sentences and what their translations are scored against: one reference, or several each."""
+    """Source sentences with their reference translations: one each, or several."""
 
     sources: list[str]
     references: list[str] | list[list[str]]
@@ -49,7 +49,7 @@ class TextPairs:
 
 
 def check_files(data: DataPlan) -> None:
-    """Refuse missing files, and those that hold no pairs by their kind: reading may take long."""
+    """Refuse missing files and files of a wrong kind now, because reading may take long."""
     for split in _SPLITS:
         _files(data, split)
     if data.monolingual_target is not None and not Path(data.monolingual_target).is_file():
@@ -139,7 +139,7 @@ def is_on_hub(data: DataPlan) -> bool:
 
 
 def hub_revision(data: DataPlan) -> str | None:
-    """Return the commit of the data set on the Hub; what the plan asks for if the Hub says none."""
+    """Return the current commit of the data set on the Hub, else the revision that the plan has."""
     from huggingface_hub import HfApi, errors
 
     try:
@@ -203,7 +203,7 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
 
 
 def named_files(names: object) -> list[Path]:
-    """Return the file of each name, or if there is none, the files between its commas.
+    """Return the files that names stand for; "SOURCE,TARGET" stands for two if no file has it.
 
     `~/` is the home directory: of two files a shell replaces only the first one's.
 
@@ -237,7 +237,7 @@ def _files(data: DataPlan, split: str) -> list[Path | tuple[str, ...]]:
 
 
 def _texts(dataset: "Dataset | None", data: DataPlan | None = None) -> TextPairs:
-    """Return the texts of pairs, of a plan with several references each source once."""
+    """Return the texts of pairs; with `several_references`, equal sources become one."""
     if dataset is None:
         return TextPairs([], [])
     sources, targets = list(dataset["source"]), list(dataset["target"])

@@ -309,5 +309,5 @@ def takes_several(name: str) -> bool:
 
 
 def listed(value: object) -> list[Any]:
-    """Return the values of an option that takes several: none, one, or all of them."""
+    """Return the value or values of an option as a list, which is empty for None."""
     return [*value] if isinstance(value, tuple | list) else [] if value is None else [value]

@@ -96,7 +96,7 @@ def _tokenizer_plan(recipe: Recipe) -> Tokenizer:
 
 
 def _binding(recipe: Recipe) -> dict[str, Any]:
-    """Return the values that no later start may change; files may move together to a new folder."""
+    """Return the values that no later start may change; of files, their names alone count."""
     values = {name: value for name, value in vars(recipe).items() if name not in options.CHANGEABLE}
     values["trainer"] = {
         name: value
@@ -170,7 +170,7 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
 
 
 def _can_be_turned(recipe: Recipe) -> bool:
-    """Return whether the pairs are translations, in the default tokens, and nothing is beside them.
+    """Return whether the recipe for the fewest pairs, which turns pairs around, suits these.
 
     From a summary no model can learn to write the text, and a list of symbols has no tag. Pairs
     beside text in one language, or beside what an initial model knows, were not tried.

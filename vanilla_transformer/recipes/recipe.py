@@ -146,7 +146,7 @@ def make_recipe(values: Mapping[str, object]) -> Recipe:
 def _without(
     values: Mapping[str, Any], replaced: Iterable[str], by: str, value: object
 ) -> dict[str, Any]:
-    """Return a recipe's values with the defaults of those that an option replaces."""
+    """Reset the values of a recipe that an option replaces to their defaults, and log them."""
     names = [name for name in options.OPTIONS if name in replaced]
     lost = {name: values[name] for name in names if not _is_default(name, values[name])}
     if lost:
@@ -194,7 +194,7 @@ def _check(name: str, value: object) -> None:
 
 
 def _can_be_recorded(values: Mapping[Any, Any]) -> bool:
-    """Return whether JSON in UTF-8 can hold a mapping, whose keys must be names."""
+    """Return whether a mapping of names can be written as JSON in UTF-8."""
     try:
         json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError):
@@ -281,7 +281,7 @@ def _convert(name: str, value: Any) -> object:
 
 
 def _plain(value: Any) -> object:
-    """Return a value, in which each text that is JSON is what it stands for."""
+    """Return a value with each text in it that is JSON parsed: "3" becomes 3."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -48,7 +48,7 @@ class ModelTest:
 
 
 def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
-    """Return what to test the model of a run directory on.
+    """Choose the test pairs and settings for the model of a run directory.
 
     Args:
         run: Run directory, or any directory with model and tokenizer if `pair` and `test_file` are

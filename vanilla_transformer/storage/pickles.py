@@ -60,7 +60,7 @@ def _check_stored(path: Path) -> None:
 
 
 def _check_storages(content: object) -> None:
-    """Refuse a tensor whose shape has more numbers than the file holds."""
+    """Refuse a tensor whose shape needs more numbers than the file holds."""
     values, seen = [content], set()
     while values:
         value = values.pop()

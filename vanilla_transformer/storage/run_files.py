@@ -59,7 +59,7 @@ def differences(before: Identity, now: Identity) -> list[str]:
 
 
 def check_same(before: Identity, now: Identity, what: str) -> None:
-    """Refuse to continue with something else than before.
+    """Refuse to continue a run if what decides it has changed.
 
     Args:
         before: What was recorded.
@@ -122,7 +122,7 @@ def recipe_values(folder: Path) -> dict[str, Any]:
 
 
 def recorded_identity(run: Path) -> dict[str, Any]:
-    """Return what decided a run, as far as it is known; of a published model nothing may be."""
+    """Return the recorded settings and digests of a run; for a published model perhaps none."""
     if (run / IDENTITY).is_file():
         return read_json(run / IDENTITY)
     metrics = read_metrics(run / METRICS) or {}
