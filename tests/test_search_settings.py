@@ -66,11 +66,11 @@ def test_all_doors_to_a_search_find_the_same(saved, tokenizer, beams, monkeypatc
     expected = [alone(text) for text in TEXTS]
     assert list(translate(model, tokenizer, TEXTS, **given)) == expected
     pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
-    assert [one["translation_text"] for (one,) in pipe(TEXTS, **given)] == expected
+    assert [one["translation_text"] for one in pipe(TEXTS, **given)] == expected
     scored = score_model(model, tokenizer, TEXTS, TEXTS, target_language="de", **given)
     assert scored["hypotheses"] == expected
     test = {"pair": "en-de", "test_file": str(saved / "pairs.tsv"), **given}
-    result = score_run(saved, with_texts=True, **test)["test"]
+    result = score_run(saved, **test)["test"]
     assert result["hypotheses"] == expected
     assert result["num_beams"] == search_settings(model.generation_config, **given).num_beams
     for run in compare_runs([saved, saved], **test):

@@ -267,12 +267,12 @@ def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, ca
     assert "tokenized_bleu compound_bleu" in printed
     assert "tokenized BLEU: nrefs:1|case:lc" in printed
     assert "|compounds:split" in printed
-    result = score_run(folder / "first", test_file=str(test), with_texts=True)["test"]
+    result = score_run(folder / "first", test_file=str(test))["test"]
     for line, row, hypothesis in zip(texts.open(), rows, result["hypotheses"], strict=True):
         found = {"source": row["de"], "hypothesis": hypothesis, "reference": row["en"]}
         assert json.loads(line) == found | {"test_set": "test"}
     # The same test pairs can be read from there.
     names = {"source_column": "source", "target_column": "reference"}
-    again = score_run(folder / "first", test_file=str(texts), with_texts=True, **names)["test"]
+    again = score_run(folder / "first", test_file=str(texts), **names)["test"]
     for side in ("sources", "references", "hypotheses"):
         assert again[side] == result[side]

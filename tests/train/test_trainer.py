@@ -466,7 +466,7 @@ def test_non_finite_loss_ends_the_run(tmp_path):
     trainer = make_trainer(tmp_path, model=model, logging_steps=1, disable_tqdm=False)
     with pytest.raises(ValueError, match="lower learning_rate_factor"):
         trainer.train()
-    assert not trainer.progress.is_running
+    assert trainer.threads is None
 
 
 def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path):

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from ..errors import RequestError
@@ -49,9 +49,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     if kind not in ("", ".json", ".jsonl"):
         raise RequestError(f"{options.output}: scores are written as .json, texts as .jsonl.")
     folder = model_folder(options.directory)
-    scores = score_run(
-        folder, with_texts=True, with_robustness=options.robustness, **test_options(options)
-    )
+    scores = score_run(folder, with_robustness=options.robustness, **test_options(options))
     print_scores(scores)
     if kind == ".jsonl":
         lines = (json.dumps(row, ensure_ascii=False) for row in _rows(scores))
@@ -74,6 +72,8 @@ def _rows(scores: Mapping[str, TestTexts]) -> Iterator[dict[str, str]]:
 
 def print_scores(scores: Mapping[str, Scores]) -> None:
     """Print one line for each test set."""
+    from ..train.scoring import table_lines
+
     if not scores:
         print("There is no test set, so there are no scores.")
         return
@@ -85,18 +85,13 @@ def print_scores(scores: Mapping[str, Scores]) -> None:
             rows[f"{name}, {form}"] = {**typed, "sentences": typed.get("num_sentences")}
     measured = [name for name in MEASURES if any(name in result for result in scores.values())]
     copied = ["copied"] if "exact_match" in measured else []
-    _print_table(rows, [*measured, *copied, "perplexity", "sentences"])
+    columns = [*measured, *copied, "perplexity", "sentences"]
+    cells = [[name, *(_cell(row.get(column)) for column in columns)] for name, row in rows.items()]
+    print("\n".join(table_lines([["", *columns], *cells], narrowest=12)))
     for name in measured:
         signatures = [result.get(f"{name}_signature") for result in scores.values()]
         for signature in dict.fromkeys(signatures):
             print(f"{MEASURES[name].label}: {signature}")
-
-
-def _print_table(rows: Mapping[str, Mapping[str, object]], columns: Sequence[str]) -> None:
-    from ..train.scoring import table_lines
-
-    cells = [[name, *(_cell(row.get(column)) for column in columns)] for name, row in rows.items()]
-    print("\n".join(table_lines([["", *columns], *cells], narrowest=12)))
 
 
 def _cell(value: object) -> str:

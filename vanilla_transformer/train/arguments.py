@@ -109,14 +109,6 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
         return self.seed if self.data_seed is None else self.data_seed
 
     @property
-    def base_learning_rate(self) -> float:
-        """The rate that a schedule multiplies: 1 for Eq. 3, else `learning_rate`."""
-        if self.lr_scheduler_type is None:
-            return 1.0
-        default = Seq2SeqTrainingArguments.learning_rate
-        return default if self.learning_rate is None else self.learning_rate
-
-    @property
     def asks_for_papers_adam(self) -> bool:
         """Whether no argument asks for an optimizer of transformers."""
         others = (self.optim, self.weight_decay, self.optim_args, self.optim_target_modules)

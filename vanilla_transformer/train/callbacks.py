@@ -117,7 +117,7 @@ class RunControl(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Stop if the patience is used up."""
-        training = self.trainer.progress.is_running  # else the user calls `evaluate`
+        training = self.trainer.threads is not None  # else the user calls `evaluate`
         watched = args.early_stopping_on
         if training and stopped_early(state.log_history, args.early_stopping_patience, watched):
             if state.is_world_process_zero:

@@ -72,11 +72,6 @@ class Progress:
         """Target tokens trained on so far, without padding."""
         return int(self._tokens)
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a training is in progress."""
-        return self._started is not None
-
     def stop(self) -> None:
         """Stop the clock: what follows the training is not part of it."""
         self.training_seconds, self._started = self.seconds, None
@@ -286,19 +281,6 @@ def progress_to_continue(checkpoint: Path, identity: files.Identity) -> Progress
     progress = Progress.load(checkpoint)
     files.check_same(progress.identity, identity, "the checkpoint was trained otherwise")
     return progress
-
-
-def tell_of_resumption(checkpoint: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Log what resumes, and warn of other versions.
-
-    Args:
-        checkpoint: Where the training resumes.
-        before: Versions of the packages that wrote the checkpoint.
-        now: Those of this process.
-    """
-    logger.info("Resuming from %s.", checkpoint)
-    if changed := files.differences(before, now):
-        logger.warning("Other versions may round differently: %s.", "; ".join(changed))
 
 
 def identity_of_updates(

@@ -64,7 +64,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
     with ExitStack() as held:
         # The other ranks, also on other machines, wait here and then read from the cache.
         with args.main_process_first(local=False):
-            if (metrics := run_directory.completed(plan, run, writes=args.should_save)) is not None:
+            if (metrics := run_directory.completed(plan, run)) is not None:
                 return metrics
             if args.should_save:
                 held.enter_context(run_directory.training_lock(run))

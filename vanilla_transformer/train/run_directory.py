@@ -82,15 +82,14 @@ def _trained(run: Path) -> bool:
     return bool(checkpoints(run / files.CHECKPOINTS)) or (run / files.METRICS).is_file()
 
 
-def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
+def completed(plan: Plan, run: Path) -> Metrics | None:
     """Return the metrics of a run if it is complete as planned and its model is unchanged.
 
     A run whose model files are missing counts as incomplete: its checkpoints can restore them.
 
     Args:
         plan: The plan of the run.
-        run: The run directory.
-        writes: Whether this process writes recipe.yaml and samples.md again if they changed.
+        run: The run directory; recipe.yaml and samples.md are written again if they changed.
 
     Raises:
         ValueError: If a file has changed, or the run cannot continue or be restored.
@@ -106,9 +105,9 @@ def completed(plan: Plan, run: Path, *, writes: bool) -> Metrics | None:
     if not others and not changed:
         identify(plan, run)  # refuses other pairs
         logger.info("%s is complete.", run)
-        if writes:  # a continuation may have been stopped before its first update
-            keep_text(run / files.RECIPE, settings_as_yaml(plan.settings))
-            write_samples(run, metrics.get("samples", {}))
+        # A continuation may have been stopped before its first update.
+        keep_text(run / files.RECIPE, settings_as_yaml(plan.settings))
+        write_samples(run, metrics.get("samples", {}))
         return metrics
     if last_whole_checkpoint(run / files.CHECKPOINTS) is None:
         told = "; ".join(others or changed)

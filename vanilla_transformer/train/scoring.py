@@ -4,9 +4,8 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -14,7 +13,7 @@ from ..data.typed_forms import TYPED_FORMS
 from ..errors import RequestError
 from ..evaluation import SystemScore, most_different, paired_bootstrap, score_model, verdict
 from ..evaluation.robustness import robustness
-from ..evaluation.scores import first_references, without_texts
+from ..evaluation.scores import first_references
 from ..recipes.data import TextPairs
 from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
 from ..search_settings import SearchSettings, search_settings
@@ -28,7 +27,6 @@ def score_run(
     directory: str | os.PathLike[str],
     *,
     tokens_at_once: int = 4096,
-    with_texts: bool = False,
     with_robustness: bool = False,
     **test_options: object,
 ) -> dict[str, TestTexts]:
@@ -38,13 +36,12 @@ def score_run(
         directory: Run directory, or any folder or name of a model if `pair` and `test_file` are
             given.
         tokens_at_once: Tokens in a batch.
-        with_texts: Whether to return the `sources`, `hypotheses` and `references` too.
         with_robustness: Whether to score the sources in the forms of `evaluation.robustness` too.
         **test_options: `TEST_OPTIONS`, which override the recipe. None: the recipe's value, and the
             beams that the model's generation config sets.
 
     Returns:
-        The scores of each test set.
+        The scores of each test set, and its texts: `sources`, `hypotheses` and `references`.
 
     Raises:
         ValueError: If there is no model, no test or validation pairs, or an unknown option.
@@ -60,7 +57,7 @@ def score_run(
             results[name]["robustness"] = robustness(
                 *(model, tokenizer, pairs.sources, pairs.references), **scoring
             )
-    return results if with_texts else {name: without_texts(results[name]) for name in results}
+    return results
 
 
 def score_folder(
@@ -86,16 +83,15 @@ def score_folder(
     return model, tokenizer, results
 
 
-@dataclass
-class ComparedRun:
+class ComparedRun(NamedTuple):
     """A model to compare, and its results by test set."""
 
     name: str
     test: ModelTest
-    search: SearchSettings = field(init=False)
-    parameters: int = 0
-    results: dict[str, TestTexts] = field(default_factory=dict)
-    recorded: dict[str, Scores] = field(default_factory=dict)  # in its metrics.json, if any
+    search: SearchSettings
+    parameters: int
+    results: dict[str, TestTexts]
+    recorded: dict[str, Scores]  # in its metrics.json, if any
 
 
 def compare_runs(
@@ -127,28 +123,25 @@ def compare_runs(
         plan_test(folder, test_options) if (folder / RECIPE).is_file() else None
         for folder in folders
     ]
-    of_first = next(filter(None, tests), None) or plan_test(folders[0], test_options)
-    runs = [
-        ComparedRun(str(name), test or of_first)
-        for name, test in zip(directories, tests, strict=True)
-    ]
-    first = runs[0]
-    for run, folder, test in zip(runs, folders, tests, strict=True):
-        if (run.test.languages, run.test.sets) != (first.test.languages, first.test.sets):
+    first = next(filter(None, tests), None) or plan_test(folders[0], test_options)
+    for name, folder, test in zip(directories, folders, tests, strict=True):
+        if test is None and (folder is not folders[0] or any(tests)):
+            warn_of_another_test(folder, first.languages)
+        elif test and (test.languages, test.sets) != (first.languages, first.sets):
             raise RequestError(
-                f"Languages or test pairs of {first.name} and {run.name} differ; give --test-file, "
+                f"Languages or test pairs of {directories[0]} and {name} differ; give --test-file, "
                 "and --several-references if only one of them has that."
             )
-        if test is None and (run is not first or any(tests)):
-            warn_of_another_test(folder, run.test.languages)
-    for run, folder in zip(runs, folders, strict=True):
-        asked = {"num_beams": run.test.num_beams}
-        options = {**first.test.scoring, "tokens_at_once": tokens_at_once, **asked}
-        model, _, run.results = score_folder(folder, first.test.sets, **options)
-        run.parameters = model.num_parameters()
-        if (path := folder / METRICS).is_file():
-            run.recorded = checked(read_json(path), Metrics, path).get("scores", {})
-        run.search = search_settings(model.generation_config, **asked)
+    runs = []
+    for name, folder, test in zip(directories, folders, tests, strict=True):
+        asked = {"num_beams": (test or first).num_beams}
+        options = {**first.scoring, "tokens_at_once": tokens_at_once, **asked}
+        model, _, results = score_folder(folder, first.sets, **options)
+        search, size = search_settings(model.generation_config, **asked), model.num_parameters()
+        path = folder / METRICS
+        recorded = checked(read_json(path), Metrics, path) if path.is_file() else Metrics()
+        told = recorded.get("scores", {})
+        runs.append(ComparedRun(str(name), test or first, search, size, results, told))
     return runs
 
 

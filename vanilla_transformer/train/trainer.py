@@ -48,6 +48,7 @@ from ..machine.environment import git_commit, hardware, versions
 from ..machine.signals import handled_by
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..storage.reading import reason_of
+from ..storage.run_files import differences
 from ..translation.many_texts import translate
 from . import checkpoints
 from .arguments import (
@@ -302,7 +303,10 @@ class VanillaTransformerTrainer(PublishingTrainer):
     ) -> tuple[Any, Any]:
         """Return the class and options of the optimizer: the paper's Adam if `args` name none."""
         args = copy.copy(args)
-        args.learning_rate = args.base_learning_rate
+        if args.lr_scheduler_type is None:
+            args.learning_rate = 1.0  # which Eq. 3 multiplies
+        elif args.learning_rate is None:
+            args.learning_rate = Seq2SeqTrainingArguments.learning_rate
         if args.asks_for_papers_adam and model is not None:
             constants = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
             fused = can_be_fused(weight for weight in model.parameters() if weight.requires_grad)
@@ -450,8 +454,9 @@ class VanillaTransformerTrainer(PublishingTrainer):
             self.progress = checkpoints.progress_to_continue(checkpoint, identity)
             self._ranks_changed = self.progress.world_size != self.args.world_size
             if self.is_world_process_zero():
-                before = self.progress.versions
-                checkpoints.tell_of_resumption(checkpoint, before, now["versions"])
+                logger.info("Resuming from %s.", checkpoint)
+                if changed := differences(self.progress.versions, now["versions"]):
+                    logger.warning("Other versions may round differently: %s.", "; ".join(changed))
         vars(self.progress).update(identity=identity, **now)
 
     def begin(self) -> None:
@@ -468,19 +473,16 @@ class VanillaTransformerTrainer(PublishingTrainer):
             self._tr_loss += losses
             self._total_loss_scalar -= losses  # the mean of this start is of its own updates
         if self._ranks_changed or (self.state.global_step == 0 and self.args.world_size > 1):
-            self._draw_apart()
+            # Seed this rank's random numbers, mainly for dropout, from seed, update and rank.
+            args = self.args
+            entropy = [args.seed, self.state.global_step, args.world_size, args.process_index]
+            set_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Warn as Seq2SeqTrainer does, but not of tied tensors, which are stored once."""
         tied = self.model.all_tied_weights_keys
         missing = [name for name in load_result.missing_keys if name not in tied]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
-
-    def _draw_apart(self) -> None:
-        """Seed this rank's random numbers, mainly for dropout, from seed, update and rank."""
-        args = self.args
-        entropy = [args.seed, self.state.global_step, args.world_size, args.process_index]
-        set_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
@@ -547,7 +549,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
                 of_tokens = {name: figures[name] for name in figures if name.endswith("_loss")}
                 metrics = {**figures, **(output.metrics or {}), **of_tokens}
                 output = output._replace(metrics=metrics)
-        if self.progress.is_running:
+        if self.threads is not None:  # it trains
             self.progress.evaluation_seconds += time.monotonic() - started
         return output
 

@@ -80,7 +80,9 @@ def import_joeynmt(
     )
     source.place_layers(_LAYERS, config)
     model = source.build_model(config, positions=_POSITIONS)
-    tokenizer = vocabulary_tokenizer(_vocabularies(folder), config, "$A eos")
+    paths = (folder / "src_vocab.txt", folder / "trg_vocab.txt")
+    there = paths if any(map(Path.is_file, paths)) else (None, None)
+    tokenizer = vocabulary_tokenizer(there, config, "$A eos")
     return finish(Imported(model, tokenizer, notes=source.notes), output)
 
 
@@ -144,8 +146,3 @@ def _special_ids(settings: Mapping[str, Any]) -> dict[str, int | None]:
     named = (settings.get("data") or {}).get("special_symbols") or {}
     ids = {role: setting(named, f"{role}_id", value) for role, value in _SPECIAL_IDS.items()}
     return special_ids("bos", **ids)
-
-
-def _vocabularies(folder: Path) -> tuple[Path | None, Path | None]:
-    source, target = (folder / f"{side}_vocab.txt" for side in ("src", "trg"))
-    return (source, target) if source.is_file() or target.is_file() else (None, None)
