@@ -464,6 +464,12 @@ def test_columns_named_after_the_languages_come_before_a_text_named_translation(
     assert read(tmp_path / "a.parquet") == [("a", "b")]
 
 
+def test_rows_of_a_stream_may_differ_in_columns_and_types():
+    rows = [*({"en": a, "de": b} for a, b in PAIRS), {"en": "x"}, {"en": 1, "de": "y", "z": 2}]
+    reader = read_pairs(datasets.IterableDataset.from_generator(lambda: iter(rows)), **LANGUAGES)
+    assert (list(reader), reader.num_malformed) == (PAIRS, 2)
+
+
 def test_records_may_all_have_other_names_beside_the_sides(tmp_path):
     rows = [{"en": f"a {n}", "de": f"b {n}", f"k{n}": 1} for n in range(2100)]
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)).encode())

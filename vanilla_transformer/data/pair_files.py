@@ -555,16 +555,21 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 def _read_dataset(where: str, dataset: Any, reader: PairReader) -> Pairs:
     """Yield the pairs of a data set; of a stream, the first rows are the sample."""
-    data = dataset.with_format("arrow")  # images and the like stay packed
+    is_stream = not hasattr(dataset, "__len__")
+    # In Arrow's format images and the like stay packed; the rows of a stream may differ in columns.
+    data = dataset.with_format(None if is_stream else "arrow")
 
     def records(chosen: Any) -> Iterator[dict]:
-        for table in chosen.iter(_BATCH):
-            yield from table.to_pylist()
+        if is_stream:
+            yield from chosen
+        else:
+            for table in chosen.iter(_BATCH):
+                yield from table.to_pylist()
 
-    if hasattr(data, "__len__"):
-        sample = data.select(range(0, len(data), len(data) // SAMPLE or 1))
-    else:
+    if is_stream:
         sample = data.take(SAMPLE)
+    else:
+        sample = data.select(range(0, len(data), len(data) // SAMPLE or 1))
 
     def rows() -> Iterator[tuple[int, Any]]:
         return enumerate(records(data), start=1)
