@@ -42,8 +42,11 @@ def test_the_best_model_is_best_in_the_direction_of_its_measure(watched, rises):
         ({"early_stopping_patience": 1}, "early_stopping_patience=1 and no eval_loss to watch"),
         ({"early_stopping_patience": 1, "early_stopping_on": "ble"}, "no eval_ble to watch"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size=True; batches are filled"),
-        ({"bpe_dropout": 0.1, "batch_tokens": None}, "bpe_dropout needs batches by tokens"),
-        ({"train_weights": [1, 2], "batch_tokens": None}, "train_weights needs batches by tokens"),
+        ({"bpe_dropout": 0.1, "batch_tokens": None}, "bpe_dropout=0.1; batches by tokens need"),
+        (
+            {"train_weights": [1, 2], "batch_tokens": None},
+            r"train_weights=\[1, 2\]; batches by tokens",
+        ),
         # By those that use the value.
         ({"batch_tokens": 0}, "max_tokens=0; it must be a whole number"),
     ],

@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -32,7 +31,6 @@ from .train import add_train, is_first_process
 from .translate import add_translate
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk behind a redirected output
-_PACKAGE = Path(__file__).parents[1]
 _LONGEST = 300  # characters of what an error repeats
 
 _EXAMPLE = """example:
@@ -173,7 +171,7 @@ def _add_command(
 def _configure_logging() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    package = logging.getLogger(_PACKAGE.name)
+    package = logging.getLogger(__name__.partition(".")[0])
     package.handlers = [handler]
     package.propagate = False
     package.setLevel(logging.INFO if is_first_process() else logging.WARNING)

@@ -87,6 +87,7 @@ def column(text: str) -> int | str:
 
 
 def _translate(options: argparse.Namespace) -> int:
+    from ..batch_translation import generation_option
     from ..data.pair_files import check_is_text
     from ..storage.run_files import warn_of_changed_model
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
@@ -116,7 +117,14 @@ def _translate(options: argparse.Namespace) -> int:
         # answered in its turn, to a writer who waits.
         rows, waiting = itertools.tee(_rows(pipe or source, name, options, languages))
         texts = (text for row in rows for text in row.texts or [""])
-        search = _search(options, model)
+        nbest = options.nbest or 1
+        search: dict[str, Any] = {
+            "tokens_at_once": options.tokens_at_once,
+            "num_beams": max(options.num_beams or generation_option(model, {}, "num_beams"), nbest),
+            "num_return_sequences": nbest,
+            "prefix": options.prefix,
+            "return_alignments": bool(options.alignments) or None,
+        }
         if pipe is not None:
             found = translate_windows(model, tokenizer, arriving(texts, pipe), **search)
         else:
@@ -153,20 +161,6 @@ def _translate(options: argparse.Namespace) -> int:
     if awaited:
         raise RequestError("No line has text, so there is no attention to draw.")
     return 0
-
-
-def _search(options: argparse.Namespace, model: Any) -> dict[str, Any]:
-    """Return the arguments of the search that the options describe."""
-    from ..batch_translation import generation_option
-
-    nbest = options.nbest or 1
-    return {
-        "tokens_at_once": options.tokens_at_once,
-        "num_beams": max(options.num_beams or generation_option(model, {}, "num_beams"), nbest),
-        "num_return_sequences": nbest,
-        "prefix": options.prefix,
-        "return_alignments": bool(options.alignments) or None,
-    }
 
 
 def _output_lines(

@@ -142,7 +142,9 @@ def check_arguments(
     """
     if by_tokens:
         _refuse(args, _BATCHES, "batches are filled up to batch_tokens; set that to None, or leave")
-    refuse_sharding(args)
+    else:
+        needed = "batches by tokens need batch_tokens and the columns input_ids and labels"
+        _refuse(args, ("bpe_dropout", "train_weights"), f"{needed}; give both, or leave")
     watched = args.early_stopping_on in figures and args.eval_strategy != "no"
     if args.early_stopping_patience is not None and not watched:
         raise RequestError(

@@ -6,7 +6,6 @@ With one table for source, target and pre-softmax every row has a gradient, so p
 same.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -62,8 +61,3 @@ def peak_rate(*, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
     """Return the largest rate of Eq. 3, reached at step = warmup_steps."""
     peak = max(warmup_steps, 1)
     return noam_lr(peak, d_model=d_model, warmup_steps=warmup_steps, factor=factor)
-
-
-def can_be_fused(parameters: Iterable[torch.Tensor]) -> bool:
-    """Return whether torch's fused Adam, which is faster, can update these parameters."""
-    return all(t.device.type in ("cpu", "cuda") and t.is_floating_point() for t in parameters)

@@ -60,7 +60,7 @@ from .arguments import (
 from .callbacks import RunControl, TrainingInterrupted
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .cpu_settings import cpu_training_settings, without_training_changes
-from .optimization import can_be_fused, noam_schedule, peak_rate
+from .optimization import noam_schedule, peak_rate
 from .publication import PublishingTrainer
 
 if TYPE_CHECKING:
@@ -243,10 +243,6 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return self.accelerator.prepare(loader)
 
     def _stock_train_dataloader(self) -> DataLoader:
-        for name in ("bpe_dropout", "train_weights"):
-            if getattr(self.args, name):
-                columns = "a data set with the columns input_ids and labels"
-                raise RequestError(f"{name} needs batches by tokens: batch_tokens and {columns}.")
         if self.args.batch_tokens is not None:
             told = "Without the columns input_ids and labels %s, whatever batch_tokens is."
             logger.warning(told, f"a batch has {self.args.per_device_train_batch_size} examples")
@@ -309,7 +305,8 @@ class VanillaTransformerTrainer(PublishingTrainer):
             args.learning_rate = Seq2SeqTrainingArguments.learning_rate
         if args.asks_for_papers_adam and model is not None:
             constants = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
-            fused = can_be_fused(weight for weight in model.parameters() if weight.requires_grad)
+            trained = [weight for weight in model.parameters() if weight.requires_grad]
+            fused = {weight.device.type for weight in trained} <= {"cpu", "cuda"}  # it is faster
             return torch.optim.Adam, {"lr": args.learning_rate, "fused": fused, **constants}
         args.optim = args.optim or OptimizerNames(Seq2SeqTrainingArguments.optim)
         return Seq2SeqTrainer.get_optimizer_cls_and_kwargs(args, model)
