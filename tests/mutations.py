@@ -125,8 +125,8 @@ beam_search.py
 -         self.cached = self.cached[order]\n
 +         self.cached = self.cached[: len(order)]\n
 ! test_results_do_not_depend_on_the_batch_or_its_order
-- BaseModelOutput(encoded[0][order])
-+ BaseModelOutput(encoded[0][: len(order)])
+- self.memory[order]
++ self.memory[: len(order)]
 ! test_sentences_keep_their_source_when_others_finish
 - attention_of(before) == SDPA and attention_of("eager") == EAGER
 + True

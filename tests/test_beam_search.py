@@ -17,10 +17,11 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from wandering_model import END, PAD, START, UNKNOWN, make_model, make_sources
 
 from vanilla_transformer.batch_translation import generate_ids
-from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, best_tokens
+from vanilla_transformer.beam_search import beam_search, best_tokens
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.fast.incremental_decoding import IncrementalDecoder
 from vanilla_transformer.generation_limits import CACHE, longest_sequence
+from vanilla_transformer.ranges import EXTRA_TOKENS
 
 
 @pytest.fixture(scope="module")
@@ -117,10 +118,12 @@ def test_search_equals_the_authors_search(number):
     limits = {"max_new_tokens": longest, "max_extra_tokens": draw.choice((None, 3))}
     given = {**limits, "prefix": prefixes, "suppress_tokens": suppressed}
     count = draw.randint(1, beam)  # of hypotheses that are returned
-    config = GenerationConfig(eos_token_id=ends, num_return_sequences=count, **settings)
+    model.generation_config = GenerationConfig(
+        eos_token_id=ends, num_return_sequences=count, **settings
+    )
     for decoding in (nullcontext, without_fast_path):
         with decoding():
-            found = beam_search(model, ids, mask, generation_config=config, **given)
+            found = beam_search(model, ids, mask, **given)
         for sentence, prefix in enumerate(prefixes):
             source = ids[sentence][None, mask[sentence].bool()]
             limit = longest
@@ -402,14 +405,12 @@ def test_learned_prompts_are_left_to_generate(model, batch):
 @pytest.mark.usefixtures("each_decoder")
 def test_masks_that_do_not_fit_are_refused(model, batch):
     ids, mask = batch
-    states = model.get_encoder()(ids, attention_mask=mask)
     for sources in (None, ids[0], ids[:0]):
         with pytest.raises(RequestError, match=r"Got sources of the shape .*; give input_ids of"):
             beam_search(model, sources)
     for wrong in (mask[:, :1], mask[:2], mask[0]):
-        for sources in ({"input_ids": ids}, {"input_ids": None, "encoder_outputs": states}):
-            with pytest.raises(ValueError, match="attention_mask has the shape"):
-                beam_search(model, attention_mask=wrong, **sources)
+        with pytest.raises(ValueError, match="attention_mask has the shape"):
+            beam_search(model, ids, wrong)
     with pytest.raises(ValueError, match="attention_mask of sentence 3 must be 1"):
         beam_search(model, ids, mask.index_fill(0, torch.tensor([2, 4]), 0))
     for wrong in ((1.0 - mask) * -1e9, mask * math.nan, mask * 2):

@@ -35,7 +35,7 @@ from vanilla_transformer.batch_translation import (
     generate_ids,
     prefix_ids,
 )
-from vanilla_transformer.beam_search import EXTRA_TOKENS, beam_search, evaluation_mode
+from vanilla_transformer.beam_search import beam_search, evaluation_mode
 from vanilla_transformer.convert.exporters.stock import to_stock
 from vanilla_transformer.convert.importers.vocabulary import word_tokenizer
 from vanilla_transformer.errors import RequestError
@@ -43,6 +43,7 @@ from vanilla_transformer.evaluation import log_probabilities
 from vanilla_transformer.evaluation.models import perplexity
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.publish.remote_code import embed_code
+from vanilla_transformer.ranges import EXTRA_TOKENS
 from vanilla_transformer.target_tokenizer import source_tokenizer
 from vanilla_transformer.translation.many_texts import (
     length_sorted_batches,

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers import EncoderDecoderCache, GenerationConfig, PreTrainedModel
+from transformers import EncoderDecoderCache, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
@@ -40,7 +40,7 @@ from .errors import NotFiniteError, RequestError, quoted
 from .generation_limits import CACHE, longest_sequence
 from .input_checks import check_ends, check_mask
 from .modeling_vanilla_transformer import MultiHeadAttention, eager_attention_forward
-from .ranges import EXTRA_TOKENS, Range
+from .ranges import Range
 from .search_settings import SearchSettings, search_settings, settings_of_other_searches
 
 BLOCK = 64  # tokens; only the blocks with the largest maxima are searched for the best
@@ -76,53 +76,31 @@ class BeamSearchOutput(ModelOutput):
 
 def beam_search(
     model: PreTrainedModel,
-    input_ids: Tensor | None,
+    input_ids: Tensor,
     attention_mask: Tensor | None = None,
     *,
-    num_beams: int | None = None,
-    length_penalty: float | None = None,
-    early_stopping: bool | None = None,
-    num_return_sequences: int | None = None,
-    max_extra_tokens: int | None = EXTRA_TOKENS,
-    max_new_tokens: int | None = None,
     prefix: Sequence[Sequence[int]] | None = None,
-    suppress_tokens: Sequence[int] | None = None,
-    encoder_outputs: BaseModelOutput | None = None,
     return_alignments: bool = False,
     alignment_layer: int | None = None,
     prepack: bool = True,
-    generation_config: GenerationConfig | None = None,
+    **given: Any,
 ) -> BeamSearchOutput:
     """Translate a batch with the paper's search; a result does not depend on the other sentences.
 
-    Settings of None are the generation config's, or else the paper's: `SearchSettings`.
-
     Args:
         model: The model; its mode (training or evaluation) is restored.
-        input_ids: Source ids, (B, S); None if the encoder's output is given.
+        input_ids: Source ids, (B, S).
         attention_mask: 1 at tokens and 0 at padding, (B, S); None: no padding.
-        num_beams: Living hypotheses at each position; 1 is greedy search.
-        length_penalty: Alpha; 0 prefers short translations, larger values longer ones.
-        early_stopping: Whether a sentence is also done when `num_beams` of its hypotheses have
-            ended, each of them among the `num_beams` best of its position. This is the rule of
-            fairseq, CTranslate2 and transformers. It is much faster with a large alpha, where
-            the paper's rule waits for long hypotheses.
-        num_return_sequences: n. The search continues at least until n hypotheses have ended or
-            the limit is reached. A larger n only appends hypotheses to the list.
-        max_extra_tokens: Most tokens of each translation beyond the number in its source; None: no
-            such limit.
-        max_new_tokens: Most tokens of any translation; None: no such limit.
         prefix: Target ids that each translation begins with, a list for each source, empty for
             none. They count in scores and lengths like any others, and may be suppressed ids.
-        suppress_tokens: Ids that are never produced; None: padding, start and unknown.
-        encoder_outputs: The encoder's output for these sources, if it is known already.
         return_alignments: Whether to return the attention to the source.
         alignment_layer: Index of the decoder layer whose heads are averaged for it, -1 for the
             last. None: the last but one, which aligns words best (Garg et al., 2019, arXiv
             1909.02074); with two layers, the last (LOG.md).
         prepack: Whether the package's fast path may keep a second copy of the weights, in a layout
             for the processor; see `fast`.
-        generation_config: Settings and special ids; None: the model's own.
+        **given: Settings of the search, such as `num_beams`: see `SearchSettings`. Those not given,
+            or None, are the model's generation config's, or else the paper's.
 
     Returns:
         The n best hypotheses of each source.
@@ -133,30 +111,20 @@ def beam_search(
     """
     if adds_prompt(model):
         raise RequestError("The model's adapter puts a prompt before the text; call translate.")
-    config = model.generation_config if generation_config is None else generation_config
-    if others := settings_of_other_searches(config):
+    if others := settings_of_other_searches(model.generation_config):
         what = f"Got {', '.join(others)} of the generation config"
         raise RequestError(f"{what}, which beam_search does not have; call generate or translate.")
-    settings = search_settings(
-        config,
-        num_beams=num_beams,
-        length_penalty=length_penalty,
-        early_stopping=early_stopping,
-        num_return_sequences=num_return_sequences,
-        suppress_tokens=suppress_tokens,
-        max_extra_tokens=max_extra_tokens,
-        max_new_tokens=max_new_tokens,
-    )
-    special_ids = _special_ids(model, config, settings)
-    if suppress_tokens is None:  # only a call may forbid all ends of a sentence
+    settings = search_settings(model.generation_config, **given)
+    special_ids = _special_ids(model, settings)
+    if given.get("suppress_tokens") is None:  # only a call may forbid all ends of a sentence
         check_ends(settings.suppress_tokens, special_ids.ends)
-    inputs = _checked_inputs(input_ids, attention_mask, encoder_outputs)
+    mask = _checked_mask(input_ids, attention_mask)
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
     with evaluation_mode(model), torch.inference_mode():
-        limits = _limits(model, inputs.attention_mask.bool().long(), settings)  # (B,)
+        limits = _limits(model, mask.bool().long(), settings)  # (B,)
         sizes = {"width": settings.num_beams, "length": int(limits.max()), "prepack": prepack}
         makers = (*FASTER_DECODERS, ModelDecoder)
-        decoders = (make(model, inputs, alignment_layer=layer, **sizes) for make in makers)
+        decoders = (make(model, input_ids, mask, alignment_layer=layer, **sizes) for make in makers)
         decoder = next(decoder for decoder in decoders if decoder is not None)
         search = Search(
             settings,
@@ -399,14 +367,6 @@ def _pick(history: Tensor, picked: Tensor) -> Tensor:
 # ------------------------------------------------------ the model, one position at a time
 
 
-class Inputs(NamedTuple):
-    """Sources of a search: ids, or the encoder's output for them."""
-
-    input_ids: Tensor | None  # (B, S)
-    attention_mask: Tensor  # 1 at tokens and 0 at padding, (B, S)
-    encoder_outputs: BaseModelOutput | None  # last_hidden_state, (B, S, d)
-
-
 class Decoder(Protocol):
     """A model and its sources; `step` computes one position of all their hypotheses."""
 
@@ -437,45 +397,46 @@ class ModelDecoder:
     def __init__(
         self,
         model: PreTrainedModel,
-        inputs: Inputs,
+        input_ids: Tensor,
+        attention_mask: Tensor,
         *,
         alignment_layer: int | None,
         **_sizes: object,  # which faster decoders need
     ) -> None:
-        self.model, self.inputs, self.alignment_layer = model, inputs, alignment_layer
+        self.model, self.alignment_layer = model, alignment_layer
+        self.input_ids, self.mask = input_ids, attention_mask  # (B, S)
+        self.memory = attention_mask.new_empty(0)  # (B, S, d), from the first position on
         self.cache: EncoderDecoderCache | None = None
-        self.cached = torch.arange(len(inputs.attention_mask), device=inputs.attention_mask.device)
+        self.cached = torch.arange(len(attention_mask), device=attention_mask.device)
         self.rows, self.width = 0, 1  # width: hypotheses of each source in the cache
         self.alignments: list[Tensor] = []  # at each position, (B, w, S)
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
         """See `Decoder`."""
         batch, width = tokens.shape
-        mask = self.inputs.attention_mask.repeat_interleave(width, 0)
-        encoded = self.inputs.encoder_outputs  # None at the first position, unless it was given
-        if self.cache is not None and encoded is not None:
+        sources: dict[str, Any] = {"input_ids": self.input_ids}
+        if self.cache is not None:
             parents = ancestors[:, :, -1] - (self.rows - self.width)  # (B, w)
             rows = (self.cached[:, None] * self.width + parents).flatten()
             self.cache.reorder_cache(rows)  # type: ignore[arg-type]  # any integer tensor works
-            encoded = BaseModelOutput(encoded[0].repeat_interleave(width, 0))  # (B * w, S, d)
-        wanted = {} if self.alignment_layer is None else {"output_attentions": True}
+            memory = self.memory.repeat_interleave(width, 0)  # (B * w, S, d)
+            sources = {"encoder_outputs": BaseModelOutput(memory)}
+        if self.alignment_layer is not None:
+            sources["output_attentions"] = True
         outputs = self.model(
-            input_ids=self.inputs.input_ids if encoded is None else None,
-            encoder_outputs=encoded,
-            attention_mask=mask,
+            **sources,
+            attention_mask=self.mask.repeat_interleave(width, 0),
             decoder_input_ids=tokens.view(-1, 1),
             cache=self.cache,
             use_cache=True,
             return_dict=True,
-            **wanted,
         )
         if self.alignment_layer is not None:
             weights = self._alignments(outputs, self.alignment_layer)
             self.alignments.append(weights.unflatten(0, (batch, width)))
         if self.cache is None:
-            states = BaseModelOutput(outputs.encoder_last_hidden_state)
-            self.inputs = self.inputs._replace(encoder_outputs=states)
-        self.cache, self.cached = outputs[CACHE], torch.arange(batch, device=mask.device)
+            self.memory = outputs.encoder_last_hidden_state
+        self.cache, self.cached = outputs[CACHE], torch.arange(batch, device=tokens.device)
         self.rows, self.width = self.rows + width, width
         return iter([outputs.logits[:, -1].unflatten(0, (batch, width))])
 
@@ -488,9 +449,7 @@ class ModelDecoder:
 
     def keep(self, order: Tensor) -> None:
         """See `Decoder`."""
-        _, mask, encoded = self.inputs
-        assert encoded is not None  # set at the first position
-        self.inputs = Inputs(None, mask[order], BaseModelOutput(encoded[0][order]))
+        self.mask, self.memory = self.mask[order], self.memory[order]
         self.cached = self.cached[order]
         self.alignments = [weights[order] for weights in self.alignments]
 
@@ -528,24 +487,19 @@ def adds_prompt(model: nn.Module) -> bool:
     return adapter is not None and adapter.is_prompt_learning
 
 
-def _checked_inputs(
-    input_ids: Tensor | None, attention_mask: Tensor | None, encoder_outputs: BaseModelOutput | None
-) -> Inputs:
-    """Return the sources with a mask, which must fit them and leave none without tokens."""
-    sources = input_ids if encoder_outputs is None else encoder_outputs[0]
-    if sources is None or sources.dim() < 2 or not sources.size(0):
-        shape = None if sources is None else tuple(sources.shape)
+def _checked_mask(input_ids: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mask, which must fit the sources, (B, S), and leave none without tokens."""
+    shape = tuple(getattr(input_ids, "shape", ()))
+    if len(shape) != 2 or not shape[0]:
         raise RequestError(f"Got sources of the shape {shape}; give input_ids of (sentences, S).")
-    mask = attention_mask
     if mask is None:
-        mask = torch.ones(sources.shape[:2], dtype=torch.long, device=sources.device)
-    rows, length = sources.shape[:2]  # of a single sentence, ids[None]
-    check_mask(mask, rows, length, "attention_mask")
+        mask = torch.ones_like(input_ids)
+    check_mask(mask, *shape, "attention_mask")
     valid = ((mask == 0) | (mask == 1)).all(1) & mask.any(1)  # (B,)
     if mask.device.type == "cpu" and not valid.all():  # any other device would have to wait
         what = f"The attention_mask of sentence {int(valid.int().argmin()) + 1}"
         raise RequestError(f"{what} must be 1 at its tokens, at least one, and 0 at padding.")
-    return Inputs(input_ids, mask, encoder_outputs)
+    return mask
 
 
 class SpecialIds(NamedTuple):
@@ -557,10 +511,9 @@ class SpecialIds(NamedTuple):
     never: list[int]
 
 
-def _special_ids(
-    model: PreTrainedModel, generation_config: GenerationConfig, settings: SearchSettings
-) -> SpecialIds:
-    """Return the special ids of a generation config, or else of the model's config."""
+def _special_ids(model: PreTrainedModel, settings: SearchSettings) -> SpecialIds:
+    """Return the special ids of a model's generation config, or else of its config."""
+    generation_config: Any = model.generation_config
 
     def ids(name: str) -> list[int]:
         value = getattr(generation_config, f"{name}_token_id", None)

@@ -35,7 +35,22 @@ _READ_OR_WITHOUT_EFFECT = {
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings of a search, as `beam_search` describes and checks them, with its defaults."""
+    """Settings of a search; the defaults are the paper's.
+
+    Args:
+        num_beams: Living hypotheses at each position; 1 is greedy search.
+        length_penalty: Alpha; 0 prefers short translations, larger values longer ones.
+        early_stopping: Whether a sentence is also done when `num_beams` of its hypotheses have
+            ended, each of them among the `num_beams` best of its position. This is the rule of
+            fairseq, CTranslate2 and transformers. It is much faster with a large alpha, where
+            the paper's rule waits for long hypotheses.
+        num_return_sequences: n. The search continues at least until n hypotheses have ended or
+            the limit is reached. A larger n only appends hypotheses to the list.
+        suppress_tokens: Ids that are never produced; None: padding, start and unknown.
+        max_extra_tokens: Most tokens of each translation beyond the number in its source; None: no
+            such limit.
+        max_new_tokens: Most tokens of any translation; None: no such limit.
+    """
 
     num_beams: int = 4
     length_penalty: float = 0.6
@@ -46,7 +61,7 @@ class SearchSettings:
     max_new_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Refuse values out of range."""
         NUM_BEAMS.check(num_beams=self.num_beams)
         LENGTH_PENALTY.check(length_penalty=self.length_penalty)
         if not isinstance(self.early_stopping, bool):
@@ -70,15 +85,8 @@ def search_settings(
     """Return the settings of a search: the call's, or else the generation config's, or the paper's.
 
     The generation config's limits on the length are not read: transformers writes its default of 20
-    tokens there, which must not cut translations short.
-
-    Args:
-        generation_config: That of the model; None: there is none.
-        max_extra_tokens: See `SearchSettings`; None: no such limit.
-        **call: Other fields of `SearchSettings`; None counts as not given.
-
-    Raises:
-        ValueError: A setting is out of range.
+    tokens there, which must not cut translations short. Of a call, None counts as not given, but
+    for `max_extra_tokens`.
     """
     chosen: dict[str, Any] = {name: getattr(generation_config, name, None) for name in SAVED}
     chosen |= {name: value for name, value in call.items() if value is not None}

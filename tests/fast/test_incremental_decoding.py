@@ -4,7 +4,7 @@ import pytest
 import torch
 from wandering_model import make_model, make_sources
 
-from vanilla_transformer.beam_search import Inputs, beam_search
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.fast import incremental_decoding
 from vanilla_transformer.fast.incremental_decoding import FORGET_EVERY, IncrementalDecoder
 
@@ -16,7 +16,7 @@ def test_steps_equal_the_whole_decoder_for_random_histories(forget_every, monkey
     monkeypatch.setattr(incremental_decoding, "FORGET_EVERY", forget_every)
     model, (ids, mask) = make_model(), make_sources([5, 3])
     with torch.inference_mode():
-        decoder = IncrementalDecoder(model, Inputs(ids, mask, None), width=4, length=11)
+        decoder = IncrementalDecoder(model, ids, mask, width=4, length=11)
         history, rows = [[(1,)], [(1,)]], torch.empty(2, 1, 0, dtype=torch.long)
         for width in (1, 3, 2, 4, 4, 1, 3, 4, 2, 1, 4):
             if decoder.rows:
@@ -57,8 +57,7 @@ def test_search_that_forgets_dead_hypotheses_finds_the_same(forget_every, monkey
 def test_cache_rows_of_dead_hypotheses_are_dropped():
     model, (ids, _) = make_model(), make_sources([5, 5])
     with torch.inference_mode():
-        inputs = Inputs(ids, torch.ones_like(ids), None)
-        decoder = IncrementalDecoder(model, inputs, width=4, length=60)
+        decoder = IncrementalDecoder(model, ids, torch.ones_like(ids), width=4, length=60)
         decoder.step(torch.ones(2, 1, dtype=torch.long), torch.empty(2, 1, 0, dtype=torch.long))
         for position in range(1, 60):  # all hypotheses extend the first one of each position
             line = torch.tensor([max(4 * n - 3, 0) for n in range(position)])

@@ -8,7 +8,7 @@ import math
 import torch
 from wandering_model import END, PAD, START, UNKNOWN
 
-from vanilla_transformer.beam_search import EXTRA_TOKENS
+from vanilla_transformer.ranges import EXTRA_TOKENS
 
 NEVER = {PAD, START, UNKNOWN}
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ..beam_search import LOGITS, Inputs, weights_at
+from ..beam_search import LOGITS, weights_at
 from ..modeling_vanilla_transformer import (
     DecoderLayer,
     MultiHeadAttention,
@@ -41,10 +41,10 @@ FORGET_EVERY = 8  # positions between two searches for keys and values that are 
 
 
 def incremental_decoder(
-    model: PreTrainedModel, inputs: Inputs, **sizes: Any
+    model: PreTrainedModel, *sources: Tensor, **sizes: Any
 ) -> IncrementalDecoder | None:
     """Return an `IncrementalDecoder` for `beam_search`, or None for a modified model."""
-    return IncrementalDecoder(model, inputs, **sizes) if is_unmodified(model) else None
+    return IncrementalDecoder(model, *sources, **sizes) if is_unmodified(model) else None
 
 
 class IncrementalDecoder:
@@ -53,7 +53,8 @@ class IncrementalDecoder:
     def __init__(
         self,
         model: VanillaTransformerForConditionalGeneration,
-        inputs: Inputs,
+        input_ids: Tensor,
+        attention_mask: Tensor,
         *,
         width: int,
         length: int,
@@ -64,7 +65,8 @@ class IncrementalDecoder:
 
         Args:
             model: The model, in evaluation mode.
-            inputs: The sources.
+            input_ids: Source ids, (B, S).
+            attention_mask: 1 at tokens and 0 at padding, (B, S).
             width: Most hypotheses of each source.
             length: Most positions.
             alignment_layer: Decoder layer whose attention to the source is kept; None: no layer's.
@@ -76,10 +78,7 @@ class IncrementalDecoder:
         room = width * min(FIRST_POSITIONS, length)  # grows as needed
         self.layers: list[FusedLayer | ModuleLayer] = []
         with packed_linears(*([model.model] if prepack else [])):
-            states = inputs.encoder_outputs
-            if states is None:
-                states = model.model.encoder(inputs.input_ids, attention_mask=inputs.attention_mask)
-            source = states[0]  # (B, S, d)
+            source = model.model.encoder(input_ids, attention_mask=attention_mask)[0]  # (B, S, d)
             if prepack and packable(model.lm_head):
                 self.lm_head = packed_linear(model.lm_head)
             for layer in self.decoder.layers:
@@ -87,8 +86,8 @@ class IncrementalDecoder:
                 self.layers.append(kind(layer, LayerMemory(layer, source, room)))
         self.encodings = source.new_empty(0)  # of the positions so far and some more, (P, d)
         self.source_mask = None  # (B, 1, 1, S), added to the scores
-        if not inputs.attention_mask.bool().all():
-            padding = inputs.attention_mask[:, None, None, :] == 0
+        if not attention_mask.bool().all():
+            padding = attention_mask[:, None, None, :] == 0
             self.source_mask = torch.zeros_like(padding, dtype=source.dtype)
             self.source_mask.masked_fill_(padding, _forbidden(source.dtype))
         self.alignment_layer = alignment_layer
