@@ -340,7 +340,7 @@ def test_search_and_evaluation_use_the_changed_model(
     assert list(translate(model, tokenizer, TEXTS, max_new_tokens=MOST)) == translations
     by_pipeline = VanillaTransformerTranslationPipeline(model=model, tokenizer=tokenizer)
     answers = by_pipeline(TEXTS, max_new_tokens=MOST)
-    assert [answer["translation_text"] for (answer,) in answers] == translations
+    assert [answer["translation_text"] for answer in answers] == translations
     scores = score_model(model, tokenizer, TEXTS, TEXTS, target_language="de", max_new_tokens=MOST)
     assert scores["hypotheses"] == translations
 

@@ -49,11 +49,12 @@ HUB = {
         "ranges",
         "search_settings",
         "target_tokenizer",
+        "word_alignment",
         "written_forms",
     },
     "word_alignment": {"target_tokenizer"},
     "written_forms": {"errors"},
-    "pipeline": {"batch_translation", "errors", "word_alignment", "written_forms"},
+    "pipeline": {"batch_translation", "beam_search", "errors", "written_forms"},
 }
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "tqdm"}
 # Which folders a folder may import besides the top level and itself.

@@ -9,8 +9,9 @@ B batch, S source length, T target length, n sequences per source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from transformers import (
@@ -25,8 +26,9 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError, quoted
 from .generation_limits import longest_sequence
 from .ranges import EXTRA_TOKENS, NUM_BEAMS, Range
-from .search_settings import SAVED, search_settings, settings_of_other_searches
+from .search_settings import SAVED, SearchSettings, settings_of_other_searches
 from .target_tokenizer import target_tokenizer
+from .word_alignment import word_alignment
 from .written_forms import written_forms
 
 # Setting of a generation config: least `token_score` and characters a source token that are usual.
@@ -34,8 +36,6 @@ DOUBTFUL_BELOW = "doubtful_below"
 # Limit of one source. With four beams it fills the default budget of a batch. Decoding takes a step
 # for each token, and attention grows with the square of the length.
 MAX_SOURCE_TOKENS = 4096
-# A max_length counts the start symbol.
-_COUNTS = {"num_beams": NUM_BEAMS, "max_new_tokens": Range(1), "max_length": Range(2)}
 _SEARCH_ALONE = ("prefix", "return_alignments")  # arguments that `generate` does not have
 SEARCH_OPTIONS = {*SAVED, "max_new_tokens", "max_length", *_SEARCH_ALONE}  # the paper's search
 
@@ -100,19 +100,58 @@ def decode(
     )
 
 
-def is_doubtful(
+class Translation(NamedTuple):
+    """One translation of a sentence."""
+
+    text: str
+    # log P / ((5 + L) / 6)^alpha; if `generate` decodes, its own score or None
+    score: float | None
+    # (source word, target word), both counted from 0, words separated by white space
+    alignment: list[tuple[int, int]] | None = None
+    token_score: float | None = None  # log P / L, the mean of a token
+    doubtful: bool | None = None  # whether it may be wrong; None if it is unknown what is usual
+
+
+def translations_of(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Iterable[tuple[str, Sequence[int]]],
+    found: BeamSearchOutput,
+    *,
+    clean_up: bool = False,
+) -> Iterator[list[Translation]]:
+    """Yield the translations of each source, a text as typed and its ids, from what was found.
+
+    A short limit on the length may leave fewer than n.
+    """
+    texts = iter(decode(tokenizer, found.sequences.flatten(0, 1), clean_up=clean_up))
+    forms = written_forms(tokenizer)
+    for row, (typed, source_ids) in enumerate(sources):
+        source, translations = forms.source_of(typed), []
+        for place, ids in enumerate(found.sequences[row].tolist()):
+            text = next(texts)
+            score = None if found.scores is None else found.scores[row, place].item()
+            if score == -math.inf and place > 0:  # a missing translation
+                continue
+            links = of_token = None
+            if found.alignments is not None:
+                weights = found.alignments[row, place]
+                links = word_alignment(tokenizer, (source, source_ids), (text, ids), weights)
+            if found.token_scores is not None:
+                of_token = found.token_scores[row, place].item()
+            doubtful = _is_doubtful(model, source, source_ids, of_token)
+            text = forms.translation_of(typed, text)
+            translations.append(Translation(text, score, links, of_token, doubtful))
+        yield translations
+
+
+def _is_doubtful(
     model: PreTrainedModel, source: str, ids: Sequence[int], token_score: float | None
 ) -> bool | None:
     """Return whether a translation may be wrong; None if it is unknown what is usual.
 
-    The model is then far less sure of it than of its validation pairs, or the source is spelt in
-    such small pieces as text of another language is.
-
-    Args:
-        model: A model whose generation config says what is usual (`set_usual_scores`).
-        source: The source, in the form of training sources.
-        ids: Its ids with the end.
-        token_score: Mean log-probability of a token of the translation.
+    The model is then far less sure of it than of its validation pairs (`set_usual_scores`), or the
+    source is spelt in such small pieces as text of another language is.
     """
     least = getattr(model.generation_config, DOUBTFUL_BELOW, None)
     if least is None or token_score is None:
@@ -174,7 +213,6 @@ def generate_ids(
         ValueError: An argument needs the paper's search, which cannot be used.
     """
     options = {name: value for name, value in generation_kwargs.items() if value is not None}
-    _check_counts(options)
     beyond = beyond_paper_search(model, options)
     if not beyond:
         if "prefix" in options:
@@ -207,13 +245,6 @@ def generate_ids(
     scores = getattr(output, "sequences_scores", None)  # only from a beam search
     scores = None if scores is None else scores.view(sequences.shape[:2])
     return BeamSearchOutput(sequences, scores)
-
-
-def _check_counts(options: Mapping[str, Any]) -> None:
-    """Refuse limits and beams below those that any search may have."""
-    for name, allowed in _COUNTS.items():
-        if name in options:
-            allowed.check(**{name: options[name]})
 
 
 def only_paper_search_has(
@@ -257,7 +288,8 @@ def _search_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Convert arguments of `generate` to those of `beam_search`."""
     search = {name: value for name, value in options.items() if name in SEARCH_OPTIONS}
     longest = search.pop("max_length", None)
-    if longest is not None:
+    if longest is not None:  # counts the start symbol
+        Range(2).check(max_length=longest)
         search.setdefault("max_new_tokens", longest - 1)
     if search.get("max_new_tokens") is not None:
         search["max_extra_tokens"] = None
@@ -265,15 +297,10 @@ def _search_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def generation_option(model: PreTrainedModel, options: Mapping[str, Any], name: str) -> int:
-    """Return the value that `num_beams` or `num_return_sequences` has in a call.
-
-    Raises:
-        ValueError: It is out of range for the paper's search.
-    """
-    if not beyond_paper_search(model, options):
-        saved = {setting: options.get(setting) for setting in SAVED}
-        return getattr(search_settings(model.generation_config, **saved), name)
-    _check_counts({each: value for each, value in options.items() if value is not None})
+    """Return the value that `num_beams` or `num_return_sequences` has in a call."""
+    default = 1 if beyond_paper_search(model, options) else getattr(SearchSettings, name)
     configs = (options.get("generation_config"), model.generation_config)
     values = (options.get(name), *(getattr(config, name, None) for config in configs))
-    return next((value for value in values if value is not None), 1)
+    value = next((value for value in values if value is not None), default)
+    NUM_BEAMS.check(**{name: value})
+    return value

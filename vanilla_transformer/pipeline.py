@@ -6,7 +6,6 @@ B batch, S source length, T target length, n sequences per source.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,22 +17,23 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.base import ChunkPipeline
 
 from .batch_translation import (
-    decode,
+    Translation,
     encode,
     generate_ids,
     generation_option,
-    is_doubtful,
     only_paper_search_has,
     prefix_ids,
+    translations_of,
 )
+from .beam_search import BeamSearchOutput
 from .errors import RequestError
-from .word_alignment import word_alignment
 from .written_forms import written_forms
 
 TASK = "translate"  # the library refuses the name "translation"
 # Functions that split a text of a language into sentences, and join them; the package registers its
 # own, and a model that is loaded with its code alone has none.
 SPLITTERS: list[tuple[Callable[[str, str], list[str]], Callable[[Iterable[str], str], str]]] = []
+_FOUND = ("sequences", "scores", "token_scores", "alignments")  # what a translation is made of
 # Arguments of reading a text, of writing translations, and of both search and writing.
 _STEPS: tuple[tuple[str, ...], ...] = (
     ("split_sentences", "truncation"),
@@ -142,7 +142,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
     ) -> dict[str, Any]:
         ids, mask, has_text = inputs["input_ids"], inputs["attention_mask"], inputs["has_text"]
         pad = self.tokenizer.pad_token_id
-        kept = {name: inputs[name] for name in ("text", "input_ids", "is_last")}
+        kept = {name: inputs[name] for name in ("text", "input_ids", "has_text", "is_last")}
         if not has_text.any():
             count = generation_option(self.model, generation_kwargs, "num_return_sequences")
             empty = ids.new_empty((len(ids), count, 0))
@@ -180,34 +180,26 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
         return_tensors: bool = False,
         clean_up_tokenization_spaces: bool = False,
     ) -> list[dict[str, Any]]:
-        """Make a dict of each translation of one input; `sequences` is (1, n, T).
-
-        A short limit on the length may leave fewer than n.
-        """
-        ids, sequences = outputs["input_ids"][0].tolist(), outputs["sequences"][0]
-        results, forms = [], written_forms(self.tokenizer)
+        """Make a dict of each translation of one input; `sequences` is (1, n, T)."""
         if return_tensors:
-            return [{"translation_token_ids": row} for row in sequences]
-        texts = decode(self.tokenizer, sequences, clean_up=clean_up_tokenization_spaces)
-        for place, text in enumerate(texts):
-            score = outputs["scores"][0, place].item() if "scores" in outputs else 0.0
-            if score == -math.inf and place > 0:  # a missing translation
-                continue
-            typed = forms.translation_of(outputs["text"], text)
-            result: dict[str, Any] = {"translation_text": typed}
+            return [{"translation_token_ids": row} for row in outputs["sequences"][0]]
+        found = [Translation("", 0.0, [])] * outputs["sequences"].size(1)
+        if outputs["has_text"]:
+            source = (outputs["text"], outputs["input_ids"][0].tolist())
+            fields = {name: outputs[name] for name in _FOUND if name in outputs}
+            (found,) = translations_of(
+                *(self.model, self.tokenizer, [source], BeamSearchOutput(**fields)),
+                clean_up=clean_up_tokenization_spaces,
+            )
+        results = []
+        for translation in found:
+            result: dict[str, Any] = {"translation_text": translation.text}
             if return_scores:
-                result["score"] = score
-                scored = "token_scores" in outputs and score
-                of_token = outputs["token_scores"][0, place].item() if scored else None
-                doubtful = is_doubtful(self.model, forms.source_of(outputs["text"]), ids, of_token)
-                if doubtful is not None:
-                    result["doubtful"] = doubtful
+                result["score"] = translation.score
+                if translation.doubtful is not None:
+                    result["doubtful"] = translation.doubtful
             if return_alignments:
-                source = (forms.source_of(outputs["text"]), ids)
-                target = (text, sequences[place].tolist())
-                has_text = sequences.size(-1) > 0
-                weights = outputs["alignments"][0, place] if has_text else sequences.new_empty(0, 1)
-                result["alignment"] = word_alignment(self.tokenizer, source, target, weights)
+                result["alignment"] = translation.alignment
             results.append(result)
         return results
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -15,38 +14,23 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import (
-    decode,
+    Translation,
     encode,
     generate_ids,
     generation_option,
-    is_doubtful,
     prefix_ids,
+    translations_of,
 )
-from ..beam_search import BeamSearchOutput
 from ..errors import RequestError
 from ..machine.cpu_threads import free_threads
 from ..ranges import COUNT
 from ..texts.unknown import unknown_characters, unknown_tokens
-from ..word_alignment import word_alignment
-from ..written_forms import written_forms
 
 logger = logging.getLogger(__name__)
 
 WINDOW = 2048  # sentences in memory at a time
 MOST_SENTENCES = 256  # in a batch
 FIRST_WINDOW = 64  # sentences; few, so that the first results of a long file come soon
-
-
-class Translation(NamedTuple):
-    """One translation of a sentence."""
-
-    text: str
-    # log P / ((5 + L) / 6)^alpha; if `generate` decodes, its own score or None
-    score: float | None
-    # (source word, target word), both counted from 0, words separated by white space
-    alignment: list[tuple[int, int]] | None = None
-    token_score: float | None = None  # log P / L, the mean of a token
-    doubtful: bool | None = None  # see `is_doubtful`
 
 
 def translate(
@@ -180,7 +164,7 @@ def translate_windows(
                 ids, mask = pad_ids(rows, tokenizer.pad_token_id, device)
                 found = generate_ids(model, ids, mask, **generation_kwargs)
                 given = zip((texts[index] for index in indices), rows, strict=True)
-                translated = _translations(model, tokenizer, given, found)
+                translated = translations_of(model, tokenizer, given, found)
                 for index, translations in zip(indices, translated, strict=True):
                     results[index] = translations
                 bar.update(len(batch))
@@ -195,34 +179,6 @@ def _windows(sentences: Iterable[str], window: int) -> Generator[list[str]]:
     while texts := list(islice(source, size)):
         yield texts
         size = min(window, 2 * size)
-
-
-def _translations(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    sources: Iterable[tuple[str, Sequence[int]]],
-    found: BeamSearchOutput,
-) -> Iterator[list[Translation]]:
-    """Yield the translations of each source; `sources` holds texts as typed, and ids."""
-    texts = iter(decode(tokenizer, found.sequences.flatten(0, 1)))
-    forms = written_forms(tokenizer)
-    for row, (typed, source_ids) in enumerate(sources):
-        source, translations = forms.source_of(typed), []
-        for place, ids in enumerate(found.sequences[row].tolist()):
-            text = next(texts)
-            score = None if found.scores is None else found.scores[row, place].item()
-            if score == -math.inf and place > 0:  # a missing translation
-                continue
-            links = of_token = None
-            if found.alignments is not None:
-                weights = found.alignments[row, place]
-                links = word_alignment(tokenizer, (source, source_ids), (text, ids), weights)
-            if found.token_scores is not None:
-                of_token = found.token_scores[row, place].item()
-            doubtful = is_doubtful(model, source, source_ids, of_token)
-            text = forms.translation_of(typed, text)
-            translations.append(Translation(text, score, links, of_token, doubtful))
-        yield translations
 
 
 def length_sorted_batches(
