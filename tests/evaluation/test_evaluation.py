@@ -194,7 +194,7 @@ def test_too_long_texts_are_refused_before_translation_starts(
     model, monkeypatch, sources, references, message
 ):
     monkeypatch.setattr("vanilla_transformer.evaluation.models.translate", None)
-    monkeypatch.setattr("vanilla_transformer.target_tokenizer.longest_sequence", lambda model: 9)
+    monkeypatch.setattr("vanilla_transformer.texts.targets.longest_sequence", lambda model: 9)
     with pytest.raises(ValueError, match=message):
         ours.score_model(model, TOKENIZER, sources, references, target_language="de")
 

@@ -308,7 +308,7 @@ def _sentences(text: str, languages: Languages) -> list[str]:
 
 
 class Pipe(io.BufferedIOBase):
-    """A stream that is read as its lines arrive, and never further than to the end of one."""
+    """A stream that is read line by line as the lines arrive, without waiting for more."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream: Any = stream

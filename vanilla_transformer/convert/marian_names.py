@@ -95,7 +95,7 @@ def marian_config(config: VanillaTransformerConfig) -> MarianConfig:
 
 
 def other_head_widths(config: VanillaTransformerConfig) -> Iterator[str]:
-    """Yield widths of heads that Marian's configuration, which has no field for them, denies."""
+    """Yield the head widths that Marian's configuration cannot express."""
     for stack in STACKS:
         heads = getattr(config, f"{stack}_attention_heads")
         d_k, d_v = config.head_dims(heads)

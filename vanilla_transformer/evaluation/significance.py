@@ -84,11 +84,10 @@ def most_different(
     metric, streams = measure_metric("chrf", ""), reference_streams(references)
     found = []
     for index, translations in enumerate(zip(*systems, strict=True)):
-        if len(set(translations)) > 1:
-            texts = [stream[index] for stream in streams]
-            scores = [metric.sentence_score(text, texts).score for text in translations]
+        texts = [stream[index] for stream in streams]
+        scores = [metric.sentence_score(text, texts).score for text in translations]
+        if max(scores) > min(scores):
             found.append((index, scores))
-    found = [(index, scores) for index, scores in found if max(scores) > min(scores)]
     return sorted(found, key=lambda item: min(item[1]) - max(item[1]))[:count]
 
 

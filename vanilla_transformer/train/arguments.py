@@ -181,7 +181,7 @@ def _refuse(args: VanillaTransformerTrainingArguments, names: Iterable[str], adv
 
 
 def _changed(given: object, defaults: object, names: Iterable[str]) -> list[str]:
-    """Return "name=value" for each attribute that is not as in the defaults."""
+    """Return "name=value" for each attribute that differs from its default."""
     # Not all versions of transformers have all attributes.
     values = {name: getattr(given, name, None) for name in names}
     return [

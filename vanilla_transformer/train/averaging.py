@@ -124,7 +124,7 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 
 def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
-    """Return what must be the same in all checkpoints of a mean."""
+    """Return what checkpoints to average must have in common: config, tokenizer, shapes."""
     settings = directory / saved_model.TOKENIZER_SETTINGS
     target = read_json(settings).get(TARGET_TOKENIZER) if settings.is_file() else None
     tokenizers = digests(directory, saved_model.PIECES)

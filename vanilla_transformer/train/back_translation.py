@@ -59,7 +59,7 @@ def back_translated(
     args: TrainingArguments,
     train_run: Callable[[Plan, Path], object],
 ) -> Path | None:
-    """Return the file of pairs made of a plan's `monolingual_target`; make what is not there.
+    """Back-translate a plan's `monolingual_target`, and return the file with the new pairs.
 
     Args:
         plan: The plan of the run.
@@ -108,7 +108,7 @@ def back_translated(
 
 
 def _check(languages: tuple[str, str], text: Path, train: "Dataset", folder: Path) -> None:
-    """Refuse pairs and a text that give no useful pairs, before anything is written."""
+    """Refuse training pairs or a text that are no use for it, before anything is written."""
     if not (folder / "model").is_dir() and any(folder.glob("[!.]*")):
         held = "is needed for the text translated back, and holds something else"
         raise RequestError(f"{folder} {held}; give another --output-dir.")
@@ -133,7 +133,7 @@ def _check(languages: tuple[str, str], text: Path, train: "Dataset", folder: Pat
 
 
 def _translate(text: Path, model_dir: Path, done: Path) -> None:
-    """Translate the text back, line by line into a partial file that a next start continues.
+    """Translate the text back into a partial file, which a later start continues.
 
     Another text or model, or the same model with another search, begins anew.
     """

@@ -108,7 +108,7 @@ class RunControl(TrainerCallback):
             control.should_training_stop, control.should_evaluate = True, False
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Evaluate and save nothing if the training stops within an epoch."""
+        """Skip the evaluation and checkpoint of an epoch's end if the training stops before it."""
         # transformers calls this when a training stops in mid-epoch too, and then evaluates and
         # saves again if these go by epochs.
         each = self.trainer.updates_per_epoch
@@ -128,7 +128,7 @@ class RunControl(TrainerCallback):
             control.should_save |= args.save_strategy != SaveStrategy.NO
 
     def on_save(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Start the time until the next save anew."""
+        """Restart the clock of `save_every_minutes`."""
         self.last_save = time.monotonic()
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature

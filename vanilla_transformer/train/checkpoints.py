@@ -291,7 +291,7 @@ def identity_of_updates(
     train_dataset: Any,
     constants: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Return what decides the updates of a training, whatever the number of processes.
+    """Return the settings and digests that determine a training's updates.
 
     Args:
         args: Its arguments.
@@ -326,7 +326,7 @@ def identity_of_updates(
 
 
 def check_rate(schedule: LRScheduler | None, update: int) -> None:
-    """Refuse to go on with a schedule that would have had another rate until here."""
+    """Refuse to resume with a schedule whose learning rate differs from the checkpoint's."""
     if update == 0 or not isinstance(schedule, LambdaLR):
         return
     rates = zip(schedule.base_lrs, schedule.lr_lambdas, schedule.get_last_lr(), strict=True)

@@ -165,7 +165,7 @@ def training_facts(
 
 
 def _shape(model: PreTrainedModel, plan: Plan) -> dict[str, Any]:
-    """Return the config values that are neither in the recipe nor the paper's."""
+    """Return config values that the recipe does not record and that are not the paper's."""
     paper, recorded = VanillaTransformerConfig(), plan.model.fields()
     fields = config_identity(VanillaTransformerConfig.__annotations__)
     names = [name for name in fields if name not in recorded and not name.endswith("_id")]

@@ -61,13 +61,13 @@ def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, An
 
 
 def data_facts(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what identifies pairs and initial model, by the names in metrics.json."""
+    """Return the digests of pairs and initial model under their names in metrics.json."""
     names = {"files": "files", "revision": "revision", INITIAL_MODEL: "init_from"}
     return {names[name]: identity[name] for name in names if name in identity}
 
 
 def _may_be_replaced(run: Path) -> bool:
-    """Return whether a directory holds only an attempt that trained nothing, or less."""
+    """Return whether nothing is lost if a run begins in a directory: it has no checkpoint yet."""
     is_attempt = (run / files.RECIPE).is_file() and (run / files.IDENTITY).is_file()
     is_attempt &= not (run / WEIGHTS).exists()
     # Left by a first start that was killed before it wrote its recipe.
@@ -120,7 +120,7 @@ def completed(plan: Plan, run: Path) -> Metrics | None:
 
 
 def claim(plan: Plan, run: Path, identity: Mapping[str, Any]) -> None:
-    """Record the recipe and what decides the run."""
+    """Record recipe and identity of the run, with which later starts are compared."""
     if not _trained(run):
         (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # it may be of other pairs
     metrics = read_metrics(run / files.METRICS)
@@ -160,7 +160,7 @@ def training_lock(run: Path) -> Iterator[None]:
 
 
 def check_shared(run: Path) -> None:
-    """Refuse to join a training whose lock is not in the run directory that this machine sees.
+    """Refuse to join a training whose run directory this machine does not share.
 
     Raises:
         ValueError: If the machines do not share the directory, or the first process has stopped.

@@ -184,7 +184,7 @@ def tokenized_run_pairs(
 
 
 def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, dict[str, float]]:
-    """Return the planned shares in the training as they are reached; log them."""
+    """Return and log the shares that corpora and made pairs really have in the training."""
     weights, corpora = listed(data.train_weights), pair_corpora(train)
     planned: dict[str, tuple[np.ndarray, str, float]] = {}  # pairs, unit, share
     if corpora is not None:
@@ -221,7 +221,7 @@ def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, di
 def try_scored_pairs(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: RunPairs, plan: Plan
 ) -> None:
-    """Encode what will be scored, so that it fails before the training instead of after it.
+    """Encode the pairs to be scored, so that a bad one fails before the training, not after.
 
     Symbols that the vocabulary lacks are counted: no model can read or write them.
     """

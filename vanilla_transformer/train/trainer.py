@@ -412,8 +412,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             remedy = "set bf16 or fp16 when you make the arguments."
             raise RequestError(f"got {self.args.precision}, but {made}; {remedy}")
         figures = ["loss", *(self.measures if self.validation_pairs else [])]
-        several = isinstance(self.eval_dataset, dict)
-        watchable = [] if several else figures
+        watchable = [] if isinstance(self.eval_dataset, dict) else figures
         check_arguments(self.args, watchable, by_tokens=self._batches_by_tokens)
         narrow = {p.dtype for p in self.model.parameters() if p.requires_grad and p.itemsize < 4}
         for dtype in narrow:
@@ -707,7 +706,7 @@ _EVALUATION_STEPS = {
 
 @contextmanager
 def _full_disk_named(checkpoint: Path) -> Iterator[None]:
-    """Name the checkpoint if it cannot be written; torch does not say what it writes."""
+    """Name the checkpoint in errors while it is written: torch's do not say which file."""
     try:
         yield
     except (RuntimeError, SafetensorError) as error:

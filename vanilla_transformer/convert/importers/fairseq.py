@@ -120,7 +120,7 @@ def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the options say and no tensor shows."""
+    """Return dropout rates, numbers of heads and of positions, which no tensor shows."""
     longest = setting(options, "max_positions", 1024)  # of both sides, until 2018
     names = ("max_source_positions", "max_target_positions")
     longest = min(setting(options, name, longest) for name in names)

@@ -134,7 +134,7 @@ def _scaled(
 
 
 def _rates_and_heads(stacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the options say and no tensor shows."""
+    """Return dropout rates and numbers of heads, which no tensor shows."""
     rate = setting(stacks["encoder"], "dropout", _DROPOUT)
     fields = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), rate)
     for stack, heads in {"encoder": 4, "decoder": 8}.items():

@@ -169,7 +169,7 @@ class Source:
         self.pieces |= {key: Piece((name,)) for key, name in names.tensors(config).items()}
 
     def fill_missing_biases(self) -> None:
-        """Give zeros for the biases that no layer has.
+        """Use zeros for biases that the source leaves out in every layer.
 
         A norm is without a bias only where all modules are: the norm without one is another
         function.
