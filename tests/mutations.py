@@ -147,8 +147,8 @@ fast/incremental_decoding.py
 ! test_cache_rows_of_dead_hypotheses_are_dropped
 
 batch_translation.py
-- self.limits.repeat_interleave(rows_per_source)
-+ self.limits.repeat(rows_per_source)
+- limits.repeat_interleave(rows_per_source)
++ limits.repeat(rows_per_source)
 ! test_generate_limits_each_translation_by_its_own_source
 - if row == nothing or not text.strip()
 + if not text.strip()

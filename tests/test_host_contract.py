@@ -47,7 +47,6 @@ HOSTS = ("transformers", "accelerate", "torch", "huggingface_hub")
 # Methods and attributes of the host's classes that ours replace, by class of ours. The host reaches
 # them in the runs below.
 REACHED = {
-    "SourceLengthLimit": "__call__",
     "VanillaTransformerConfig": "attribute_map from_dict get_text_config model_type",
     "LimitedGenerationMixin": "_beam_search _prepare_generated_length _prepare_generation_config",
     "VanillaTransformerPreTrainedModel": "_init_weights _no_split_modules"

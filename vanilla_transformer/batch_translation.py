@@ -10,22 +10,17 @@ B batch, S source length, T target length, n sequences per source.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    StoppingCriteria,
-    StoppingCriteriaList,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteriaList
 
-from .beam_search import BeamSearchOutput, adds_prompt, beam_search, evaluation_mode
+from .beam_search import BeamSearchOutput, adds_prompt, beam_search, evaluation_mode, length_limits
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError, quoted
 from .generation_limits import longest_sequence
-from .ranges import EXTRA_TOKENS, NUM_BEAMS, Range
+from .ranges import NUM_BEAMS, Range
 from .search_settings import SAVED, SearchSettings, settings_of_other_searches
 from .target_tokenizer import target_tokenizer
 from .word_alignment import word_alignment
@@ -57,10 +52,8 @@ def encode(
         try:
             text.encode("utf-8")
         except (AttributeError, UnicodeEncodeError):
-            raise RequestError(
-                f"{_name(first, index)} is {quoted(text)}, which is no string or holds half of a "
-                "character (a lone surrogate); give a string, read with the right encoding."
-            ) from None
+            what = f"{_name(first, index)} is {quoted(text)}, which is no string, or not of UTF-8"
+            raise RequestError(f"{what} (a lone surrogate); read it in its encoding.") from None
     texts = [*map(written_forms(tokenizer).source_of, texts)]
     # verbose=False: the warning about long inputs does not hold for sinusoids.
     ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
@@ -71,10 +64,8 @@ def encode(
         if len(row) > limit and truncation:
             encoded[index] = [*row[: limit - 1], row[-1]]  # with the end of the sentence
         elif len(row) > limit:
-            raise RequestError(
-                f"{_name(first, index)} has {len(row)} tokens, but {limit} are the most that this "
-                "model translates at once; split it into shorter sentences."
-            )
+            what = f"{_name(first, index)} has {len(row)} tokens, but {limit} are the most"
+            raise RequestError(f"{what} that this model translates at once; split it.")
     return encoded
 
 
@@ -168,24 +159,18 @@ def longest_source(model: PreTrainedModel) -> int:
 # ------------------------------------------------------ which search decodes a batch
 
 
-class SourceLengthLimit(StoppingCriteria):
-    """Limit on the length of each translation, whatever else is in its batch.
+def _limit_by_source(limits: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """Return a stopping criterion for `generate`: most tokens of each translation, (B,).
 
     Deviation: the authors' code adds the 50 tokens to the longest source of the batch, so that a
     translation may depend on its neighbours; the paper says "input length".
     """
 
-    def __init__(self, limits: torch.Tensor) -> None:
-        """Take the largest number of tokens after the start symbol for each source, (B,)."""
-        self.limits = limits
+    def is_done(ids: torch.Tensor, scores: torch.Tensor, **kwargs: object) -> torch.Tensor:
+        rows_per_source = ids.size(0) // limits.size(0)  # consecutive ones
+        return limits.repeat_interleave(rows_per_source) <= ids.size(1) - 1
 
-    def __call__(
-        self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **kwargs: object
-    ) -> torch.BoolTensor:
-        """Return which rows have reached their limit; the rows of a source are consecutive."""
-        rows_per_source = input_ids.size(0) // self.limits.size(0)
-        limits = self.limits.repeat_interleave(rows_per_source)
-        return limits <= input_ids.size(1) - 1  # type: ignore[return-value]  # a BoolTensor
+    return is_done
 
 
 def generate_ids(
@@ -201,16 +186,13 @@ def generate_ids(
         input_ids: Source ids, (B, S).
         attention_mask: 1 at tokens and 0 at padding, (B, S).
         **generation_kwargs: Arguments of `generate`; None counts as not given. Without a bound on
-            the length, each translation may have its source's length + 50 tokens. Only the paper's
-            search has `prefix`, target ids that each translation begins with, and
-            `return_alignments`.
+            the length, each translation may have its source's length + 50 tokens. Also `prefix`,
+            target ids that each translation begins with, and `return_alignments`; an error if the
+            paper's search, which alone has them, cannot be used.
 
     Returns:
         N = `num_return_sequences` hypotheses of each source. `generate` gives no lengths, and
         scores, its own, only if `return_dict_in_generate` and `output_scores` are set.
-
-    Raises:
-        ValueError: An argument needs the paper's search, which cannot be used.
     """
     options = {name: value for name, value in generation_kwargs.items() if value is not None}
     beyond = beyond_paper_search(model, options)
@@ -227,12 +209,10 @@ def generate_ids(
         # Otherwise the bound in the model's own generation config would win over the caller's.
         options.setdefault("max_new_tokens", None)
     elif all(options.get(name) is getattr(given, name, None) is None for name in limits):
-        most = attention_mask.sum(dim=1) + EXTRA_TOKENS  # (B,)
-        longest = longest_sequence(model)
-        most = most if longest is None else most.clamp(max=longest)
+        most = length_limits(model, attention_mask, SearchSettings())  # (B,)
         options["max_new_tokens"] = int(most.max())
         criteria = options.get("stopping_criteria") or []
-        options["stopping_criteria"] = StoppingCriteriaList([*criteria, SourceLengthLimit(most)])
+        options["stopping_criteria"] = StoppingCriteriaList([*criteria, _limit_by_source(most)])
     with evaluation_mode(model), torch.inference_mode():
         try:
             output = model.generate(  # type: ignore[operator]  # GenerationMixin's
@@ -251,11 +231,9 @@ def only_paper_search_has(
     name: str, model: PreTrainedModel, options: Mapping[str, Any]
 ) -> RequestError:
     """Return the error for an argument of the paper's search, where `generate` must decode."""
+    what = f"Got {name}, which only the paper's search has, with what that does not support"
     beside = ", ".join(beyond_paper_search(model, options))
-    return RequestError(
-        f"Got {name}, which only the paper's search has, with what that search does not support "
-        f"({beside}); leave one of them out."
-    )
+    return RequestError(f"{what} ({beside}); leave one of them out.")
 
 
 def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> list[str]:

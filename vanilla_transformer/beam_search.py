@@ -8,9 +8,6 @@ for the `beam` places of ended hypotheses; the best `beam` others live on. A sen
 length limit, or when its n best ended hypotheses beat the bound, the best score that a living one
 can still reach; with `early_stopping` also when `beam` hypotheses have ended.
 
-The search calls the model itself, `model(...)` with its cache, so whatever a user has changed in
-the model takes effect. `FASTER_DECODERS` may compute the same in fewer calls.
-
 Deviation: the authors apply bound and limit to the whole batch, so that a translation may depend on
 its neighbours. Here each sentence has its own, and leaves the batch when it is done.
 
@@ -25,7 +22,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,9 +41,6 @@ from .ranges import Range
 from .search_settings import SearchSettings, search_settings, settings_of_other_searches
 
 BLOCK = 64  # tokens; only the blocks with the largest maxima are searched for the best
-# Logits that a CPU computes at once, 16 MiB in float32. The memory of larger tensors goes back to
-# the system when they are freed, which takes time to clear it for the next step.
-LOGITS = 2**22
 
 
 @dataclasses.dataclass
@@ -85,7 +79,7 @@ def beam_search(
     prepack: bool = True,
     **given: Any,
 ) -> BeamSearchOutput:
-    """Translate a batch with the paper's search; a result does not depend on the other sentences.
+    """Find the n best translations of each source; none depends on the other sentences.
 
     Args:
         model: The model; its mode (training or evaluation) is restored.
@@ -101,9 +95,6 @@ def beam_search(
             for the processor; see `fast`.
         **given: Settings of the search, such as `num_beams`: see `SearchSettings`. Those not given,
             or None, are the model's generation config's, or else the paper's.
-
-    Returns:
-        The n best hypotheses of each source.
 
     Raises:
         ValueError: A setting is out of range, a prefix does not fit, the model has a learned
@@ -121,7 +112,7 @@ def beam_search(
     mask = _checked_mask(input_ids, attention_mask)
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
     with evaluation_mode(model), torch.inference_mode():
-        limits = _limits(model, mask.bool().long(), settings)  # (B,)
+        limits = length_limits(model, mask, settings)  # (B,)
         sizes = {"width": settings.num_beams, "length": int(limits.max()), "prepack": prepack}
         makers = (*FASTER_DECODERS, ModelDecoder)
         decoders = (make(model, input_ids, mask, alignment_layer=layer, **sizes) for make in makers)
@@ -162,12 +153,8 @@ class Search:
     ) -> None:
         """Begin with one hypothesis of each sentence, the start symbol.
 
-        Args:
-            settings: Beams, length penalty, early stopping and n.
-            special_ids: Start, padding and ends of translations, and ids never produced.
-            limits: Most tokens of each translation, (B,).
-            dtype: Dtype of the scores.
-            prefix: Ids that translations begin with, (B, longest), then -1; None: no prefixes.
+        The limits are the most tokens of each translation, (B,); the dtype is that of the scores;
+        the prefix has the ids that translations begin with, (B, longest), then -1.
         """
         batch, device = limits.numel(), limits.device
         self.beam, self.alpha = settings.num_beams, settings.length_penalty
@@ -187,7 +174,7 @@ class Search:
         self.ended_history = limits.new_empty((batch, self.beam, 2, 0))  # as of the last end
         self.results: list[tuple[Tensor, ...]] = []
 
-    def run(self, decoder: Decoder) -> None:
+    def run(self, decoder: ModelDecoder) -> None:
         """Search until every sentence is done."""
         while self.sentences.numel():
             row = decoder.rows
@@ -203,7 +190,7 @@ class Search:
     def _best_tokens(self, parts: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
         """Return the largest log-probabilities of each hypothesis and their tokens, (B, w, c).
 
-        The parts, (b, w, V), are those of `Decoder.step`.
+        The parts, (b, w, V), are those of `ModelDecoder.step`.
         """
         best_of_parts, first = [], 0
         for logits in parts:
@@ -274,7 +261,7 @@ class Search:
             decided = decided | (self.ended_scores[:, -1] > -torch.inf)  # all places are taken
         return decided | (best == -torch.inf) | (self.limits <= self.history.size(-1))
 
-    def _report(self, done: Tensor, decoder: Decoder) -> None:
+    def _report(self, done: Tensor, decoder: ModelDecoder) -> None:
         """Store the n best of the sentences that are done: ended hypotheses, then living ones."""
         penalty = length_penalty_of(self.history.size(-1), self.alpha)
         scores = torch.cat((self.ended_scores, self.scores / penalty), dim=1)[done]
@@ -367,32 +354,13 @@ def _pick(history: Tensor, picked: Tensor) -> Tensor:
 # ------------------------------------------------------ the model, one position at a time
 
 
-class Decoder(Protocol):
-    """A model and its sources; `step` computes one position of all their hypotheses."""
-
-    rows: int  # R so far
-    alignment_layer: int | None  # layer whose attention to the source is kept; None: no layer's
-
-    def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
-        """Return the next token's logits after the hypotheses' last tokens, (B, w).
-
-        They come in parts, (b, w, V), each for the next b sources.
-        `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. The call
-        adds w rows: hypothesis i of a source gets row `rows` + i, with `rows` from before the call.
-        """
-
-    def keep(self, order: Tensor) -> None:
-        """Keep the sources of `order`, (B',); the others leave the batch."""
-
-    def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """Return the attention to the source, (b, n, t, S), at rows, (b, n, t).
-
-        `sources`, (B,), marks the b sources of the rows. Zeros where a row is negative.
-        """
-
-
 class ModelDecoder:
-    """`Decoder` that calls `model(...)` with its cache, whatever a user has changed in it."""
+    """A model and its sources, called with its cache for one position of all their hypotheses.
+
+    It calls the model itself, so whatever a user has changed in it takes effect. Faster decoders
+    have the same methods, the number of `rows` so far, and `alignment_layer`, the layer whose
+    attention to the source is kept (None: no layer's).
+    """
 
     def __init__(
         self,
@@ -412,7 +380,12 @@ class ModelDecoder:
         self.alignments: list[Tensor] = []  # at each position, (B, w, S)
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
-        """See `Decoder`."""
+        """Return the next token's logits after the hypotheses' last tokens, (B, w).
+
+        They come in parts, (b, w, V), each for the next b sources.
+        `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. The call
+        adds w rows: hypothesis i of a source gets row `rows` + i, with `rows` from before the call.
+        """
         batch, width = tokens.shape
         sources: dict[str, Any] = {"input_ids": self.input_ids}
         if self.cache is not None:
@@ -448,13 +421,16 @@ class ModelDecoder:
         return weights[layer][:, :, -1].mean(1)
 
     def keep(self, order: Tensor) -> None:
-        """See `Decoder`."""
+        """Keep the sources of `order`, (B',); the others leave the batch."""
         self.mask, self.memory = self.mask[order], self.memory[order]
         self.cached = self.cached[order]
         self.alignments = [weights[order] for weights in self.alignments]
 
     def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """See `Decoder`."""
+        """Return the attention to the source, (b, n, t, S), at rows, (b, n, t).
+
+        `sources`, (B,), marks the b sources of the rows. Zeros where a row is negative.
+        """
         return weights_at(torch.cat(self.alignments, dim=1)[sources], rows)
 
 
@@ -475,7 +451,7 @@ def weights_at(weights: Tensor, rows: Tensor) -> Tensor:
 
 # Tried in order before `ModelDecoder`; each returns a decoder for a model, or None. The package
 # registers one (`fast`); code that is uploaded with a model has none.
-FASTER_DECODERS: list[Callable[..., Decoder | None]] = []
+FASTER_DECODERS: list[Callable[..., Any]] = []
 
 
 # ------------------------------------------------------ what a search reads from its arguments
@@ -548,13 +524,14 @@ def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
     return layers[last_but_one if layer is None else layer]
 
 
-def _limits(model: PreTrainedModel, mask: Tensor, settings: SearchSettings) -> Tensor:
+def length_limits(model: PreTrainedModel, mask: Tensor, settings: SearchSettings) -> Tensor:
     """Return the most tokens of each translation, (B,): the smallest of its limits."""
     bounds = (settings.max_new_tokens, longest_sequence(model), 2**31)
     longest = min(bound for bound in bounds if bound)
+    tokens = mask.bool().sum(1)
     if settings.max_extra_tokens is None:
-        return torch.full_like(mask[:, 0], longest)
-    return (mask.sum(1) + settings.max_extra_tokens).clamp(max=longest)
+        return torch.full_like(tokens, longest)
+    return (tokens + settings.max_extra_tokens).clamp(max=longest)
 
 
 def _padded_prefix(
@@ -578,7 +555,7 @@ def _padded_prefix(
 
 
 def _shared_by_threads(
-    change: Callable[[Any], AbstractContextManager[None]],
+    change: Callable[[Any], Iterator[None]],
 ) -> Callable[[Any], AbstractContextManager[None]]:
     """Let threads share a change of a model: the first makes it, and the last undoes it."""
     changes: dict[int, tuple[int, ExitStack]] = {}  # by model: users, and how to undo it
@@ -589,7 +566,7 @@ def _shared_by_threads(
         with lock:
             users, stack = changes.get(id(model), (0, ExitStack()))
             if users == 0:
-                stack.enter_context(change(model))
+                stack.enter_context(contextmanager(change)(model))
             changes[id(model)] = (users + 1, stack)
         try:
             yield
@@ -605,7 +582,6 @@ def _shared_by_threads(
 
 
 @_shared_by_threads
-@contextmanager
 def attention_of_any_shape(backends: Any) -> Iterator[None]:
     """Switch off cuDNN's attention, which takes up to a second to plan for each new shape."""
     before = backends.cudnn_sdp_enabled()
@@ -615,7 +591,6 @@ def attention_of_any_shape(backends: Any) -> Iterator[None]:
 
 
 @_shared_by_threads
-@contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Switch dropout off; afterwards restore the mode of every module."""
     training = [module for module in model.modules() if module.training]
@@ -628,7 +603,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 @_shared_by_threads
-@contextmanager
 def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
     """Let the attention return its weights: replace `sdpa` by `eager`, the same formula.
 

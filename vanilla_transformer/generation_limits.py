@@ -28,12 +28,7 @@ def one_cache(
     """Return the cache, which has two names; if both are given, `cache` unless it is empty.
 
     For a learned prompt, PEFT gives `past_key_values` beside the `cache` of `generate`, which is
-    empty at the first token only.
-
-    Args:
-        cache: Keys and values of earlier positions, of the target alone or of the source too.
-        past_key_values: The same.
-        make: Whether to make a cache if none is given.
+    empty at the first token only. With `make`, a cache is made if none is given.
     """
     given = [found for found in (cache, past_key_values) if found is not None]
     if not given:

@@ -38,11 +38,9 @@ def check_read(options: Mapping[str, Any], attend: Callable, mask: Tensor | None
     given = [name for name in options if options[name] is not None and not void.get(name)]
     names = tuple(name for name in given if name not in READ_ON_THE_WAY)
     if unread := _unread(names, attend, bool(options["is_causal"])):
-        name = getattr(attend, "__name__", attend)
-        raise RequestError(
-            f"Got {', '.join(unread)}, which neither the model nor its attention, {name}, reads; "
-            f"leave it out. If it is not yours: is transformers {__version__} newer than this code?"
-        )
+        what = f"Got {', '.join(unread)}, which neither the model nor its attention, "
+        what += f"{getattr(attend, '__name__', attend)}, reads; leave it out. If it is not yours"
+        raise RequestError(f"{what}: is transformers {__version__} newer than this code?")
 
 
 @torch.compiler.assume_constant_result  # torch.compile cannot read source
@@ -109,8 +107,6 @@ def check_ends(suppressed: object, ends: int | Sequence[int] | Tensor | None) ->
     """Refuse a generation config that suppresses all the ids that end a sentence."""
     ends = torch.as_tensor([] if ends is None else ends).flatten().tolist()
     if ends and isinstance(suppressed, (list, tuple)) and set(ends) <= set(suppressed):
-        raise RequestError(
-            f"The generation config's suppress_tokens={list(suppressed)} hold the end of a "
-            f"sentence, {list(ends)}, so that none could end; set them to "
-            f"{sorted({*suppressed} - {*ends})}. A single call may suppress the end."
-        )
+        what = f"suppress_tokens={list(suppressed)} of the generation config hold every end, {ends}"
+        others = sorted({*suppressed} - {*ends})
+        raise RequestError(f"{what}, so that no sentence could end; set them to {others}.")

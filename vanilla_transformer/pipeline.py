@@ -45,18 +45,14 @@ _STEPS: tuple[tuple[str, ...], ...] = (
 class VanillaTransformerTranslationPipeline(ChunkPipeline):
     """`pipeline("translate", model=...)`: text in, `[{"translation_text": ...}]` out.
 
-    Takes a string, a list, a generator or a data set of strings, `batch_size`, the arguments of
-    `generate` and those of the translation pipeline of transformers 4. Each input gives a list of
-    `num_return_sequences` dicts, the best first; as there, a list gives one dict for each text if
-    each has one translation. `return_scores=True` adds a `score` to each dict, and `doubtful` if
-    the model knows how sure it usually is: whether it is far less sure here.
-    `return_alignments=True` adds an `alignment`: pairs (source word, target word), both counted
-    from 0, with words separated by white space. `prefix` is a text that translations begin with.
-    Blank text gives an empty translation without a call of the model.
+    Takes a string, a list, a generator or a data set of strings, and the arguments of `generate`.
+    Each input gives a list of `num_return_sequences` dicts, the best first; as in transformers 4, a
+    list gives one dict for each text if each has one translation. Blank text gives an empty
+    translation without a call of the model.
 
     A text of several sentences is translated sentence by sentence if the model was trained on
-    single ones, unless several translations, alignments or a prefix are asked for;
-    `split_sentences=False` translates it as a whole. Its score is that of its worst sentence.
+    single ones, unless several translations, alignments or a prefix are asked for. Its score is
+    that of its worst sentence.
     """
 
     tokenizer: PreTrainedTokenizerBase  # type: ignore[assignment]  # may be None in transformers
@@ -66,14 +62,19 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
     _load_video_processor = _load_feature_extractor = False  # type: ignore[assignment]  # text needs none
 
     def __call__(self, inputs: object, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Translate; see the class.
+        """Translate.
 
         Args:
             inputs: A string, a sequence or data set of strings, or any iterator over strings.
-            **kwargs: `batch_size`, `num_workers`, `return_scores`, `return_alignments`, `prefix`,
-                the arguments of `generate`, and of transformers 4: `return_tensors` (ids instead of
-                texts), `truncation` (cut what is too long), `clean_up_tokenization_spaces`, and
-                `src_lang` and `tgt_lang`, which the model's languages must agree with.
+            **kwargs: Arguments of `generate`; `batch_size` and `num_workers`; `split_sentences`:
+                whether to translate each sentence by itself; `prefix`: a text that translations
+                begin with; `return_scores`: add a `score` to each dict and, if the model knows how
+                sure it usually is, `doubtful`: whether it is far less sure here;
+                `return_alignments`: add an `alignment`, pairs (source word, target word), both
+                counted from 0, with words separated by white space. And of transformers 4:
+                `return_tensors` (ids instead of texts), `truncation` (cut what is too long),
+                `clean_up_tokenization_spaces`, and `src_lang` and `tgt_lang`, which the model's
+                languages must agree with.
 
         Returns:
             A list for a string or a sequence; an iterator for a data set or an iterator.

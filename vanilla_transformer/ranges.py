@@ -13,21 +13,13 @@ from .errors import RequestError, quoted
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers between two bounds, without NaN, infinity, true and false.
-
-    Args:
-        least: Lower bound.
-        most: Upper bound; infinity means no bound.
-        whole: Whether only whole numbers are allowed; 2.0 is not one.
-        above: Whether a number must be more than `least`.
-        below: Whether a number must be less than `most`.
-    """
+    """The numbers between two bounds, without NaN, infinity, true and false."""
 
     least: float
-    most: float = math.inf
-    whole: bool = True
-    above: bool = False
-    below: bool = False
+    most: float = math.inf  # infinity means no bound
+    whole: bool = True  # only whole numbers; 2.0 is not one
+    above: bool = False  # more than `least`
+    below: bool = False  # less than `most`
 
     def __contains__(self, value: object) -> bool:
         """Return whether the value is in the range."""

@@ -29,14 +29,9 @@ def word_alignment(
     Each target token points to the source token that it attends to most, special tokens left out
     (Garg et al., 2019, arXiv 1909.02074). The words of the two tokens are linked.
 
-    Args:
-        tokenizer: The tokenizer of both sides.
-        source: The source, as given, and its ids, S.
-        target: The translation and its ids, T, without the start symbol.
-        weights: Attention of each target token to the source tokens, (at least T, at least S).
-
-    Returns:
-        Sorted pairs (source word, target word), both counted from 0, without duplicates.
+    Each side is a text and its ids, without the start symbol; the weights are the attention of each
+    target token to the source tokens, (at least T, at least S). Returns sorted pairs (source word,
+    target word), both counted from 0, without duplicates.
     """
     source_words = word_numbers(source_tokenizer(tokenizer), *source)
     # The text of a translation has no `<unk>`.

@@ -28,33 +28,21 @@ _TELLING = 100  # common words of which one with a capital inside means title ca
 
 @dataclass(frozen=True)
 class WrittenForms:
-    """How the sources of a training are written.
+    """How the sources of a training are written."""
 
-    Args:
-        languages: Codes of source and target; empty if unknown.
-        unusual: Which of "lower", "upper", "title" and "mixed" hardly any source is.
-        is_upper: Whether the sources have capitals only.
-        is_raised: Whether nearly all begin with a capital.
-        forms: Words that inside a sentence mostly have capitals, as they are written there.
-        common: Words that mostly have none, the most frequent first.
-        mark: The mark that nearly all sources end with, if it is not another one; empty if not.
-        marks: The usual mark by first word where it is another one, such as ? after "where".
-        has_cased_targets: Whether targets have capitals and small letters.
-        are_sentences: Whether hardly any source has several sentences.
-        signs: The characters of the sources; empty if unknown.
-    """
-
-    languages: tuple[str, str] = ("", "")
-    unusual: tuple[str, ...] = ()
-    is_upper: bool = False
-    is_raised: bool = False
+    languages: tuple[str, str] = ("", "")  # codes of source and target; empty if unknown
+    unusual: tuple[str, ...] = ()  # of "lower", "upper", "title" and "mixed": hardly any source is
+    is_upper: bool = False  # the sources have capitals only
+    is_raised: bool = False  # nearly all begin with a capital
+    # Words that inside a sentence mostly have capitals, as they are written there.
     forms: tuple[str, ...] = ()
-    common: tuple[str, ...] = ()
-    mark: str = ""
+    common: tuple[str, ...] = ()  # words that mostly have none, the most frequent first
+    mark: str = ""  # that nearly all sources end with, if it is not another one; empty if not
+    # The usual mark by first word where it is another one, such as ? after "where".
     marks: dict[str, str] = field(default_factory=dict)
-    has_cased_targets: bool = False
-    are_sentences: bool = False
-    signs: str = ""
+    has_cased_targets: bool = False  # targets have capitals and small letters
+    are_sentences: bool = False  # hardly any source has several sentences
+    signs: str = ""  # the characters of the sources; empty if unknown
 
     def to_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Store the forms among the settings that the tokenizer is saved with."""
@@ -110,11 +98,7 @@ class WrittenForms:
 
 
 def written_forms(tokenizer: PreTrainedTokenizerBase) -> WrittenForms:
-    """Return the forms stored with a tokenizer; without any, no text changes.
-
-    Raises:
-        ValueError: They are damaged.
-    """
+    """Return the forms stored with a tokenizer; without any, no text changes."""
     return _read(getattr(tokenizer, "init_kwargs", {}).get(WRITTEN_FORMS, "{}"))
 
 
@@ -126,10 +110,8 @@ def _read(written: str) -> WrittenForms:
         values |= {name: tuple(map(str, values[name])) for name in lists if name in values}
         return WrittenForms(**values)
     except (TypeError, ValueError) as error:
-        raise RequestError(
-            f"{WRITTEN_FORMS} in tokenizer_config.json is damaged ({error}); delete that line, and "
-            "texts are read as they are."
-        ) from error
+        what = f"{WRITTEN_FORMS} in tokenizer_config.json is damaged ({error})"
+        raise RequestError(f"{what}; delete it, and texts are read as they are.") from error
 
 
 def words(text: str) -> list[str]:
@@ -152,12 +134,8 @@ def is_address(token: str) -> bool:
 def case_of(text: str, language: str, common: Mapping[str, int]) -> str:
     """Return "lower", "upper", "title" or "mixed"; "" if there are no letters with cases.
 
-    In title case nearly all words begin with a capital, among them common ones inside.
-
-    Args:
-        text: Any text.
-        language: Its code.
-        common: Words that mostly have no capitals, with their places by frequency.
+    In title case nearly all words begin with a capital, among them common ones inside: those that
+    mostly have none, with their places by frequency.
     """
     has_lower, has_upper = text != upper(text, language), text != lower(text, language)
     if not (has_lower and has_upper):

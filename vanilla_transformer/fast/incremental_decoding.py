@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ..beam_search import LOGITS, weights_at
+from ..beam_search import weights_at
 from ..modeling_vanilla_transformer import (
     DecoderLayer,
     MultiHeadAttention,
@@ -35,6 +35,9 @@ from ..modeling_vanilla_transformer import (
 from .onednn import packable, packed_linear, packed_linears, packed_together
 from .unmodified import is_unmodified
 
+# Logits that a CPU computes at once, 16 MiB in float32. The memory of larger tensors goes back to
+# the system when they are freed, which takes time to clear it for the next step.
+LOGITS = 2**22
 FIRST_POSITIONS = 32  # that keys and values have room for at first
 MANY_HEADS = 32  # of all sources in a batch; with fewer, torch's fused attention is faster
 FORGET_EVERY = 8  # positions between two searches for keys and values that are no longer needed
@@ -97,7 +100,7 @@ class IncrementalDecoder:
         self.places: Tensor | None = None  # of each row's keys and values, (B, R); None: in order
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
-        """See `beam_search.Decoder`."""
+        """See `beam_search.ModelDecoder`."""
         batch, width = tokens.shape
         x = self._embed(tokens)  # (B, w, d)
         if self.position % FORGET_EVERY == FORGET_EVERY - 1:
@@ -154,7 +157,7 @@ class IncrementalDecoder:
         return self.decoder.dropout(x + self.encodings[self.position])
 
     def keep(self, order: Tensor) -> None:
-        """See `beam_search.Decoder`. Sources already below B' stay in place: few rows move."""
+        """See `beam_search.ModelDecoder`. Sources already below B' stay in place: few rows move."""
         moved = (order != torch.arange(order.numel(), device=order.device)).nonzero().squeeze(1)
         for layer in self.layers:
             layer.memory.keep(order, moved)
@@ -166,7 +169,7 @@ class IncrementalDecoder:
             self.alignments.keep(order, moved)
 
     def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """See `beam_search.Decoder`."""
+        """See `beam_search.ModelDecoder`."""
         return weights_at(self.alignments.view()[sources], rows)
 
 

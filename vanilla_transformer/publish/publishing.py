@@ -58,6 +58,7 @@ _REPLACED = (
 _PRIVATE = (
     *("_name_or_path", "name_or_path", "special_tokens_map_file", "tokenizer_file"),
     *saved.CHOOSE_CODE,  # such as code that is not pushed
+    "_from_model_config",
 )
 # Environment variables that may hold a secret or the place of one.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
@@ -257,24 +258,17 @@ def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     settings = [source / name for name in saved.SETTINGS if (source / name).is_file()]
     for path in (*settings, *index, *weights):
         shutil.copyfile(own_file(path), folder / path.name)
-    config = _public_settings(folder / saved.CONFIG)
-    config["use_cache"] = True  # the Trainer switches it off
-    write_json(folder / saved.CONFIG, config, sort_keys=True)
-    path = folder / saved.TOKENIZER_SETTINGS
-    write_json(path, _public_settings(path))
-    if (folder / saved.GENERATION_CONFIG).is_file():  # else config.json has its fields
-        generation = _public_settings(folder / saved.GENERATION_CONFIG)
-        generation.pop("_from_model_config", None)
-        if generation.get("max_length") == HOSTS_LENGTH:  # Seq2SeqTrainer fills it in
-            generation.pop("max_length")
-        write_json(folder / saved.GENERATION_CONFIG, generation, sort_keys=True)
+    names = (saved.CONFIG, saved.TOKENIZER_SETTINGS, saved.GENERATION_CONFIG)
+    for path in filter(Path.is_file, map(folder.joinpath, names)):
+        public = {name: value for name, value in read_json(path).items() if name not in _PRIVATE}
+        if path.name == saved.CONFIG:
+            public["use_cache"] = True  # the Trainer switches it off
+        if path.name == saved.GENERATION_CONFIG and public.get("max_length") == HOSTS_LENGTH:
+            del public["max_length"]  # Seq2SeqTrainer fills it in
+        write_json(path, public, sort_keys=True)
     if with_code:
         embed_code(folder)
         logger.info("With the code: %s.", ", ".join(path.name for path in code_files()))
-
-
-def _public_settings(path: Path) -> dict[str, Any]:
-    return {name: value for name, value in read_json(path).items() if name not in _PRIVATE}
 
 
 def _try_out(

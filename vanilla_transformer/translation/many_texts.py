@@ -55,10 +55,7 @@ def translate(
         ValueError: See `translate_nbest`.
     """
     if generation_option(model, options, "num_return_sequences") > 1:
-        raise RequestError(
-            "Got num_return_sequences > 1, but translate yields one translation per sentence; "
-            "use translate_nbest for several."
-        )
+        raise RequestError("Got num_return_sequences > 1; translate_nbest gives several.")
     nbest = translate_nbest(model, tokenizer, sentences, **options)
     return (translations[0].text for translations in nbest)
 
@@ -103,10 +100,8 @@ def translate_nbest(
             than 4096 tokens or the model's table of positions.
     """
     if isinstance(sentences, (str, bytes, Mapping)):
-        raise RequestError(
-            f"Got sentences of type {type(sentences).__name__}; translate takes an iterable of "
-            "strings: [text]."
-        )
+        what = f"Got sentences of type {type(sentences).__name__}"
+        raise RequestError(f"{what}; translate takes an iterable of strings: [text].")
     COUNT.check(window=window, tokens_at_once=tokens_at_once)
     return translate_windows(
         model,
