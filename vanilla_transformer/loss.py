@@ -48,24 +48,47 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         """Return the loss of (N, d), (V, d) and (N,), and keep its gradients of the first two.
 
-        They stay in float32: float16 cannot hold the scale of `GradScaler`, which comes later.
+        Products have the dtype of autocast, sums and gradients float32 at least: float16 cannot
+        hold the scale of `GradScaler`, which comes later. A gradient that is not wanted is None.
         """
         device_type, matmul_dtype = hidden.device.type, hidden.dtype
         if torch.is_autocast_enabled(device_type):
             matmul_dtype = torch.get_autocast_dtype(device_type)
+        table, sum_dtype = weight.to(matmul_dtype), torch.promote_types(hidden.dtype, torch.float32)
+        is_label = labels[:, None] != IGNORED  # (N, 1)
+        gold, counts = labels[:, None].where(is_label, 0), is_label.to(sum_dtype)
+        confidence, smooth = 1 - label_smoothing, label_smoothing / table.size(0)  # q, s
+        loss, grad_hidden, grad_table = counts.new_zeros(()), None, None
         with torch.autocast(device_type, enabled=False):
-            labels = labels[:, None]
-            counts = labels != IGNORED  # (N, 1)
-            loss, *gradients = _loss_and_gradients(
-                hidden,
-                weight.to(matmul_dtype),
-                labels.where(counts, 0),
-                counts.to(torch.promote_types(hidden.dtype, torch.float32)),
-                label_smoothing=label_smoothing,
-                chunk_size=chunk_size,
-                wanted=wanted,
-            )
-        gradients = [None if g is None else g.div_(num_items) for g in gradients]
+            table_sum = table.sum(0, dtype=sum_dtype)  # (d,)
+            if wanted[0]:
+                grad_hidden = hidden.new_empty(hidden.shape, dtype=sum_dtype)
+            if wanted[1]:
+                row = -smooth * (hidden * counts).sum(0, dtype=sum_dtype)
+                grad_table = row.repeat(table.size(0), 1)
+            shape = (min(chunk_size, hidden.size(0)), table.size(0))
+            products = sums = table.new_empty(shape)
+            if table.dtype != sum_dtype:
+                sums = torch.empty_like(products, dtype=sum_dtype)
+            for start in range(0, hidden.size(0), chunk_size):
+                rows = slice(start, start + chunk_size)
+                states, golds, count = hidden[rows].to(table.dtype), gold[rows], counts[rows]
+                # Views of the buffers: fresh memory would have to be mapped again for each chunk.
+                product = torch.mm(states, table.t(), out=products[: len(states)])  # (n, V)
+                logits = product if table.dtype == sum_dtype else sums[: len(states)].copy_(product)
+                gold_logits = logits.gather(1, golds)
+                probs, log_sum = _softmax_in_place(logits)
+                logit_sum = (states.to(sum_dtype) @ table_sum)[:, None]
+                loss += ((log_sum - confidence * gold_logits - smooth * logit_sum) * count).sum()
+                probs.scatter_add_(1, golds, torch.full_like(count, -confidence))
+                grad_logits = probs if table.dtype == sum_dtype else product.copy_(probs)
+                if grad_hidden is not None:
+                    grad_hidden[rows] = (grad_logits @ table - smooth * table_sum) * count
+                if grad_table is not None and table.dtype == sum_dtype:
+                    grad_table.addmm_(grad_logits.t(), states * count)
+                elif grad_table is not None:
+                    grad_table += grad_logits.t() @ (states * count.to(states.dtype))
+        gradients = [None if g is None else g.div_(num_items) for g in (grad_hidden, grad_table)]
         ctx.save_for_backward(hidden, weight, *gradients)
         return loss / num_items
 
@@ -76,69 +99,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 @once_differentiable  # else our gradients would count as constants
-def _scaled(
-    ctx: Any,
-    factor: torch.Tensor,
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    *gradients: torch.Tensor | None,
-) -> tuple[torch.Tensor | None, ...]:
+def _scaled(ctx: Any, factor: torch.Tensor, *saved: Any) -> tuple[torch.Tensor | None, ...]:
     """Return the gradients of (N, d) and (V, d) times a factor, in the dtypes of those tensors."""
     # It is usually 1. Reading it would stall any device but a CPU.
     readable = factor.device.type == "cpu" and not torch.compiler.is_compiling()
     is_one = readable and factor == 1
     return tuple(
         None if gradient is None else (gradient if is_one else gradient * factor).to(of.dtype)
-        for gradient, of in zip(gradients, (hidden, weight), strict=True)
+        for of, gradient in zip(saved[:2], saved[2:], strict=True)
     )
-
-
-def _loss_and_gradients(
-    hidden: torch.Tensor,
-    table: torch.Tensor,
-    gold: torch.Tensor,
-    counts: torch.Tensor,
-    *,
-    label_smoothing: float,
-    chunk_size: int,
-    wanted: tuple[bool, bool],
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """Return the summed loss and its gradients: hidden's, (N, d), and the table's, (V, d).
-
-    A gradient that is not wanted is None. Products have the table's dtype, sums the dtype of
-    `counts`, (N, 1), which is 1 where there is a label.
-    """
-    sum_dtype = counts.dtype
-    confidence, smooth = 1 - label_smoothing, label_smoothing / table.size(0)  # q, s
-    table_sum = table.sum(0, dtype=sum_dtype)  # (d,)
-    loss = counts.new_zeros(())
-    grad_hidden = hidden.new_empty(hidden.shape, dtype=sum_dtype) if wanted[0] else None
-    grad_table = None
-    if wanted[1]:
-        row = -smooth * (hidden * counts).sum(0, dtype=sum_dtype)
-        grad_table = row.repeat(table.size(0), 1)
-    shape = (min(chunk_size, hidden.size(0)), table.size(0))
-    products = table.new_empty(shape)
-    sums = products if table.dtype == sum_dtype else torch.empty_like(products, dtype=sum_dtype)
-    for start in range(0, hidden.size(0), chunk_size):
-        rows = slice(start, start + chunk_size)
-        states, golds, count = hidden[rows].to(table.dtype), gold[rows], counts[rows]
-        # Views of the buffers: fresh memory would have to be mapped again for each chunk.
-        product = torch.mm(states, table.t(), out=products[: len(states)])  # (n, V)
-        logits = product if table.dtype == sum_dtype else sums[: len(states)].copy_(product)
-        gold_logits = logits.gather(1, golds)
-        probs, log_sum = _softmax_in_place(logits)
-        logit_sum = (states.to(sum_dtype) @ table_sum)[:, None]
-        loss += ((log_sum - confidence * gold_logits - smooth * logit_sum) * count).sum()
-        probs.scatter_add_(1, golds, torch.full_like(count, -confidence))
-        grad_logits = probs if table.dtype == sum_dtype else product.copy_(probs)
-        if grad_hidden is not None:
-            grad_hidden[rows] = (grad_logits @ table - smooth * table_sum) * count
-        if grad_table is not None and table.dtype == sum_dtype:
-            grad_table.addmm_(grad_logits.t(), states * count)
-        elif grad_table is not None:
-            grad_table += grad_logits.t() @ (states * count.to(states.dtype))
-    return loss, grad_hidden, grad_table
 
 
 def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
