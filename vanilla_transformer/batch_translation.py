@@ -57,7 +57,8 @@ def encode(
     texts = [*map(written_forms(tokenizer).source_of, texts)]
     # verbose=False: the warning about long inputs does not hold for sinusoids.
     ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
-    nothing, limit = tokenizer("", verbose=False)["input_ids"], longest_source(model)
+    nothing = tokenizer("", verbose=False)["input_ids"]
+    limit = min(MAX_SOURCE_TOKENS, longest_sequence(model) or MAX_SOURCE_TOKENS)
     pairs = zip(texts, ids, strict=True)
     encoded = [[] if row == nothing or not text.strip() else row for text, row in pairs]
     for index, row in enumerate(encoded):
@@ -149,11 +150,6 @@ def _is_doubtful(
         return None
     score, characters = least
     return token_score < score or len(source) < characters * (len(ids) - 1)
-
-
-def longest_source(model: PreTrainedModel) -> int:
-    """Return the most tokens of a source: `MAX_SOURCE_TOKENS`, or fewer if positions end sooner."""
-    return min(MAX_SOURCE_TOKENS, longest_sequence(model) or MAX_SOURCE_TOKENS)
 
 
 # ------------------------------------------------------ which search decodes a batch

@@ -273,10 +273,11 @@ class Search:
         scores, finished = scores.gather(1, picked), finished.gather(1, picked)
         history = _pick(history, picked)
         history = history.masked_fill((scores == -torch.inf)[..., None, None], -1)
-        alignments: tuple[Tensor, ...] = ()
+        tokens, rows = history.unbind(2)
+        weights = rows.new_empty((*rows.shape, 0))  # on no source token
         if decoder.alignment_layer is not None:
-            alignments = (decoder.alignments_of(done, history[:, :, 1]),)
-        self.results.append((self.sentences[done], scores, finished, history[:, :, 0], *alignments))
+            weights = decoder.alignments_of(done, rows)
+        self.results.append((self.sentences[done], scores, finished, tokens, weights))
 
     def _keep(self, order: Tensor) -> None:
         """Keep the sentences of `order`, (B',)."""
@@ -288,27 +289,26 @@ class Search:
 
     def result(self) -> dict[str, Tensor]:
         """Return the fields of `BeamSearchOutput`, in the order of the sources."""
-        longest = max(tokens.size(-1) for _, _, _, tokens, *_ in self.results)
         parts = []
-        for sentences, scores, finished, tokens, *alignments in self.results:
-            room = longest - tokens.size(-1)
+        for sentences, scores, finished, tokens, weights in self.results:
+            room = self.history.size(-1) - tokens.size(-1)
             tokens = nn.functional.pad(tokens, (0, room), value=-1)
-            rows = [nn.functional.pad(part, (0, 0, 0, room)) for part in alignments]
-            parts.append((sentences, scores, finished, tokens, *rows))
-        order, scores, finished, tokens, *alignments = map(torch.cat, zip(*parts, strict=True))
+            weights = nn.functional.pad(weights, (0, 0, 0, room))
+            parts.append((sentences, scores, finished, tokens, weights))
+        order, scores, finished, tokens, weights = map(torch.cat, zip(*parts, strict=True))
         back = order.argsort()
         lengths = (tokens >= 0).sum(-1)
         of_tokens = scores * length_penalty_of(lengths, self.alpha) / lengths.clamp(min=1)
-        result = {
-            "sequences": tokens.masked_fill(tokens < 0, self.pad)[back],
-            "scores": scores[back],
-            "token_scores": of_tokens[back],
-            "lengths": lengths[back],
-            "finished": finished[back],
+        found = {
+            "sequences": tokens.masked_fill(tokens < 0, self.pad),
+            "scores": scores,
+            "token_scores": of_tokens,
+            "lengths": lengths,
+            "finished": finished,
         }
-        if alignments:
-            result["alignments"] = alignments[0][back]
-        return result
+        if weights.size(-1):
+            found["alignments"] = weights
+        return {name: tensor[back] for name, tensor in found.items()}
 
 
 def length_penalty_of(length: Tensor | int, alpha: float) -> Tensor | float:

@@ -15,7 +15,6 @@ from transformers import GenerationConfig, PreTrainedConfig
 from .errors import RequestError, quoted
 from .ranges import FIELDS, Range
 
-PositionEncoding = Literal["sinusoidal", "learned", "tensor2tensor"]
 # Eq. 2 has "relu"; models of other systems may have any of these.
 Activation = Literal["relu", "gelu", "gelu_new", "swish", "tanh"]
 
@@ -94,7 +93,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     activation_function: Activation = "relu"  # Eq. 2; others for models of other systems
     # Section 3.5; "learned" is Table 3 E; "tensor2tensor" are the sinusoids of the authors' code:
     # all sines, then all cosines, and the last wavelength exactly 10000 * 2 pi.
-    position_encoding: PositionEncoding = "sinusoidal"
+    position_encoding: Literal["sinusoidal", "learned", "tensor2tensor"] = "sinusoidal"
     position_offset: int = 0  # sinusoid of the first token; 2 in fairseq
     # Rows of a learned table (sinusoids have no end), and the most tokens that `generate` produces
     # by default, if the source's length + 50 is not less.

@@ -30,22 +30,21 @@ def one_cache(
     For a learned prompt, PEFT gives `past_key_values` beside the `cache` of `generate`, which is
     empty at the first token only. With `make`, a cache is made if none is given.
     """
-    given = [found for found in (cache, past_key_values) if found is not None]
-    if not given:
-        return EncoderDecoderCache(DynamicCache(), DynamicCache()) if make else None
-    found = given[0] if len(given) == 1 or given[0].get_seq_length() else given[1]
-    if isinstance(found, EncoderDecoderCache):
-        return found
-    return EncoderDecoderCache(found, DynamicCache())
+    if past_key_values is not None and (cache is None or not cache.get_seq_length()):
+        cache = past_key_values
+    if cache is None and make:
+        cache = DynamicCache()
+    if cache is None or isinstance(cache, EncoderDecoderCache):
+        return cache
+    return EncoderDecoderCache(cache, DynamicCache())
 
 
 def longest_sequence(model: PreTrainedModel) -> int | None:
     """Return the length of the model's table of positions; None if its positions are unlimited."""
-    kind = getattr(model.config, "position_encoding", None)
-    stock = getattr(model.config, "model_type", None) in ("marian", "pegasus")
-    if kind == "learned" or stock:
-        return model.config.max_position_embeddings
-    return None
+    config: Any = model.config
+    stock = getattr(config, "model_type", None) in ("marian", "pegasus")
+    has_table = stock or getattr(config, "position_encoding", None) == "learned"
+    return config.max_position_embeddings if has_table else None
 
 
 class LimitedGenerationMixin(GenerationMixin):

@@ -162,7 +162,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
         self, outputs: list[dict[str, Any]], **asked: bool
     ) -> list[dict[str, Any]]:
         """Make a dict of each translation of one text; several sentences have one, joined."""
-        found = [self._results(sentence, **asked) for sentence in outputs]
+        found = [self._results(sentence, asked) for sentence in outputs]
         if len(found) == 1:
             return found[0]
         texts = [best["translation_text"] for best, *_ in found]
@@ -172,17 +172,9 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
             worst["doubtful"] = any(best.get("doubtful") for best, *_ in found)
         return [{**worst, "translation_text": SPLITTERS[0][1](texts, language)}]
 
-    def _results(
-        self,
-        outputs: dict[str, Any],
-        *,
-        return_scores: bool = False,
-        return_alignments: bool = False,
-        return_tensors: bool = False,
-        clean_up_tokenization_spaces: bool = False,
-    ) -> list[dict[str, Any]]:
+    def _results(self, outputs: dict[str, Any], asked: Mapping[str, bool]) -> list[dict[str, Any]]:
         """Make a dict of each translation of one input; `sequences` is (1, n, T)."""
-        if return_tensors:
+        if asked.get("return_tensors"):
             return [{"translation_token_ids": row} for row in outputs["sequences"][0]]
         found = [Translation("", 0.0, [])] * outputs["sequences"].size(1)
         if outputs["has_text"]:
@@ -190,16 +182,16 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
             fields = {name: outputs[name] for name in _FOUND if name in outputs}
             (found,) = translations_of(
                 *(self.model, self.tokenizer, [source], BeamSearchOutput(**fields)),
-                clean_up=clean_up_tokenization_spaces,
+                clean_up=asked.get("clean_up_tokenization_spaces", False),
             )
         results = []
         for translation in found:
             result: dict[str, Any] = {"translation_text": translation.text}
-            if return_scores:
+            if asked.get("return_scores"):
                 result["score"] = translation.score
                 if translation.doubtful is not None:
                     result["doubtful"] = translation.doubtful
-            if return_alignments:
+            if asked.get("return_alignments"):
                 result["alignment"] = translation.alignment
             results.append(result)
         return results

@@ -106,9 +106,8 @@ def check_licenses(license: str | None, data_license: str | None) -> None:
         raise RequestError("the model needs a --license as the Hub names it: apache-2.0, other ...")
     allowed = is_non_commercial(license) or license == "other"
     if data_license and is_non_commercial(data_license) and not allowed:
-        raise RequestError(
-            f"got {license!r}, but the pairs are for non-commercial use ({data_license})."
-        )
+        use = f"non-commercial use ({data_license})"
+        raise RequestError(f"got {license!r}, but the pairs are for {use}.")
 
 
 def render_card(facts: Metrics) -> ModelCard:

@@ -30,7 +30,6 @@ sentence = t.checked_sentence(translator, (t.task_of(t.model_name()).examples or
 best = t.translations(translator, sentence)[0][0]
 t.picture(t.attention_of(translator, sentence, best), "cross", "0", t.ALL_HEADS)
 """
-_PLACEHOLDER = "{model_id}"
 
 
 def publish_space(
@@ -84,7 +83,7 @@ def write_space(folder: StrPath, model_id: str) -> None:
     page = shipped_folder("_space", "model_cards/space")
     copy_files(page, folder)
     readme = folder / "README.md"
-    text = readme.read_text(encoding="utf-8").replace(_PLACEHOLDER, model_id)
+    text = readme.read_text(encoding="utf-8").replace("{model_id}", model_id)
     readme.write_text(text, encoding="utf-8")
     (folder / "model_id").write_text(f"{model_id}\n", encoding="utf-8")
     copy_files(package, folder / package.name, "**/*.py")

@@ -11,8 +11,6 @@ from .many_texts import translate_nbest
 
 MOST = 1_000  # sentences; evenly spread, if there are more
 PERCENTILES = (1, 2, 5, 50)
-# Of usual sentences, this percentage has lower scores, and this one fewer characters a token.
-_OF_SCORES, _OF_CHARACTERS = 1, 2
 
 
 def set_usual_scores(
@@ -37,13 +35,11 @@ def set_usual_scores(
         return {}
     read, ids = map(written_forms(tokenizer).source_of, chosen), encode(model, tokenizer, chosen)
     characters = [len(text) / max(1, len(row) - 1) for text, row in zip(read, ids, strict=True)]
-    percentiles = {
-        name: dict(zip(PERCENTILES, np.percentile(values, PERCENTILES).round(3), strict=True))
-        for name, values in (("token_score", scores), ("characters", characters))
-    }
-    least = [percentiles["token_score"][_OF_SCORES], percentiles["characters"][_OF_CHARACTERS]]
-    setattr(model.generation_config, DOUBTFUL_BELOW, [float(value) for value in least])
-    return {
-        name: {str(percent): float(value) for percent, value in row.items()}
-        for name, row in percentiles.items()
-    }
+    percentiles = {}
+    for name, values in (("token_score", scores), ("characters", characters)):
+        rounded = np.percentile(values, PERCENTILES).round(3).tolist()
+        percentiles[name] = dict(zip(map(str, PERCENTILES), rounded, strict=True))
+    # Of usual sentences, 1 % have lower scores, and 2 % fewer characters a token.
+    least = [percentiles["token_score"]["1"], percentiles["characters"]["2"]]
+    setattr(model.generation_config, DOUBTFUL_BELOW, least)
+    return percentiles
