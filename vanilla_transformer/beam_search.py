@@ -93,8 +93,9 @@ def beam_search(
             1909.02074); with two layers, the last (LOG.md).
         prepack: Whether the package's fast path may keep a second copy of the weights, in a layout
             for the processor; see `fast`.
-        **given: Settings of the search, such as `num_beams`: see `SearchSettings`. Those not given,
-            or None, are the model's generation config's, or else the paper's.
+        **given: Settings of the search, such as `num_beams`: see `SearchSettings`. Those not given
+            (None; but for `max_extra_tokens`, no limit) are the model's generation config's, or
+            else the paper's.
 
     Raises:
         ValueError: A setting is out of range, a prefix does not fit, the model has a learned

@@ -183,8 +183,8 @@ def publish_folder(
             "base_model": base_model,
             "curves": (trained_in / CURVES).is_file(),
             "tokenizer_package": saved.TOKENIZER_PACKAGES.get(type(tokenizer).__name__),
-            "length_penalty": getattr(model.generation_config, "length_penalty", None),
         }
+        published["length_penalty"] = model.generation_config.length_penalty
         facts = card_facts({"parameters": model.num_parameters(), **known}, published)
         folder = temporary / repo_id.rpartition("/")[2]
         stage_model(published_from, folder, with_code=form == WITH_CODE)

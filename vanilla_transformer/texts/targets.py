@@ -11,13 +11,6 @@ from ..errors import RequestError
 from ..generation_limits import longest_sequence
 from ..target_tokenizer import TARGET_TOKENIZER, target_tokenizer
 
-_SETTINGS = (
-    "padding_side",
-    "model_input_names",
-    "clean_up_tokenization_spaces",
-    "split_special_tokens",
-)
-
 
 def target_ids(
     model: PreTrainedModel,
@@ -59,9 +52,8 @@ def hold_target_tokenizer(
     tokenizer: PreTrainedTokenizerFast, target: PreTrainedTokenizerFast
 ) -> None:
     """Store the target's tokenizer among the settings that the source's tokenizer is saved with."""
-    settings = {name: getattr(target, name) for name in _SETTINGS}
-    settings |= {
-        **target.special_tokens_map,
-        "tokenizer": json.loads(target.backend_tokenizer.to_str()),
-    }
+    names = ("padding_side", "model_input_names", "split_special_tokens")
+    settings = {name: getattr(target, name) for name in (*names, "clean_up_tokenization_spaces")}
+    backend = json.loads(target.backend_tokenizer.to_str())
+    settings |= {**target.special_tokens_map, "tokenizer": backend}
     tokenizer.init_kwargs[TARGET_TOKENIZER] = json.dumps(settings, ensure_ascii=False)
