@@ -35,14 +35,15 @@ _REPLACED = {
     | {*options.LANGUAGES, "bpe_dropout"},
     **dict.fromkeys(_RATES, frozenset(_RATES)),
 }
+# A model that training starts from has them; its regularization may change.
+_SHAPE = options.names_of(options.Model, options.Tokenizer) - {
+    *("init_from", "dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+}
 # Options of which only one can be given: they set the same thing, or one would undo the other.
 _EXCLUSIVE = [
     _PAIRS,
     _RATES,
-    *(
-        ("init_from", name)
-        for name in sorted(options.names_of(options.Model, options.Tokenizer) - {"init_from"})
-    ),
+    *(("init_from", name) for name in sorted(_SHAPE)),
     # The model that translates back has the sizes of the recipe, and its pairs are not made of
     # others.
     *(("monolingual_target", name) for name in ("init_from", "join_pairs", "both_directions")),
