@@ -90,6 +90,7 @@ model = Model()
 OURS = LOADED.format("vanilla_transformer", "VanillaTransformerForConditionalGeneration", "")
 STOCK = LOADED.format("transformers", "AutoModelForSeq2SeqLM", "") + ".eval()"
 TORCH = "torch==2.13.0"  # later ones may come with gigabytes of CUDA
+FLOAT32 = {"INFERENCE_PRECISION_HINT": "f32"}
 OPTIMUM = (TORCH, "transformers==4.57.6")  # the newest that it allows
 INT8 = "Int8DynamicActivationInt8WeightConfig"
 
@@ -116,7 +117,10 @@ DOORS = {
     ),
     "OpenVINO, Optimum": Door(
         "stock",
-        LOADED.format("optimum.intel", "OVModelForSeq2SeqLM", ", export=True"),
+        # In bf16, its default on a CPU that has it, some words differ.
+        LOADED.format(
+            "optimum.intel", "OVModelForSeq2SeqLM", f", export=True, ov_config={FLOAT32}"
+        ),
         (*OPTIMUM, "optimum-intel==2.2.0", "optimum==2.3.0", "openvino==2026.4.1"),
     ),
     "Transformers.js": Door("onnx", packages=("@huggingface/transformers@4.3.1",), beams=(1,)),
