@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import RequestError
-from ..storage.atomic import temporary_folder, write_json
+from ..storage.atomic import move_into_place, temporary_folder, write_json
 from ..storage.reading import errors_naming, read_json, sha256
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ Tables: TypeAlias = "Generator[pyarrow.Table, None, dict[str, Any]]"
 logger = logging.getLogger(__name__)
 
 # Part of every cache key: raise it when the file format or the rules of reading change.
-_CACHE_VERSION = 13
+_CACHE_VERSION = 14
+DIGEST = "digest"  # key in report.json, of all else
+_BLOCK = 2**20
 
 
 def cached(
@@ -54,12 +56,13 @@ def cached(
             return opened
         with temporary_folder(root) as aside:
             report = _write(aside / "data.arrow", tables)
-            write_json(aside / "report.json", report)
+            kept = {**report, DIGEST: _digest(report, aside / "data.arrow")}
+            write_json(aside / "report.json", kept)
             if key is None:
                 folder = _folder(root, name, [report, sha256(aside / "data.arrow")])
             if key is not None or _opened(folder) is None:
                 shutil.rmtree(folder, ignore_errors=True)
-                aside.rename(folder)
+                move_into_place(aside, folder)
         opened = _opened(folder)
     assert opened is not None  # a damaged cache has just been made again
     return opened
@@ -92,6 +95,17 @@ def _write(path: Path, tables: Tables) -> dict[str, Any]:
     return {"rows": rows, **report}
 
 
+def _digest(report: dict[str, Any], file: Path) -> str:
+    """Return a digest of a cache: fast enough to read all of it at each opening."""
+    import xxhash
+
+    digest = xxhash.xxh3_128(json.dumps(report, sort_keys=True).encode())
+    with file.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def _opened(folder: Path) -> tuple[Dataset, dict[str, Any]] | None:
     """Return the data set in a folder and its report; None, with a warning, if damaged."""
     from datasets import Dataset
@@ -102,9 +116,9 @@ def _opened(folder: Path) -> tuple[Dataset, dict[str, Any]] | None:
     file = folder / "data.arrow"
     try:
         report = read_json(folder / "report.json")
+        if report.pop(DIGEST, None) != _digest(report, file):
+            raise RequestError("it is not what was written")
         table = MemoryMappedTable.from_file(str(file))
-        if len(table) != report.get("rows"):
-            raise RequestError(f"{file.name} has {len(table)} rows, not {report.get('rows')}")
     except (OSError, ValueError) as error:  # Arrow raises ValueError for a cut file
         reason = str(error).rstrip(".")
         logger.warning("The cache %s is damaged and will be rebuilt: %s.", folder, reason)

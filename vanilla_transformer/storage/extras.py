@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 TRAIN = (
     *("accelerate", "babel", "datasets", "ijson", "lxml", "matplotlib", "py3langid", "sacrebleu"),
-    "yaml",
+    *("xxhash", "yaml"),
 )
 # Each package's extra, as in pyproject.toml.
 EXTRAS = {
