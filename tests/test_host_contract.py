@@ -75,8 +75,7 @@ MENTIONED = {
     " resize_token_embeddings",
     "VanillaTransformerTranslationPipeline": "__call__ save_pretrained",
     "VanillaTransformerTrainingArguments": "__post_init__",
-    "PublishingTrainer": "create_model_card push_to_hub",
-    "VanillaTransformerTrainer": "hyperparameter_search train",
+    "VanillaTransformerTrainer": "create_model_card hyperparameter_search train",
 }
 # The host reads these, though no base class declares them any more (since 5.20).
 UNDECLARED = {"VanillaTransformerConfig": "keys_to_ignore_at_inference"}

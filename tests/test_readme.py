@@ -152,17 +152,6 @@ def test_block_translate_attention(tmp_path):
     assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_block_continue_translation(tmp_path):
-    sources = "".join(f"I am {number} years old.\n\n" for number in range(3))
-    (tmp_path / "source.txt").write_text(sources, encoding="utf-8")
-    command = ".venv/bin/vanilla-transformer translate everyday-en-de source.txt"
-    whole = run(command, tmp_path)
-    first = "".join(whole.splitlines(keepends=True)[:3])
-    (tmp_path / "target.txt.partial").write_text(first, encoding="utf-8")
-    run(BLOCKS["continue_translation"], tmp_path)
-    assert (tmp_path / "target.txt").read_text(encoding="utf-8") == whole
-
-
 @pytest.fixture(scope="module")
 def own(reader):
     """Return the folder with the reader's own pairs and a model trained on them in runs/mine."""

@@ -216,20 +216,23 @@ def test_translate_treats_all_line_endings_alike(monkeypatch, capfd, trained):
     assert odd.count("\n") == 1
 
 
-def test_translate_keeps_what_it_had_written_before_an_error(
-    monkeypatch, capsys, trained, tmp_path
-):
+def test_translate_keeps_what_it_had_made_before_an_error(monkeypatch, capsys, trained, tmp_path):
     path, target = tmp_path / "in.txt", tmp_path / "out.txt"
     path.write_bytes(b"ein Hund\n" * 64 + b"sch\xf6n\n")  # after the first window
     target.write_text("an older translation")
-    (tmp_path / "out.txt.partial").write_text("the user's")
     command = ["translate", str(trained / "run"), str(path), "--output", str(target)]
     assert main([*command, "--overwrite"]) == 2
-    kept = tmp_path / "out.txt.partial-2"
-    assert f"What was translated so far, 64 lines, is in {kept}." in capsys.readouterr().err
-    assert kept.read_text(encoding="utf-8").count("\n") == 64
+    kept = tmp_path / ".vanilla-transformer-rows-out.txt"
+    said = capsys.readouterr().err
+    assert f"What is done is in {kept}; the same command goes on from there." in said
+    assert "in.txt, line 65, is not UTF-8" in said
+    assert kept.read_bytes().count(b"\n") == 64
     assert target.read_text() == "an older translation"
-    assert (tmp_path / "out.txt.partial").read_text() == "the user's"
+    path.write_bytes(b"ein Hund\n" * 64 + b"alt\n")  # repaired
+    assert main([*command, "--overwrite"]) == 0
+    assert "has 64 rows already" in capsys.readouterr().err
+    assert target.read_text(encoding="utf-8").count("\n") == 65
+    assert not kept.exists()
 
 
 def test_translate_uses_utf8_in_any_locale_and_answers_each_line(trained, tmp_path):

@@ -119,6 +119,63 @@ def test_a_bad_line_is_named(run, tmp_path, capsys, last, message):
     assert not list(tmp_path.glob("target.txt*"))
 
 
+@pytest.mark.parametrize("more", [[], ["--nbest", "2"], ["--num-beams", "1"]])
+def test_a_stopped_translation_goes_on(run, tmp_path, capsys, monkeypatch, more):
+    path, target, links = (tmp_path / name for name in ("source.txt", "target.txt", "links.txt"))
+    path.write_text("".join(f"{'alt und ' * (n % 3)}Haus\n" for n in range(200)), encoding="utf-8")
+    command = [str(word) for word in ("translate", run, path, "--alignments", links, *more)]
+    assert main([*command, "--output", str(tmp_path / "whole.txt")]) == 0
+    aligned = links.read_bytes()
+    links.unlink()
+    generate = many_texts.generate_ids
+    calls = []
+
+    def stopping(*args, **options):
+        calls.append(args)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return generate(*args, **options)
+
+    monkeypatch.setattr(many_texts, "generate_ids", stopping)
+    command += ["--output", str(target)]
+    assert main(command) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
+    assert {it.name for it in tmp_path.iterdir()} == {
+        *("source.txt", "whole.txt", ".vanilla-transformer-rows-target.txt")
+    }
+    monkeypatch.setattr(many_texts, "generate_ids", generate)
+    lines = recorded(monkeypatch, many_texts, "encode")
+    assert main(command) == 0
+    assert "has 64 rows already" in capsys.readouterr().err
+    assert len(lines[0][0][2]) == 64  # the first window of the rest
+    assert target.read_bytes() == (tmp_path / "whole.txt").read_bytes()
+    assert links.read_bytes() == aligned
+    assert {it.name for it in tmp_path.iterdir()} == {
+        *("source.txt", "whole.txt", "target.txt", "links.txt")
+    }
+
+
+def test_two_commands_do_not_write_one_output(run, source, tmp_path, capsys, monkeypatch):
+    target, command = tmp_path / "target.txt", ["translate", str(run), str(source), "--output"]
+    generate = many_texts.generate_ids
+
+    def interfering(*args, **options):
+        monkeypatch.setattr(many_texts, "generate_ids", generate)
+        told = error_of(capsys, *command, str(target))
+        assert f"{target} is being written by another command" in told
+        target.write_text("of somebody else")
+        return generate(*args, **options)
+
+    monkeypatch.setattr(many_texts, "generate_ids", interfering)
+    assert main([*command, str(target)]) == 2
+    kept = tmp_path / "target-2.txt"
+    assert f"appeared meanwhile, and stays; the output is in {kept}" in capsys.readouterr().err
+    assert target.read_text() == "of somebody else"
+    assert kept.read_text(encoding="utf-8").count("\n") == 3
+    assert main([*command, str(target), "--overwrite"]) == 0
+    assert target.read_bytes() == kept.read_bytes()
+
+
 def test_redirected_file_is_translated_from_its_current_position(run, source, monkeypatch, capsys):
     with source.open("rb", buffering=0) as stream:
         stream.readline()

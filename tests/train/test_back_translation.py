@@ -11,6 +11,7 @@ from vanilla_transformer.errors import RequestError
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.train import back_translation, run_recipe
 from vanilla_transformer.train.back_translation import TAG
+from vanilla_transformer.translation import translate
 
 TEXT = [" ".join(list(WORDS.values())[start : start + 4]) for start in (0, 1, 2, 0, 1)]
 
@@ -80,31 +81,67 @@ def test_pairs_that_are_held_out_are_in_no_training(start, tmp_path):
     assert not texts & {json.dumps(pair) for pair in held_out}
 
 
-def test_a_killed_translation_goes_on_to_the_same_pairs(start, tmp_path):
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Return a function that lets translating back stop after some sentences, and counts them."""
+    made = []
+
+    def stop(count):
+        made.clear()
+
+        def one_by_one(model, tokenizer, texts, **options):
+            for text in texts:
+                if len(made) == count:
+                    raise KeyboardInterrupt
+                made.append(text)
+                yield from translate(model, tokenizer, [text])
+
+        monkeypatch.setattr(back_translation, "translate", one_by_one)
+        return made
+
+    return stop
+
+
+def test_a_killed_translation_goes_on_to_the_same_pairs(start, tmp_path, stop_after):
     done = tmp_path / "run-back" / "translated.jsonl"
-    start(TEXT)
-    whole = done.read_bytes()
-    partial = done.with_name(f"{done.name}.partial")
-    for cut in (0, 1, 30, -1, None):
-        shutil.rmtree(tmp_path / "run")
-        done.unlink()
-        partial.write_bytes(whole[:cut])
+    partial = done.with_name(f".vanilla-transformer-rows-{done.name}")
+    stop_after(2)
+    with pytest.raises(KeyboardInterrupt):
         start(TEXT)
-        assert done.read_bytes() == whole
-        assert not partial.exists()
+    assert partial.is_file()
+    assert not done.exists()
+    made = stop_after(None)
+    start(TEXT)
+    assert made == TEXT[2:]
+    assert not partial.exists()
+    whole = done.read_bytes()
+    shutil.rmtree(tmp_path / "run")
+    done.unlink()
+    start(TEXT)
+    assert done.read_bytes() == whole
 
 
-@pytest.mark.parametrize("name", ["translated.jsonl", "translated.jsonl.partial"])
-def test_translations_of_a_model_that_goes_on_are_made_anew(start, tmp_path, name):
+def test_translations_of_a_model_that_goes_on_are_made_anew(start, tmp_path):
     start(TEXT, max_steps=2)
     back = tmp_path / "run-back"
     earlier = (back / "translated.jsonl").read_bytes()
-    (back / "translated.jsonl").rename(back / name)
     shutil.rmtree(tmp_path / "run")
     start(TEXT, max_steps=40)
     assert json.loads((back / "model" / "metrics.json").read_text())["updates"] == 40
     assert (back / "translated.jsonl").read_bytes() != earlier
-    assert not (back / "translated.jsonl.partial").exists()
+
+
+def test_changed_translations_are_made_anew_or_named(start, tmp_path):
+    start(TEXT)
+    done = tmp_path / "run-back" / "translated.jsonl"
+    whole = done.read_bytes()
+    done.write_bytes(whole.replace(TEXT[0].encode(), b"something else", 1))
+    (tmp_path / "run" / "metrics.json").unlink()
+    with pytest.raises(RequestError, match=r"translated.jsonl changed; restore it"):
+        start(TEXT, max_steps=30)
+    shutil.rmtree(tmp_path / "run")
+    start(TEXT)
+    assert done.read_bytes() == whole
 
 
 def test_pairs_that_others_wrote_are_not_taken(start, tmp_path):

@@ -74,10 +74,9 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _score(options: argparse.Namespace) -> int:
-    from tqdm.auto import tqdm
-
     from ..data.pair_files import read_pairs
     from ..evaluation import log_probabilities, pair_ids
+    from ..machine.progress import progress
     from ..recipes.data import named_files
     from ..recipes.recipe import languages_of_model
     from ..recipes.testing import warn_of_other_languages
@@ -104,7 +103,7 @@ def _score(options: argparse.Namespace) -> int:
     tokenizer = load_saved_tokenizer(folder)
     invalid: list[str] = []
     rows = _pairs_or_none(reader, functools.partial(pair_ids, model, tokenizer), invalid)
-    with tqdm(unit="pair", disable=not sys.stderr.isatty() or sys.stdout.isatty()) as bar:
+    with progress(what="Scoring", unit="pairs", stream=sys.stdout) as bar:
         while window := list(itertools.islice(rows, WINDOW)):
             valid = [pair for pair in window if pair is not None]
             scores = log_probabilities(

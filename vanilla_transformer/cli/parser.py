@@ -26,7 +26,7 @@ from .convert import add_export, add_import
 from .data import add_data
 from .evaluate import add_evaluate
 from .publish import add_publish
-from .shared_options import check_models_of, check_outputs_of, count
+from .shared_options import check_models_of, count, outputs_held
 from .train import add_train, is_first_process
 from .translate import add_translate
 
@@ -92,7 +92,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         if value == "" and name != "prefix":
             raise RequestError(f"Got nothing for --{name.replace('_', '-')}; leave it out.")
     check_models_of(options)
-    check_outputs_of(options)
+    with outputs_held(options):
+        return _run_command(options)
+
+
+def _run_command(options: argparse.Namespace) -> int:
     _configure_logging()
     # Imported here so that --help and mistyped commands answer at once.
     from transformers.utils.logging import disable_progress_bar

@@ -1,7 +1,8 @@
 """Options that several commands have, and the check of their outputs before any work."""
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,22 +66,21 @@ def add_overwrite(
     command.set_defaults(reads=reads, files=files, folders=folders)
 
 
-def check_outputs_of(options: argparse.Namespace) -> None:
-    """Refuse outputs of a command that may not be written, before any work."""
-    if not hasattr(options, "overwrite"):
-        return
-    files, folders = (_values(options, names) for names in (options.files, options.folders))
+@contextmanager
+def outputs_held(options: argparse.Namespace) -> Iterator[None]:
+    """Refuse outputs of a command that may not be written, before any work; hold their names."""
+    names = (getattr(options, "files", ()), getattr(options, "folders", ()))
+    files, folders = ([Path(name) for name in _values(options, kind)] for kind in names)
     if not (files or folders):
+        yield
         return
-    from ..storage.atomic import check_outputs
+    from ..storage.atomic import check_outputs, held_outputs
 
     read = [*_values(options, options.reads), "/dev/stdin"]  # which may be a redirected file
-    check_outputs(
-        [Path(name) for name in files],
-        [Path(name) for name in folders],
-        inputs=[path for name in read for path in named_files(str(name))],
-        overwrite=options.overwrite,
-    )
+    inputs = [path for name in read for path in named_files(str(name))]
+    check_outputs(files, folders, inputs=inputs, overwrite=options.overwrite)
+    with held_outputs([*files, *folders]):
+        yield
 
 
 def check_models_of(options: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
+from .. import __version__
 from ..errors import RequestError, quoted
 from ..recipes.recipe import languages_of_model
 from ..storage.reading import LINE_BYTES, errors_naming, open_content, read_lines
@@ -39,7 +40,8 @@ trained on single sentences; --split-sentences and --no-split-sentences decide o
 With --csv or --tsv each row is printed with its translation as an additional last cell. The first
 row is a header if the column is given by name, and a row like any other if it is given by number.
 Cells of --csv are separated by commas or semicolons, and may be quoted; those of --tsv never are.
-An error in a line, such as more than 4096 tokens, leaves what was translated in FILE.partial.
+What is translated is kept in a hidden file until --output FILE is complete: after a stop, or an
+error in a line such as more than 4096 tokens, the same command goes on from there.
 """
 Languages = tuple[str, str] | None  # of source and target, to split lines into sentences
 _MOST_DOUBTFUL = 3  # lines that are named one by one
@@ -87,11 +89,13 @@ def column(text: str) -> int | str:
 
 
 def _translate(options: argparse.Namespace) -> int:
-    from ..batch_translation import generation_option
     from ..data.pair_files import check_is_text
-    from ..storage.run_files import warn_of_changed_model
-    from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
-    from ..translation.many_texts import translate_nbest, translate_windows
+    from ..machine.progress import progress
+    from ..storage.atomic import cannot_be_replaced
+    from ..storage.continued import continued, kept_rows
+    from ..storage.run_files import digests, warn_of_changed_model
+    from ..storage.saved_model import MODEL, load_saved_model, load_saved_tokenizer, model_folder
+    from ..translation.many_texts import Translation, translate_nbest, translate_windows
     from ..written_forms import written_forms
 
     directory = model_folder(options.directory, options.revision)
@@ -108,46 +112,48 @@ def _translate(options: argparse.Namespace) -> int:
         forms = written_forms(tokenizer)
         languages = _languages(options, directory, forms)
         name = options.file or "standard input"
+        if not options.file and source.isatty():
+            print("Type a sentence; Ctrl-D ends.", file=sys.stderr)
         if options.file and pipe is None and options.csv is None and options.tsv is None:
             check_is_text(Path(options.file))
-        target, alignments = (
-            stack.enter_context(_output(path)) for path in (options.output, options.alignments)
-        )
-        # Rows are kept from their reading until their translations arrive. A row without texts is
-        # answered in its turn, to a writer who waits.
-        rows, waiting = itertools.tee(_rows(pipe or source, name, options, languages))
-        texts = (text for row in rows for text in row.texts or [""])
-        nbest = options.nbest or 1
-        search: dict[str, Any] = {
-            "tokens_at_once": options.tokens_at_once,
-            "num_beams": max(options.num_beams or generation_option(model, {}, "num_beams"), nbest),
-            "num_return_sequences": nbest,
-            "prefix": options.prefix,
-            "return_alignments": bool(options.alignments) or None,
-        }
-        if pipe is not None:
-            found = translate_windows(model, tokenizer, arriving(texts, pipe), **search)
-        else:
-            progress = sys.stderr.isatty() and not target.isatty()
-            found = translate_nbest(model, tokenizer, texts, progress=progress, **search)
+        search = _search(options, model)
         longest = float(recipe_values(directory).get("max_source_length") or math.inf)
 
         def is_long(text: str) -> bool:
             return 4 * len(text) > longest < len(tokenizer(text, verbose=False).input_ids)
 
-        awaited = options.attention  # the picture that is not drawn yet
+        def translated(rows: Iterator[_Row], before: int) -> Iterator[list]:
+            """Yield translations of each row, and why they may be wrong, if there is a reason."""
+            rows, texts = _rows_and_texts(rows)
+            if pipe is not None:
+                found = translate_windows(model, tokenizer, arriving(texts, pipe), **search)
+            else:
+                found = translate_nbest(model, tokenizer, texts, first=before + 1, **search)
+            for row in rows:
+                answers = [next(found) for _ in row.texts or [""]]
+                translations = _joined(answers, languages) if row.texts else []
+                yield [translations, _doubt(row, translations, forms, is_long)]
+
+        rows, waiting = itertools.tee(_rows(pipe or source, name, options, languages))
+        drawn: tuple[str, str | None] | None = None  # the first text, and its translation
+        if options.output and not cannot_be_replaced(Path(options.output)):
+            # Not the size of batches, which changes no translation.
+            decided = {name: value for name, value in search.items() if name != "tokens_at_once"}
+            made_from = {"model": digests(directory, MODEL), "by": __version__, **decided}
+            partial = stack.enter_context(kept_rows(Path(options.output)))
+            answered = continued(partial, made_from, rows, translated)
+        else:
+            answered = translated(rows, 0)
+        target, alignments = (
+            stack.enter_context(_output(path)) for path in (options.output, options.alignments)
+        )
+        total = None if pipe is not None or not options.file else _count(Path(options.file))
+        told: dict[str, Any] = {"what": "Translating", "unit": "lines", "total": total}
+        answered = progress(answered, shown=pipe is None, stream=target, **told)
         doubtful = 0  # lines
-        if awaited:
-            from ..visualization import attention_weights, plot_attention, save_figure
-        for number, row in enumerate(waiting):
-            answers = [next(found) for _ in row.texts or [""]]
-            for text, best in zip(row.texts, answers, strict=False):
-                if awaited and text.strip():
-                    attention = attention_weights(model, tokenizer, text, best[0].text)
-                    save_figure(plot_attention(attention), options.attention)
-                    awaited = None
-            translations = _joined(answers, languages) if row.texts else []
-            if doubt := _doubt(row, translations, forms, is_long):
+        for number, (row, (found, doubt)) in enumerate(zip(waiting, answered, strict=True)):
+            translations = [Translation(*translation) for translation in found]
+            if doubt:
                 doubtful += 1
                 if doubtful <= _MOST_DOUBTFUL:
                     print(f"{name}, line {number + 1}, {doubt}", file=sys.stderr)
@@ -156,11 +162,54 @@ def _translate(options: argparse.Namespace) -> int:
             if options.alignments:
                 alignments.writelines(_alignment_lines(translations))
                 alignments.flush()
+            if drawn is None and (texts := [text for text in row.texts if text.strip()]):
+                drawn = (texts[0], translations[0].text if len(row.texts) == 1 else None)
+        if options.attention:
+            _draw(options.attention, model, tokenizer, drawn, search["num_beams"])
     if doubtful > _MOST_DOUBTFUL:
         print(f"{doubtful:,} translations of {name} may be wrong.", file=sys.stderr)
-    if awaited:
-        raise RequestError("No line has text, so there is no attention to draw.")
     return 0
+
+
+def _rows_and_texts(rows: "Iterator[_Row]") -> "tuple[Iterator[_Row], Iterator[str]]":
+    """Return the rows, kept until their translations arrive, and their texts.
+
+    A row without texts has an empty one: it is answered in its turn, to a writer who waits.
+    """
+    read, waiting = itertools.tee(rows)
+    return waiting, (text for row in read for text in row.texts or [""])
+
+
+def _draw(
+    picture: str, model: Any, tokenizer: Any, drawn: tuple[str, str | None] | None, beams: int
+) -> None:
+    """Draw where the model looks as it translates the first text."""
+    from ..visualization import attention_weights, plot_attention, save_figure
+
+    if drawn is None:
+        raise RequestError("No line has text, so there is no attention to draw.")
+    attention = attention_weights(model, tokenizer, *drawn, num_beams=beams)
+    save_figure(plot_attention(attention), picture)
+
+
+def _count(path: Path) -> int:
+    """Return the number of lines of a file, also of a packed one."""
+    with open_content(path) as file:
+        return sum(1 for _ in read_lines(file, str(path)))
+
+
+def _search(options: argparse.Namespace, model: Any) -> dict[str, Any]:
+    """Return the arguments of the search that the options describe."""
+    from ..batch_translation import generation_option
+
+    nbest = options.nbest or 1
+    return {
+        "tokens_at_once": options.tokens_at_once,
+        "num_beams": max(options.num_beams or generation_option(model, {}, "num_beams"), nbest),
+        "num_return_sequences": nbest,
+        "prefix": options.prefix,
+        "return_alignments": bool(options.alignments) or None,
+    }
 
 
 def _output_lines(
@@ -362,25 +411,8 @@ def _output(name: str | None) -> Iterator[TextIO]:
         return
     from ..storage.atomic import file_written_aside
 
-    path = Path(name)
-    with file_written_aside(path) as aside:
-        try:
-            with aside.open("w", encoding="utf-8", newline="\n") as stream:
-                yield stream
-        except BaseException:  # an interruption too
-            if aside != path and aside.stat().st_size:
-                kept = _free_name(path)
-                aside.replace(kept)
-                lines = kept.read_bytes().count(b"\n")
-                said = f"What was translated so far, {lines:,} lines, is in {kept}."
-                print(said, file=sys.stderr)
-            raise
-
-
-def _free_name(path: Path) -> Path:
-    """Return an unused name next to a file."""
-    free, number = path.with_name(f"{path.name}.partial"), 1
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.name}.partial-{number}")
-    return free
+    with (
+        file_written_aside(Path(name)) as aside,
+        aside.open("w", encoding="utf-8", newline="\n") as stream,
+    ):
+        yield stream

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from tqdm.auto import tqdm
 
 from ..errors import RequestError, quoted
 from ..loss import IGNORED
+from ..machine.progress import progress
 from ..storage.reading import read_json, sha256
 from ..target_tokenizer import target_tokenizer
 from ..texts.targets import writes_start
@@ -185,7 +185,7 @@ def _text_tables(reader: PairReader, *, is_named: bool, show_progress: bool) -> 
     """Yield the pairs; refuse them if most are no translations and `is_named` is false."""
     import pyarrow as pa
 
-    pairs = iter(tqdm(reader, desc="reading", unit=" pairs", disable=not show_progress))
+    pairs = iter(progress(reader, what=f"Reading {reader.name}", unit="pairs", shown=show_progress))
     rows, sample, step = 0, list[tuple[str, str]](), 1  # as `sampled` takes them
     while batch := list(islice(pairs, _READ)):
         sample += batch[-rows % step :: step]
@@ -396,8 +396,8 @@ def _token_tables(
     # The tokenizer releases the GIL: blocks are encoded while others are written, and a second one
     # keeps all cores busy while the first one ends.
     workers = 2 if all(encoder.is_fast for encoder in encoders) else 1
-    bar = tqdm(total=len(dataset), desc="tokenising", unit=" pairs", disable=not show_progress)
-    with bar:
+    work: dict[str, Any] = {"what": "Tokenising", "unit": "pairs", "total": len(dataset)}
+    with progress(**work, shown=show_progress) as bar:
         for size, filled, table in _computed_ahead(encoded, blocks, workers):
             yield table
             rows += len(table)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ..errors import RequestError
+from ..machine.progress import progress
 from ..ranges import COUNT
 from .cache import Tables, cached
 from .dataset import reading_report, text_blocks
@@ -106,8 +106,8 @@ def clean_pairs(
 
         rest, report = _faults(dataset)
         counts, kept = np.zeros(len(KINDS) + 1, dtype=np.int64), 0
-        bar = tqdm(total=len(dataset), desc="cleaning", unit=" pairs", disable=not show_progress)
-        with bar:
+        work: dict[str, Any] = {"what": "Cleaning", "unit": "pairs", "total": len(dataset)}
+        with progress(**work, shown=show_progress) as bar:
             for table in text_blocks(dataset, with_marks=True):
                 sources, targets = (table[side].to_pylist() for side in ("source", "target"))
                 kinds = doubtful(sources, targets, languages)

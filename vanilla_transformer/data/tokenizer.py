@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import string
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -69,7 +70,7 @@ _FULL_WIDTH = [(chr(ord(c) + 0xFEE0), c) for c in string.ascii_letters + string.
 
 
 def make_tokenizer(
-    kind: str, texts: Iterable[str], *, vocab_size: int, **training: bool
+    kind: str, texts: Iterable[str], *, vocab_size: int, **training: Any
 ) -> PreTrainedTokenizerFast:
     """Make a tokenizer of a kind, from texts if it is to be learned.
 
@@ -177,6 +178,7 @@ def train_tokenizer(
     normalize_text: bool = True,
     keep_typography: bool = False,
     show_progress: bool = True,
+    num_texts: int | None = None,
 ) -> PreTrainedTokenizerFast:
     """Learn one byte-level BPE vocabulary from the sentences of both languages.
 
@@ -198,6 +200,7 @@ def train_tokenizer(
             marks, ellipses, hyphens, and full-width letters and digits as they are. By default
             they are read as their ASCII forms, in targets too. Needs `normalize_text`.
         show_progress: Draw the trainer's progress bars.
+        num_texts: How many texts there are, so that the first bar has an end.
 
     Raises:
         ValueError: No text, one string instead of many, or `vocab_size` below 260.
@@ -215,9 +218,11 @@ def train_tokenizer(
         special_tokens=list(SPECIAL_TOKENS),
         # A set: sorted, for the same ids in every process.
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=show_progress,
+        show_progress=show_progress and sys.stderr.isatty(),
     )
-    backend.train_from_iterator(_checked(texts), trainer)
+    if show_progress:
+        logger.info("Learning a vocabulary of %s pieces.", f"{vocab_size:,}")
+    backend.train_from_iterator(_checked(texts), trainer, length=num_texts)
     if backend.get_vocab_size() < vocab_size:
         told = "The text gave %d pieces, not the %d asked for: a model of your own needs %s."
         logger.warning(told, backend.get_vocab_size(), vocab_size, "vocab_size=len(tokenizer)")

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import decode, encode, generation_option
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
+from ..machine.progress import progress as progress_of
 from ..storage.metrics import TRANSLATION_MEASURES, Scores, TestTexts
 from ..texts.targets import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
@@ -55,7 +55,8 @@ def perplexity(
     total, tokens = 0.0, sum(map(len, targets))
     if tokens == 0:
         raise RequestError("Got no target tokens; there is nothing to measure.")
-    with tqdm(total=len(sources), unit="pair", disable=not progress) as bar:
+    work: dict[str, Any] = {"what": "Scoring", "unit": "pairs", "total": len(sources)}
+    with progress_of(**work, shown=progress) as bar:
         for start in range(0, len(sources), WINDOW):
             window = slice(start, start + WINDOW)
             found = _scored(model, sources[window], targets[window], tokens_at_once)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,7 +69,7 @@ def training_pairs(data: DataPlan) -> "Dataset":
     pairs = _load_split(data, "train")
     if not data.clean:
         return pairs
-    return clean_pairs(pairs, data.languages, show_progress=sys.stderr.isatty())
+    return clean_pairs(pairs, data.languages, show_progress=True)
 
 
 def validation_pairs(data: DataPlan) -> TextPairs:
@@ -175,7 +174,7 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
     options: dict[str, Any] = {
         **dict(zip(("source_language", "target_language"), data.languages, strict=True)),
         **{name: getattr(data, name) for name in ("source_column", "target_column", "strict")},
-        "show_progress": sys.stderr.isatty(),
+        "show_progress": True,
     }
     if corpora := _files(data, split):
         parts = [load_pairs(files, split="all", **options) for files in corpora]  # of a folder, all

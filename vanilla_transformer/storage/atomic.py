@@ -13,16 +13,19 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from ..errors import RequestError
 
 PARTIAL = ".vanilla-transformer-partial-"  # prefix of temporary folders
 MARKER = ".vanilla-transformer-output"  # in each folder that was written
 _MARK = "A command of vanilla-transformer wrote this folder; --overwrite replaces all of it.\n"
+_WRITING = ".vanilla-transformer-writing-"  # prefix of the lock beside an output
+_NEW: set[Path] = set()  # outputs of this command that did not exist when it began
 _LOCK = "lock"  # held by the process that writes into a temporary folder
 
 
@@ -70,7 +73,48 @@ def file_written_aside(path: Path) -> Iterator[Path]:
     target = path.resolve()
     with temporary_folder(target.parent) as aside:
         yield aside / target.name
+        if target in _NEW and target.exists():
+            kept = _free_name(target)
+            move_into_place(aside / target.name, kept)
+            raise RequestError(f"{path} appeared meanwhile, and stays; the output is in {kept}.")
         move_into_place(aside / target.name, target)
+
+
+def _free_name(path: Path) -> Path:
+    """Return an unused name next to a file."""
+    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
+    return next(name for name in names if not name.exists())
+
+
+@contextmanager
+def held_outputs(outputs: Sequence[Path]) -> Iterator[None]:
+    """Keep other commands from writing the same outputs until the block ends.
+
+    A file that appears meanwhile is not replaced. Without locks on the file system nothing is held.
+
+    Raises:
+        ValueError: Another command writes one of them.
+    """
+    with ExitStack() as stack:
+        for path in outputs:
+            target = path.resolve()
+            if (cannot_be_replaced(path) and not path.is_dir()) or not target.parent.is_dir():
+                continue
+            lock = FileLock(target.with_name(f"{_WRITING}{target.name}"))
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                told = "is being written by another command; wait for it, or name another output"
+                raise RequestError(f"{path} {told}.") from None
+            except (OSError, NotImplementedError):
+                pass
+            else:
+                stack.callback(lock.release)
+                stack.callback(Path(lock.lock_file).unlink, missing_ok=True)
+            if not target.exists():
+                _NEW.add(target)
+                stack.callback(_NEW.discard, target)
+        yield
 
 
 def write_aside(path: Path, write: Callable[[Path], object]) -> None:

@@ -13,15 +13,12 @@ kind of source it reads (Caswell et al., 2019). All of it stands beside the run 
 import dataclasses
 import json
 import logging
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from ..data.checked_pairs import MalformedError, decoded
@@ -29,8 +26,10 @@ from ..data.dataset import sentences
 from ..data.languages import identified
 from ..data.pair_files import sentence_lines
 from ..errors import RequestError
+from ..machine.progress import progress
 from ..recipes.plan import Plan
-from ..storage.atomic import write_aside, write_json
+from ..storage.atomic import file_written_aside, write_aside, write_json
+from ..storage.continued import continued, kept_rows
 from ..storage.reading import read_json, sha256
 from ..storage.run_files import CHECKPOINTS, digests
 from ..storage.saved_model import MODEL, load_saved_model, load_saved_tokenizer
@@ -88,6 +87,8 @@ def back_translated(
         remedy = "put it back, or give another --output-dir"
         raise RequestError(f"{run} was trained with {done}, which is gone; {remedy}.")
     if begun:  # these translations are trained on already
+        if read_json(folder / MADE_FROM).get("pairs") != sha256(done):
+            raise RequestError(f"{done} changed; restore it, or give another --output-dir.")
         return done
     with args.main_process_first(local=False):  # the others wait until the files are there
         if args.should_save:
@@ -133,40 +134,37 @@ def _check(languages: tuple[str, str], text: Path, train: "Dataset", folder: Pat
 
 
 def _translate(text: Path, model_dir: Path, done: Path) -> None:
-    """Translate the text back into a partial file, which a later start continues.
+    """Translate the text back; another start goes on with the pairs that are kept.
 
     Another text or model, or the same model with another search, begins anew.
     """
-    path, begun = done.with_name(MADE_FROM), done.with_name(f"{done.name}.partial")
-    made_from = {"text": sha256(text), "model": digests(model_dir, MODEL)}
-    if not path.is_file() or read_json(path) != made_from:
-        for stale in (done, begun):
-            stale.unlink(missing_ok=True)
-        write_json(path, made_from)
-    elif done.is_file():
+    path = done.with_name(MADE_FROM)
+    made_from: dict[str, Any] = {"text": sha256(text), "model": digests(model_dir, MODEL)}
+    is_made = path.is_file() and done.is_file()
+    if is_made and read_json(path) == {**made_from, "pairs": sha256(done)}:
         logger.info("%s has the text, translated back by an earlier command.", done)
         return
+    done.unlink(missing_ok=True)
     model = load_saved_model(model_dir, device="auto")
     tokenizer = load_saved_tokenizer(model_dir)
     total = sum(1 for _ in _lines(text))
     logger.info("Translating %d sentences back; after a stop the same command goes on.", total)
-    begun.touch()
-    kept = begun.read_bytes()
-    whole = kept[: kept.rfind(b"\n") + 1]  # a killed process may have left a part of a line
-    os.truncate(begun, len(whole))
-    number = whole.count(b"\n")
-    found = translate(model, tokenizer, islice(_lines(text), number, None))
-    new = zip(found, islice(_lines(text), number, None), strict=True)
-    bar = tqdm(new, "Translating back", total, initial=number, disable=not sys.stderr.isatty())
-    with begun.open("a", encoding="utf-8") as file:
-        for source, target in bar:  # an empty source is no pair, and is left out when it is read
-            file.write(_json((source and TAG + source, target)))
-    with begun.open(encoding="utf-8") as file:
-        has_pairs = any(f'"source": "{TAG}' in line for line in file)
+
+    def sources_of(targets: Iterator[str], before: int) -> Iterator[str]:
+        return translate(model, tokenizer, targets, first=before + 1)
+
+    with kept_rows(done) as partial, file_written_aside(done) as aside:
+        sources = continued(partial, made_from, _lines(text), sources_of)
+        sources = progress(sources, what="Translating back", unit="sentences", total=total)
+        # An empty source is no pair, and is left out when it is read.
+        pairs = zip(sources, _lines(text), strict=True)
+        _write(aside, pairs=((source and TAG + source, target) for source, target in pairs))
+        with aside.open(encoding="utf-8") as file:
+            has_pairs = any(f'"source": "{TAG}' in line for line in file)
     if not has_pairs:
-        begun.unlink()  # so that a better model starts afresh
+        done.unlink()  # so that a better model starts afresh
         raise RequestError(f"The model in {model_dir} writes nothing at all; train it longer.")
-    begun.replace(done)
+    write_json(path, {**made_from, "pairs": sha256(done)})
 
 
 def _lines(text: Path) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import sys
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -128,9 +127,7 @@ def with_translations(data: DataPlan, pairs: RunPairs, added: Path) -> RunPairs:
     from datasets import concatenate_datasets
 
     source, target = data.languages
-    new = load_pairs(
-        added, source_language=source, target_language=target, show_progress=sys.stderr.isatty()
-    )
+    new = load_pairs(added, source_language=source, target_language=target, show_progress=True)
     for doubt in few_sources(new["source"], "translated pairs"):
         logger.warning(doubt)
     scored = {compared(target) for texts in pairs.scored.values() for _, target in texts.pairs()}
@@ -163,7 +160,7 @@ def tokenized_run_pairs(
         tokenizer=tokenizer,
         max_source_length=data.max_source_length,
         max_target_length=data.max_target_length,
-        show_progress=sys.stderr.isatty(),
+        show_progress=True,
     )
     given = tokenize(pairs.given)
     train = given if pairs.train is pairs.given else tokenize(pairs.train)
@@ -301,9 +298,10 @@ def run_tokenizer(
 
 def _new_tokenizer(plan: Tokenizer, pairs: "Dataset") -> PreTrainedTokenizerBase:
     """Train a tokenizer: a shared one, or one for each side."""
-    options: dict[str, Any] = {**vars(plan), "show_progress": sys.stderr.isatty()}
+    options: dict[str, Any] = {**vars(plan), "num_texts": len(pairs)}
     kinds = options.pop("tokenizer").split(",")
     if len(kinds) == 1:
+        options["num_texts"] *= 2
         return make_tokenizer(kinds[0], sentences(pairs), **options)
     source, target = (
         make_tokenizer(kind, sentences(pairs, side), **options)

@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,7 +73,7 @@ def score_folder(
         The model, its tokenizer, and the scores with the texts.
     """
     model, tokenizer = load_saved_model(folder, device="auto"), load_saved_tokenizer(folder)
-    options["progress"] = sys.stderr.isatty()
+    options["progress"] = True
     results = {
         name: score_model(model, tokenizer, pairs.sources, pairs.references, **options)
         for name, pairs in sets.items()

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import (
@@ -23,6 +22,7 @@ from ..batch_translation import (
 )
 from ..errors import RequestError
 from ..machine.cpu_threads import free_threads
+from ..machine.progress import progress as progress_of
 from ..ranges import COUNT
 from ..texts.unknown import unknown_characters, unknown_tokens
 
@@ -67,6 +67,7 @@ def translate_nbest(
     *,
     tokens_at_once: int = 16_384,
     window: int = WINDOW,
+    first: int = 1,
     progress: bool = False,
     **generation_kwargs: Any,
 ) -> Generator[list[Translation]]:
@@ -83,6 +84,7 @@ def translate_nbest(
         tokens_at_once: Budget of a batch: sentences x beams x longest source. A longer source is
             decoded alone.
         window: Most sentences in memory at a time.
+        first: Number of the first sentence, for errors.
         progress: Whether to show a progress bar.
         **generation_kwargs: Arguments of `model.generate`, such as `num_beams`. Without
             `max_new_tokens` or `max_length` a translation has at most 50 tokens more than its
@@ -108,6 +110,7 @@ def translate_nbest(
         tokenizer,
         _windows(sentences, window),
         tokens_at_once=tokens_at_once,
+        first=first,
         total=len(sentences) if isinstance(sentences, Sized) else None,
         progress=progress,
         **generation_kwargs,
@@ -120,6 +123,7 @@ def translate_windows(
     windows: Generator[list[str]],
     *,
     tokens_at_once: int = 16_384,
+    first: int = 1,
     total: int | None = None,
     progress: bool = False,
     **generation_kwargs: Any,
@@ -127,7 +131,8 @@ def translate_windows(
     """Translate lists of sentences as `translate_nbest` does, one list at a time.
 
     The translations of a list are yielded before the next list is read. `windows` is closed at the
-    end; `total` is the number of sentences, for the progress bar, None if unknown.
+    end; errors number the sentences from `first`; `total` is their number, for the progress bar,
+    None if unknown.
     """
     budget = tokens_at_once // generation_option(model, generation_kwargs, "num_beams")
     if (prefix := generation_kwargs.get("prefix")) is not None:
@@ -135,12 +140,12 @@ def translate_windows(
     blank = Translation("", 0.0, [] if generation_kwargs.get("return_alignments") else None)
     done, device, warned = 0, input_device(model), False
     with (
-        tqdm(total=total, unit="sentence", disable=not progress) as bar,
+        progress_of(what="Translating", unit="sentences", total=total, shown=progress) as bar,
         free_threads() as threads,
         closing(windows),
     ):
         for texts in windows:
-            sources = encode(model, tokenizer, texts, first=done + 1)
+            sources = encode(model, tokenizer, texts, first=first + done)
             if not warned and (
                 unknown := unknown_tokens(tokenizer, texts, sources)
                 or unknown_characters(tokenizer, texts)

@@ -1,0 +1,71 @@
+"""Progress of long work: a bar in a terminal, elsewhere lines of log, one each half minute."""
+
+import io
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from tqdm import tqdm
+from tqdm.auto import tqdm as bar
+
+logger = logging.getLogger(__name__)
+
+EVERY = 30.0  # seconds between two lines
+_FEW = 1_000  # of fewer there is no line at the start
+
+
+class LoggedProgress(tqdm):
+    """Progress as lines of log: what begins, how far it is, and for long work when it ended."""
+
+    said: int | None = None  # the count in the last line
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        """Log a line; tqdm calls this at the start, each half minute, and at the end."""
+        seconds, done = self.format_dict["elapsed"], self.n - self.initial
+        if self.n == self.said or (done > 0 and seconds < EVERY):
+            return True
+        self.said = self.n
+        what = f"{self.desc}: {self.n:,} {self.unit}"
+        if done == 0 and 0 < (self.total or 0) < _FEW:
+            return True
+        if done == 0:
+            all_of_it = f" {self.total:,} {self.unit}" if self.total else ""
+            logger.info("%s%s.", self.desc, all_of_it)
+        elif self.n == self.total:
+            logger.info("%s in %.1f minutes.", what, seconds / 60)
+        elif self.total:
+            left = (self.total - self.n) * seconds / done / 60
+            told = "%s of %s, %.1f a second, %.1f minutes left."
+            logger.info(told, what, f"{self.total:,}", done / seconds, left)
+        else:
+            logger.info("%s, %.1f a second.", what, done / seconds)
+        return True
+
+
+def progress(
+    iterable: Iterable[Any] | None = None,
+    *,
+    what: str,
+    unit: str,
+    total: int | None = None,
+    initial: int = 0,
+    shown: bool = True,
+    stream: TextIO | None = None,
+) -> tqdm:
+    """Return tqdm's bar, or lines of log if standard error is no terminal.
+
+    Args:
+        iterable: What is counted. None: the caller calls `update`, in a `with` block.
+        what: What is done, such as "Translating".
+        unit: What is counted, such as "lines".
+        total: How many there are, if that is known.
+        initial: How many are done already.
+        shown: False shows nothing.
+        stream: Where the work's output goes. If that is a terminal, nothing is drawn into it.
+    """
+    options: dict[str, Any] = {"desc": what, "unit": unit, "total": total, "initial": initial}
+    options["disable"] = not shown or (stream is not None and stream.isatty())
+    if sys.stderr.isatty():
+        return bar(iterable, **{**options, "unit": f" {unit}"})
+    return LoggedProgress(iterable, mininterval=EVERY, file=io.StringIO(), **options)

@@ -1,0 +1,94 @@
+"""Rows that take hours to make, kept so that the same command goes on after it was killed."""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain, tee
+from pathlib import Path
+from typing import Any
+
+from .atomic import sync
+
+logger = logging.getLogger(__name__)
+
+_LONGEST = 2**26  # bytes of a row
+_ROWS = ".vanilla-transformer-rows-"  # prefix of the file beside an output
+_NONE = object()
+_ON_THE_DISK = 30.0  # seconds after which rows are on the disk, even if the power fails
+
+
+@contextmanager
+def kept_rows(output: Path) -> Iterator[Path]:
+    """Give the file where rows are kept until an output is complete, when the block ends."""
+    path = output.with_name(f"{_ROWS}{output.name}")
+    try:
+        yield path
+    except BaseException:
+        if path.exists() and not path.stat().st_size:
+            path.unlink()
+        elif path.exists():
+            logger.warning("What is done is in %s; the same command goes on from there.", path)
+        raise
+    path.unlink(missing_ok=True)
+
+
+def continued(
+    path: Path,
+    made_from: Mapping[str, Any],
+    sources: Iterable[Any],
+    make: Callable[[Iterator[Any], int], Iterable[Any]],
+) -> Iterator[Any]:
+    """Yield a row for each source: those that an earlier start kept, then new ones, which are kept.
+
+    Each kept row has a digest of what it was made from, of its source, and of all rows before it.
+    So whatever changed, from the first difference on rows are made anew: another text, model or
+    search, or a damaged file.
+
+    Args:
+        path: The file of `kept_rows`.
+        made_from: What decides the rows beside their sources, such as digests of a model; JSON.
+        sources: What a row is made of, in order; each is JSON.
+        make: Makes a row, which is JSON, of each of the sources that are left; also gets the number
+            of rows before them.
+    """
+    mark, left, known = _digest(b"", made_from, b""), iter(sources), 0
+    path.touch()
+    with path.open("r+b") as file:
+        good = 0
+        for line in iter(partial(file.readline, _LONGEST), b""):
+            if (source := next(left, _NONE)) is _NONE:  # the text is shorter now
+                break
+            row, _, found = line.rpartition(b" ")
+            expected = _digest(mark, source, row)
+            if found != expected + b"\n":
+                left = chain([source], left)
+                break
+            mark, known, good = expected, known + 1, file.tell()
+            yield json.loads(row)
+        if path.stat().st_size > good:
+            told = "%s is of another text, model or search, or damaged, from row %d on: made anew."
+            logger.warning(told, path, known + 1)
+        elif known:
+            logger.info("%s has %s rows already.", path, f"{known:,}")
+        file.seek(good)
+        file.truncate()
+        given, left = tee(left)
+        due = time.monotonic() + _ON_THE_DISK
+        for source, made in zip(given, make(left, known), strict=True):
+            row = json.dumps(made).encode()
+            mark = _digest(mark, source, row)
+            file.write(row + b" " + mark + b"\n")
+            file.flush()
+            if time.monotonic() > due:
+                sync(path)
+                due = time.monotonic() + _ON_THE_DISK
+            yield made
+
+
+def _digest(mark: bytes, source: object, row: bytes) -> bytes:
+    text = json.dumps(source).encode()
+    return hashlib.sha256(b"\n".join((mark, text, row))).hexdigest()[:32].encode()
