@@ -298,7 +298,7 @@ def test_column_that_is_not_there_is_refused_before_translation(
     [
         ("a.jsonl", '{"de": "ein"}\n', "JSON"),
         ("a.txt", '\ufeff{"de": "ein"}\n', "JSON"),
-        ("a.txt", '[\n  {"de": "ein"}\n]\n', "JSON"),
+        ("a.txt", '[\n  {"de": "ein"}\n]\n', "JSON array"),
         ("a.json", '["ein"]\n', "JSON"),
         ("a.sgm", '<srcset>\n<seg id="1">ein</seg>\n</srcset>\n', "sgm"),
         ("a.txt", "1\n00:00:01,000 --> 00:00:02,000\nein\n", "subtitles"),

@@ -470,10 +470,45 @@ def test_rows_of_a_stream_may_differ_in_columns_and_types():
     assert (list(reader), reader.num_malformed) == (PAIRS, 2)
 
 
-def test_records_may_all_have_other_names_beside_the_sides(tmp_path):
-    rows = [{"en": f"a {n}", "de": f"b {n}", f"k{n}": 1} for n in range(2100)]
+@pytest.mark.parametrize("names", ["k{n}", "k"])
+def test_records_may_have_other_names_beside_the_sides(tmp_path, names):
+    """Other ones in each row, or one that only a row beyond the sample has."""
+    rows = [{"en": f"a {n}", "de": f"b {n}"} for n in range(2102)]
+    for n, row in enumerate(rows):
+        row |= {names.format(n=n): 1} if n == 2101 or "n" in names else {}
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)).encode())
     assert read(path) == [(row["en"], row["de"]) for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "data set", "stream"])
+def test_only_columns_that_are_needed_are_read(tmp_path, kind, monkeypatch):
+    """The others may hold images, which take time and may be damaged, or long documents."""
+    texts = [(f"A dog, {n}.", f"Ein Hund, {n}.") for n in range(5000)]
+    sides = dict(zip(("en", "de"), zip(*texts, strict=True), strict=True))
+    others = {"image": [b"no image"] * 5000, "document": ["A dog. " * 9] * 5000}
+    table = datasets.Dataset.from_dict(others | sides).cast_column("image", datasets.Image())
+    table.to_parquet(tmp_path / "a.parquet")
+    sources = {"parquet": tmp_path / "a.parquet", "data set": table}
+    sources["stream"] = table.to_iterable_dataset()
+    chosen = []
+
+    def spy(kind, name, place):
+        method = getattr(kind, name)
+
+        def call(self, *arguments, **options):
+            chosen.append(options.get("columns") or arguments[place])
+            return method(self, *arguments, **options)
+
+        monkeypatch.setattr(kind, name, call)
+
+    spy(pq.ParquetFile, "iter_batches", 1)
+    spy(datasets.Dataset, "select_columns", 0)
+    spy(datasets.IterableDataset, "select_columns", 0)
+    assert read(sources[kind]) == texts
+    assert [{*names} - {"image.path"} for names in chosen] == [
+        {"de", "document", "en"},
+        {"de", "en"},
+    ]
 
 
 def test_multi_line_rows_are_limited_to_1_mib(tmp_path):

@@ -32,11 +32,11 @@ _KINDS = {
     "wmt": re.compile(rb"<dataset\b"),
     "sgm": re.compile(rb"<(srcset|refset|tstset|mteval)\b|^<seg ", re.MULTILINE | re.IGNORECASE),
     "subtitles": re.compile(rb"\A(\d+\s+)?\d\d:\d\d:\d\d[,.]\d{3} --> |\AWEBVTT"),
-    "other": re.compile(rb"\A\s*(<\?xml|<!DOCTYPE|<html|<xliff|<cesAlign|<cesDoc|<text>)", re.I),
+    "markup": re.compile(rb"\A\s*(<\?xml|<!DOCTYPE|<html|<xliff|<cesAlign|<cesDoc|<text>)", re.I),
 }
 _REMEDIES = {
     "subtitles": "holds subtitles with times; take sentences that are aligned, as OPUS has them",
-    "other": "holds markup that is not read; convert it to one sentence a line",
+    "markup": "holds markup that is not read; convert it to one sentence a line",
     "sgm": "holds one side; give both files, SOURCE,TARGET",
 }
 

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 # A path, two paths, a Hub name, a data set, or pairs.
 PairSource: TypeAlias = "str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable"
-# Yields the number and the content of each row: a line of JSON, a list or dict of cells, an error.
-_Rows: TypeAlias = "Callable[[], Iterator[tuple[int, Any]]]"
+# Yields numbers and contents of rows, each a line of JSON, a list or dict of cells, or an error.
+# It gets the names or places of two columns. Without them, rows from all parts are enough.
+_Rows: TypeAlias = "Callable[..., Iterator[tuple[int, Any]]]"
 
 logger = getLogger(__name__)
 
@@ -59,9 +60,12 @@ _READ = (
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
-_CELLS = re.compile(r"\t|^[{[]\"")
+# What shows that lines are no sentences, and in what share of them: cells and records.
+_CELLS = {r"\t|^[{[]\"": 0.5, r'^".*"$': 0.99}
 # Signs that hardly any sentence has, labels, and codes; a task without languages may have them.
-_NO_SENTENCE = (r"[={}<>|\\\t]", r"^(#|\S+:(\s|$)|msg(id|str)\b)", r"^[!-~]{21,}$")
+_NO_SENTENCE = dict.fromkeys(
+    (r"[={}<>|\\\t]", r"^(#|\S+:(\s|$)|msg(id|str)\b)", r"^[!-~]{21,}$"), 0.5
+)
 _FEWEST = 10  # lines that tell whether a text holds sentences
 
 
@@ -126,7 +130,8 @@ def read_pairs(
         if kind == "parallel":
             return _read_parallel(_File.of(known[0]), _File.of(known[1]), reader)
         if kind == "pairs":
-            return reader.pairs(enumerate(known, start=1), _first_two, "pair ")
+            pair_of = partial(_pair, keys=(0, 1), width=None)
+            return reader.pairs(enumerate(known, start=1), pair_of, "pair ")
         if kind == "dataset":
             return _read_dataset("the data set", known, reader)
         if Path(known).is_dir():
@@ -209,11 +214,27 @@ class _File:
         with bounded.errors_naming(path), self.open() as file:
             yield file
 
-    def head(self) -> bytes:
-        """Return the first bytes, in UTF-8 if a byte order mark says that they are in UTF-16."""
+    def kind(self) -> str:
+        """Return what the file holds, by its first bytes and its name.
+
+        Returns:
+            "parquet", "zip", a kind of markup, "JSON array", "JSON", of which each line is a record
+            of its own, or "table", which may be a text too.
+        """
         with self.content() as file:
             head = file.read(_HEAD)
-        return head.decode("utf-16", "ignore").encode() if head.startswith(_UTF16) else head
+        if head.startswith(_UTF16):
+            head = head.decode("utf-16", "ignore").encode()
+        if head.startswith((b"PAR1", b"PK\x03\x04")):
+            return "parquet" if head.startswith(b"PAR1") else "zip"
+        # A text in an older encoding has no control characters; packed files are full of them.
+        if len(head) - len(head.translate(None, _CONTROLS)) > 1 + len(head) / 16:
+            raise RequestError(f"{self.path} {bounded.IS_NO_TEXT} Allowed are {_READ}.")
+        start = b"".join(head.lstrip(_BLANKS).split())
+        if start.startswith((b'[{"', b'[["')):
+            return "JSON array"
+        is_json = _JSON.search(self.path.name) or start.startswith(b'{"')
+        return markup_of(head) or ("JSON" if is_json else "table")
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines without their ends, split at line feeds only."""
@@ -226,50 +247,12 @@ class _File:
                 yield line.rstrip("\r\n").encode("utf-8", "surrogateescape")
 
 
-def _format_of(path: Path, head: bytes) -> str:
-    """Return what a file holds, by its first bytes and its name.
-
-    Returns:
-        "parquet", "zip", a kind of markup, "array" or "records" in JSON, or "table", which may be
-        a text too.
-    """
-    if head.startswith((b"PAR1", b"PK\x03\x04")):
-        return "parquet" if head.startswith(b"PAR1") else "zip"
-    if not _may_be_text(head):
-        raise RequestError(f"{path} {bounded.IS_NO_TEXT} Allowed are {_READ}.")
-    start = b"".join(head.lstrip(_BLANKS).split())
-    if start.startswith((b'[{"', b'[["')):
-        return "array"
-    is_record = _JSON.search(path.name) or start.startswith(b'{"')
-    return markup_of(head) or ("records" if is_record else "table")
-
-
-def _may_be_text(head: bytes) -> bool:
-    """Return whether the first bytes of a file may be text, even if some lines are damaged.
-
-    A text in an older encoding has no control characters; packed files are full of them.
-    """
-    if head[257:262] == b"ustar" or head.count(0) > len(head) / 8:
-        return False
-    is_utf8 = any(line.decode("utf-8", "ignore").encode() == line for line in head.split(b"\n"))
-    return is_utf8 or len(head) - len(head.translate(None, _CONTROLS)) <= len(head) / 100
-
-
 def _read_file(file: _File, reader: PairReader) -> Pairs:
-    path, kind = file.path, _format_of(file.path, file.head())
-    if kind == "table":
-        dialect, above, sample = sniff(file.lines(), path.name)
-
-        def rows() -> Iterator[tuple[int, Any]]:
-            return split_rows(islice(file.lines(), above, None), dialect, above + 1)
-
-        yield from _read_rows(f"{path}", rows, reader, sample=sample)
-    elif kind == "records":
-        yield from _read_rows(f"{path}", lambda: enumerate(file.lines(), start=1), reader)
-    elif kind == "array":
-        yield from _read_rows(f"{path}", partial(_array_rows, file), reader, unit=" item ")
-    elif kind == "parquet":
-        yield from _read_rows(f"{path}", partial(_parquet_rows, path), reader, unit=" row ")
+    path, kind = file.path, file.kind()
+    if kind in ("table", "JSON", "JSON array", "parquet"):
+        unit = {"JSON array": " item ", "parquet": " row "}.get(kind, "")
+        rows = _table_rows(file) if kind == "table" else partial(_RECORDS[kind], file)
+        yield from _read_rows(f"{path}", rows, reader, unit)
     elif kind in ("tmx", "wmt"):
         with file.content() as content:
             yield from (tmx_pairs if kind == "tmx" else wmt_pairs)(path, content, reader)
@@ -342,21 +325,21 @@ def _read_members(where: Path, found: Sequence[_File], reader: PairReader) -> Pa
 
 
 def _read_parallel(source: _File, target: _File, reader: PairReader) -> Pairs:
-    files = source, target
     are_languages = all(map(language_of, reader.languages))
-    # Pairs are yielded before the lengths are known: `load_pairs` keeps nothing after an error.
+    texts = [_sentences(file, are_languages=are_languages) for file in (source, target)]
     counts = [0, 0]
-    both = zip_longest(*(_sentences(file, are_languages=are_languages) for file in files))
-    for number, lines in enumerate(both, start=1):
-        if None in lines:  # blank lines at the end are none
-            filled = [bool(line and line.strip()) for line in lines]
-            counts = [number if more else n for n, more in zip(counts, filled, strict=True)]
-            continue
-        counts = [number, number]
-        try:
-            yield checked_pair(*(decoded(line) for line in lines))
-        except MalformedError as error:
-            reader.skip(" and ".join(f"{file.path}:{number}" for file in files), error)
+
+    def rows() -> Iterator[tuple[int, Any]]:
+        for number, lines in enumerate(zip_longest(*texts), start=1):
+            if None not in lines:
+                counts[:] = [number, number]
+                yield number, lines
+            elif b"".join(filter(None, lines)).strip():  # blank lines at the end are none
+                counts[lines[0] is None] = number
+
+    # Pairs are yielded before the lengths are known: `load_pairs` keeps nothing after an error.
+    name = f"{source.path} and {target.path}:"
+    yield from reader.pairs(rows(), lambda lines: checked_pair(*map(decoded, lines)), name)
     if counts[0] != counts[1]:
         numbers = f"{source.path} has {counts[0]} lines and {target.path} has {counts[1]}"
         raise RequestError(f"{numbers}; each line must translate the same line of the other.")
@@ -373,43 +356,34 @@ def sentence_lines(path: Path) -> Iterator[bytes]:
 
 def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
     """Return the sentences of a file; refuse tables, records and formats with keys or codes."""
-    kind = _format_of(file.path, file.head())
+    kind = file.kind()
     if kind == "sgm":
         return sgm_segments(file.path, file.lines())
-    if kind not in ("table", "records", "array"):
+    if kind not in ("table", "JSON", "JSON array"):
         raise refuse(file.path, kind)
     head = [line.decode("utf-8", "replace").strip() for line in islice(file.lines(), SAMPLE)]
     lines = [line for line in head if line]
-    kinds = [_CELLS, *(_NO_SENTENCE if are_languages and len(lines) >= _FEWEST else ())]
-    are_others = any(2 * sum(bool(re.search(k, it)) for it in lines) > len(lines) for k in kinds)
-    are_quoted = all(len(line) > 1 and line[0] == line[-1] == '"' for line in lines)
-    is_other = len(lines) > 2 and (are_others or are_quoted)
-    if is_other or _JSON.search(file.path.name) or is_csv(file.path):
+    signs = _CELLS | (_NO_SENTENCE if are_languages and len(lines) >= _FEWEST else {})
+    found = [sum(bool(re.search(sign, it)) for it in lines) for sign in signs]
+    are_signs = len(lines) > 2 and any(
+        count > share * len(lines) for count, share in zip(found, signs.values(), strict=True)
+    )
+    if are_signs or kind != "table" or is_csv(file.path):
         held = "holds cells or records, keys, labels or codes"
         raise RequestError(f"{file.path} {held}, not one sentence a line; convert it to text.")
     return file.lines()
 
 
 def check_is_text(path: Path) -> None:
-    """Refuse markup, JSON and archives where plain text is expected, one sentence a line.
-
-    What is no text at all may be anything: whoever reads it names the line.
-    """
-    try:
-        kind = _format_of(path, _File.of(path).head())
-    except RequestError:
-        return
-    if kind != "table":
-        kind = {"records": "JSON", "array": "JSON", "other": "markup"}.get(kind, kind)
+    """Refuse markup, JSON and archives where plain text is expected, one sentence a line."""
+    if (kind := _File.of(path).kind()) != "table":
         raise RequestError(f"{path} holds {kind}, not one sentence a line; save it as a text.")
 
 
 # ---------------------------------------------------------------------------------- tables
 
 
-def _read_rows(
-    where: str, rows: _Rows, reader: PairReader, *, unit: str = "", sample: Iterable | None = None
-) -> Pairs:
+def _read_rows(where: str, rows: _Rows, reader: PairReader, unit: str) -> Pairs:
     """Yield the pairs of a table in any format; rows without a pair are skipped.
 
     Args:
@@ -417,21 +391,14 @@ def _read_rows(
         rows: Function that yields its rows.
         reader: Says which languages and columns are meant, and hears of malformed rows.
         unit: What a row is called in messages, between `where` and its number.
-        sample: Rows from all parts of the table; None to take them from `rows`.
     """
-    if sample is None:
-        sample = sampled(rows(), kept_as=lambda numbered: _beginnings(numbered[1]))
-    else:
-        sample = map(_beginnings, sample)
-    head, names = [row for row in sample if row], None
-    if head and isinstance(head[0], dict):
-        head = [row for row in head if isinstance(row, dict)]
-        names = [*dict.fromkeys(name for row in head for name in row)]
-        head = [[row.get(name, "") for name in names] for row in head]
-    cells = [row for row in head if any(row)]
+    sample = sampled(rows(), kept_as=lambda numbered: _beginnings(numbered[1]))
+    names = [*dict.fromkeys(key for row in sample for key in row if isinstance(key, str))]
+    cells = [[row.get(name, "") for name in names or row] for row in sample]
+    cells = [row for row in cells if any(row)]
     found = Columns()
     if cells:
-        found = Table(cells, reader.languages, names, where).find(reader.given)
+        found = Table(cells, reader.languages, names or None, where).find(reader.given)
     if found.warning:
         reader.note(f"{where}: {found.warning}.")
     columns = (where, *(place + 1 for place in found.places), found.decided_by)
@@ -441,14 +408,15 @@ def _read_rows(
         logger.info("%s: the first row is read as a header: %s.", where, cells[0])
         header = tuple(cells[0][place] for place in found.places)
     keys: Any = [names[place] for place in found.places] if names else found.places
-    for pair in reader.pairs(rows(), lambda row: _pair(row, keys, found.width), f"{where}:{unit}"):
+    pair_of = partial(_pair, keys=keys, width=None if names else found.width)
+    for pair in reader.pairs(rows(*keys), pair_of, f"{where}:{unit}"):
         # Files that were joined have it several times.
         if header != (pair[0].strip(), pair[1].strip()):
             yield pair
 
 
 def _cells_of(row: Any) -> Any:
-    """Return the cells of a row, a list or dict; a nested `translation` is flattened.
+    """Return the cells of a row, a sequence or a dict; a nested `translation` is flattened.
 
     Raises:
         MalformedError: It has none.
@@ -462,26 +430,25 @@ def _cells_of(row: Any) -> Any:
             row = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise MalformedError(f"not JSON ({error})") from None
-    if not isinstance(row, (dict, list)):
+    if isinstance(row, str) or not isinstance(row, (dict, Sequence)):
         raise MalformedError('no object of the form {"translation": {...}}')
     if isinstance(row, dict) and isinstance(nested := row.get("translation"), dict):
         return nested | {name: cell for name, cell in row.items() if name != "translation"}
     return row
 
 
-def _beginnings(row: Any) -> Any:
-    """Return the beginnings of the texts in a row, for a sample; None for a malformed row."""
+def _beginnings(row: Any) -> dict[Any, str]:
+    """Return the beginnings of the texts in a row, by name or place; none of a malformed row."""
     try:
         cells = _cells_of(row)
     except MalformedError:
-        return None
-    if isinstance(cells, dict):
-        return dict(zip(cells, _beginnings([*cells.values()]), strict=True))
-    return [cell[:_CELL].strip() if isinstance(cell, str) else "" for cell in cells]
+        return {}
+    items = cells.items() if isinstance(cells, dict) else enumerate(cells)
+    return {key: cell[:_CELL].strip() if isinstance(cell, str) else "" for key, cell in items}
 
 
-def _pair(row: Any, keys: Any, width: int) -> tuple[str, str]:
-    """Return the pair of a row, or raise MalformedError."""
+def _pair(row: Any, *, keys: Any, width: int | None) -> tuple[str, str]:
+    """Return the pair of a row, or raise MalformedError; more cells than `width` are too many."""
     row = _cells_of(row)
     try:
         source, target = row[keys[0]], row[keys[1]]
@@ -492,7 +459,7 @@ def _pair(row: Any, keys: Any, width: int) -> tuple[str, str]:
         if not any(str(cell).strip() for cell in row):
             raise EmptyError("empty line") from None
         raise MalformedError(f"{len(row)} columns; needed are {max(keys) + 1}") from None
-    if len(row) > width and any(str(cell).strip() for cell in row[width:]):
+    if width and len(row) > width and any(str(cell).strip() for cell in row[width:]):
         raise MalformedError(f"{len(row)} columns, not {width}; quote a cell that has a separator")
     return checked_pair(source, target)
 
@@ -502,12 +469,28 @@ def draw_rows(source: PairSource) -> str | None:
     if kind_of(source) != "file":
         return None
     file = _File.of(source)  # type: ignore[arg-type]  # of this kind
-    if _format_of(file.path, file.head()) != "table":
-        return None
-    return drawn(sniff(file.lines(), file.path.name)[2])
+    return drawn(sniff(file.lines(), file.path.name)[2]) if file.kind() == "table" else None
 
 
-def _array_rows(file: _File) -> Iterator[tuple[int, Any]]:
+# ------------------------------------------------------------------ rows of tables by format
+
+
+def _table_rows(file: _File) -> _Rows:
+    dialect, above, sample = sniff(file.lines(), file.path.name)
+
+    def rows(*keys: Any) -> Iterator[tuple[int, Any]]:
+        if not keys:
+            return enumerate(sample)
+        return split_rows(islice(file.lines(), above, None), dialect, above + 1)
+
+    return rows
+
+
+def _json_rows(file: _File, *_: str) -> Iterator[tuple[int, Any]]:
+    return enumerate(file.lines(), start=1)
+
+
+def _array_rows(file: _File, *_: str) -> Iterator[tuple[int, Any]]:
     import ijson
 
     with file.content() as content:
@@ -518,14 +501,23 @@ def _array_rows(file: _File) -> Iterator[tuple[int, Any]]:
             raise RequestError(f"{file.path} is not a whole JSON array ({reason}).") from error
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
+def _needed(where: object, names: Sequence[str], texts: list[str], keys: Sequence) -> list[str]:
+    """Return the columns of text that have to be read for some keys: for none, all of them."""
+    if not texts:
+        columns = reprlib.repr([*names])
+        raise RequestError(f"{where} has the columns {columns}; none of them holds text.")
+    wanted = {*keys, "translation"} if keys else {*texts}
+    return [each for each in texts if {each, each.removeprefix("translation.")} & wanted] or texts
+
+
+def _parquet_rows(file: _File, *keys: str) -> Iterator[tuple[int, Any]]:
     """Yield the texts of a parquet file, in bounded memory."""
     import pyarrow as pa
     import pyarrow.compute  # before the memory is bounded
     from pyarrow.parquet import ParquetFile
 
     def batches() -> Iterator[list[dict]]:
-        with path.open("rb") as content:
+        with file.path.open("rb") as content:
             table = ParquetFile(content, buffer_size=2**20)  # otherwise a column is read whole
             names = table.schema_arrow.names
             texts = [
@@ -533,11 +525,13 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
                 for leaf in table.schema
                 if (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
             ]
-            if not texts:
-                columns = reprlib.repr(names)
-                raise RequestError(f"{path} has the columns {columns}; none of them holds text.")
-            for batch in table.iter_batches(_BATCH, columns=texts, use_threads=False):
-                yield [dict.fromkeys(names) | row for row in batch.to_pylist()]
+            columns = _needed(file.path, names, texts, keys)
+            start, step = 0, 1 if keys else table.metadata.num_rows // SAMPLE or 1
+            for batch in table.iter_batches(_BATCH, columns=columns, use_threads=False):
+                chosen = pa.array(range(start, len(batch), step), pa.int64())
+                start = (start - len(batch)) % step
+                rows = (batch if step == 1 else batch.take(chosen)).to_pylist()
+                yield [dict.fromkeys(names) | row for row in rows]
 
     number = 0
     try:
@@ -550,34 +544,30 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
             reason = "needs more than 1 GB of memory"
         else:
             reason = f"cannot be read as parquet ({bounded.reason_of(error)})"
-        raise RequestError(f"{path} {reason}; fetch it again, or use JSON Lines.") from error
+        raise RequestError(f"{file.path} {reason}; fetch it again, or use JSON Lines.") from error
 
 
 def _read_dataset(where: str, dataset: Any, reader: PairReader) -> Pairs:
-    """Yield the pairs of a data set; of a stream, the first rows are the sample."""
+    return _read_rows(where, partial(_dataset_rows, where, dataset), reader, " row ")
+
+
+def _dataset_rows(where: str, dataset: Any, *keys: str) -> Iterator[tuple[int, Any]]:
+    """Yield the texts of a data set; of a stream, the first rows are the sample."""
     is_stream = not hasattr(dataset, "__len__")
-    # In Arrow's format images and the like stay packed; the rows of a stream may differ in columns.
-    data = dataset.with_format(None if is_stream else "arrow")
-
-    def records(chosen: Any) -> Iterator[dict]:
-        if is_stream:
-            yield from chosen
-        else:
-            for table in chosen.iter(_BATCH):
-                yield from table.to_pylist()
-
+    # The rows of a stream may differ in columns, which Arrow refuses.
+    dataset = dataset.with_format(None if is_stream else "arrow")
+    features = dataset.features or {}  # of some streams none are known
+    if features:
+        kinds = {name: str(getattr(kind, "dtype", "")) for name, kind in features.items()}
+        texts = [name for name in kinds if name == "translation" or "string" in kinds[name]]
+        dataset = dataset.select_columns(_needed(where, [*kinds], texts, keys))
     if is_stream:
-        sample = data.take(SAMPLE)
+        blocks: Iterable = [dataset if keys else dataset.take(SAMPLE)]
     else:
-        sample = data.select(range(0, len(data), len(data) // SAMPLE or 1))
-
-    def rows() -> Iterator[tuple[int, Any]]:
-        return enumerate(records(data), start=1)
-
-    yield from _read_rows(where, rows, reader, unit=" row ", sample=records(sample))
+        chosen = range(0, len(dataset), 1 if keys else len(dataset) // SAMPLE or 1)
+        blocks = (table.to_pylist() for table in dataset.select(chosen).iter(_BATCH))
+    rows = (dict.fromkeys(features) | row for block in blocks for row in block)
+    yield from enumerate(rows, start=1)
 
 
-def _first_two(pair: object) -> tuple[str, str]:
-    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) < 2:
-        raise MalformedError("not a pair of (source, target)")
-    return checked_pair(pair[0], pair[1])
+_RECORDS = {"JSON": _json_rows, "JSON array": _array_rows, "parquet": _parquet_rows}
