@@ -38,21 +38,43 @@ def tag_of(name: str) -> str:
 
 
 @lru_cache(maxsize=10_000)
+def _parsed(name: str, own: str = "en") -> tuple[str, str, frozenset[str]]:
+    """Return the language that a name or a tag means, its script, and what else a tag says.
+
+    Args:
+        name: Code, tag or locale; or a name in one of the large languages or in `own`.
+        own: Code of a language.
+
+    Returns:
+        The code of the language, "" if there is none; the likeliest script; and the script and the
+        other parts of a tag, in lower case, if it is more than a code.
+    """
+    from babel import Locale
+    from babel.core import get_global
+
+    english, likely = Locale("en"), get_global("likely_subtags")
+    named = (_names(locale).get(folded(name)) for locale in (own, *_LARGE))
+    code, *parts = tag_of(next(filter(None, named), name)).split("-")
+    subtags = {*map(str.casefold, (*english.territories, *english.scripts, *english.variants))}
+    code = _codes().get(code, "") if {*parts} <= subtags else ""  # en-text is no tag
+    regional = [likely.get(f"{code}_{part.upper()}", "") for part in parts]
+    known = "_".join([*map(str.title, parts), *regional, likely.get(code, "")]).split("_")
+    script = next((part for part in known if part in english.scripts), "")
+    return code, script, frozenset([script.lower(), *parts] if parts else [])
+
+
 def language_of(name: str) -> str | None:
     """Return the code of the language that a name means, or None: "de" for "German" or "de-AT".
 
     Known are codes of ISO 639, tags of BCP 47 such as pt-BR, locales, and names in the languages in
     which headers of tables are written most.
     """
-    from babel import Locale
+    return _parsed(name)[0] or None
 
-    for locale in _LARGE:
-        if code := _names(locale).get(folded(name)):
-            return code
-    code, *parts = tag_of(name).split("-")
-    english = Locale("en")
-    subtags = {*map(str.casefold, (*english.territories, *english.scripts, *english.variants))}
-    return _codes().get(code) if {*parts} <= subtags else None  # en-text is no tag
+
+def script_of(language: str) -> str:
+    """Return the likeliest script of a language by its code in ISO 15924, "" if unknown."""
+    return _parsed(language)[1]
 
 
 def is_meant(language: str, name: str) -> bool:
@@ -62,21 +84,11 @@ def is_meant(language: str, name: str) -> bool:
     script, or its name in that language or a large one: "pt" and "Portuguese" for "pt_BR", but not
     "pt-PT".
     """
-    wanted, tag = tag_of(language), tag_of(name)
-    code = language_of(language)
-    if tag == wanted or code is None:
-        return tag == wanted
-    if any(_names(locale).get(folded(name)) == code for locale in (code, *_LARGE)):
-        return True
-    return language_of(name) == code and not _differ(wanted, tag)
-
-
-def _differ(tag: str, other: str) -> bool:
-    """Return whether two tags of one language name different regions or different scripts."""
-    if "-" not in tag or "-" not in other:
-        return False
-    one, two = ({script_of(it).lower(), *it.split("-")[1:]} for it in (tag, other))
-    return not (one <= two or two <= one)
+    code, _, wanted = _parsed(language)
+    found, _, parts = _parsed(name, code or "en")
+    if code and found:
+        return code == found and (wanted <= parts or parts <= wanted)
+    return tag_of(language) == tag_of(name)
 
 
 def places_of(language: str, names: Sequence[str]) -> list[int]:
@@ -86,18 +98,6 @@ def places_of(language: str, names: Sequence[str]) -> list[int]:
     """
     exact = [place for place, name in enumerate(names) if tag_of(name) == tag_of(language)]
     return exact or [place for place, name in enumerate(names) if is_meant(language, name)]
-
-
-def script_of(language: str) -> str:
-    """Return the likeliest script of a language by its code in ISO 15924, "" if unknown."""
-    from babel import Locale
-    from babel.core import get_global
-
-    code, likely = language_of(language), get_global("likely_subtags")
-    parts = [part.title() for part in tag_of(language).split("-")[1:]]
-    regional = [likely.get(f"{code}_{part.upper()}", "") for part in parts]
-    known = [*parts, *"_".join([*regional, likely.get(code or "", "")]).split("_")]
-    return next((part for part in known if part in Locale("en").scripts), "")
 
 
 @lru_cache(maxsize=1)
@@ -113,14 +113,11 @@ def _codes() -> dict[str, str]:
 
 @lru_cache(maxsize=100)
 def _names(locale: str) -> dict[str, str]:
-    """Map the names of languages, as written in one language, to their codes."""
-    from babel import Locale, UnknownLocaleError
+    """Map the names of languages, as written in one language, to their tags."""
+    from babel import Locale, localedata
 
-    try:
-        known = Locale.parse(locale).languages
-    except (UnknownLocaleError, ValueError):
-        return {}
-    return {name.casefold(): _codes().get(code, code) for code, name in known.items()}
+    known = Locale(locale).languages if localedata.exists(locale) else {}
+    return {name.casefold(): tag for tag, name in known.items()}
 
 
 # ------------------------------------------------------------------------------- identification
