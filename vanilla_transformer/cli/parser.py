@@ -12,14 +12,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
-from types import FrameType
 from typing import Any, NoReturn
 
 from .. import __version__, register
 from ..errors import RequestError
-from ..machine.signals import handled_by
+from ..machine.signals import interruption
+from ..recipes.options import listed
 from ..storage.extras import how_to_install
-from ..storage.reading import printable, shortened
+from ..storage.reading import is_utf8, printable, shortened
 from .average import add_average
 from .compare import add_compare, add_score
 from .convert import add_export, add_import
@@ -56,14 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
     try:
-        with handled_by(_interrupt, signal.SIGTERM):
+        with interruption.handled():
             return _run(arguments)
     except BrokenPipeError:  # whoever reads the output has stopped, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt as interruption:
+    except KeyboardInterrupt as interrupt:
         print("Interrupted.", file=sys.stderr)
-        return 128 + (interruption.args or (signal.SIGINT,))[0]
+        return 128 + (interrupt.args or (signal.SIGINT,))[0]
     except (RequestError, OSError, ImportError) as error:
         if (line := _line_for(error)) is None:  # a bug: show its traceback
             raise
@@ -73,11 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(note, file=sys.stderr)
         print(f"vanilla-transformer: {printable(line)}", file=sys.stderr)
         return 2
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    """Let SIGTERM, which batch systems send, stop a command as Ctrl-C does: nothing is lost."""
-    raise KeyboardInterrupt(signum)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -91,6 +86,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     for name, value in vars(options).items():
         if value == "" and name != "prefix":
             raise RequestError(f"Got nothing for --{name.replace('_', '-')}; leave it out.")
+        # Libraries in Rust open files by names in UTF-8, whatever the locale.
+        for text in filter(lambda it: isinstance(it, str), listed(value)):
+            if not is_utf8(text):
+                remedy = "rename the file, or set PYTHONUTF8=1"
+                raise RequestError(f"{name}: got {text!a}, which is no UTF-8 here; {remedy}.")
     check_models_of(options)
     with outputs_held(options):
         return _run_command(options)
@@ -172,9 +172,17 @@ def _add_command(
     return command
 
 
+class _Printable(logging.Formatter):
+    """Log lines in which names of files and texts can do nothing to a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a record, with control characters escaped."""
+        return "\n".join(map(printable, super().format(record).splitlines()))
+
+
 def _configure_logging() -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(_Printable("%(asctime)s %(message)s", "%H:%M:%S"))
     package = logging.getLogger(__name__.partition(".")[0])
     package.handlers = [handler]
     package.propagate = False

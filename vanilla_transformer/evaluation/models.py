@@ -16,6 +16,7 @@ from ..batch_translation import decode, encode, generation_option
 from ..beam_search import evaluation_mode
 from ..errors import NotFiniteError, RequestError
 from ..machine.progress import progress as progress_of
+from ..machine.signals import interruption
 from ..storage.metrics import TRANSLATION_MEASURES, Scores, TestTexts
 from ..texts.targets import target_ids
 from ..translation.many_texts import WINDOW, input_device, length_sorted_batches, pad_ids, translate
@@ -242,7 +243,8 @@ def _scored(
     lengths = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
     for batch in length_sorted_batches(lengths, tokens_at_once):
         parts = [[side[index] for index in batch] for side in (sources, targets)]
-        found |= zip(batch, _log_probabilities(model, *parts), strict=True)
+        with interruption.step():
+            found |= zip(batch, _log_probabilities(model, *parts), strict=True)
     if broken := [value for value in found.values() if not math.isfinite(value)]:
         raise NotFiniteError(f"A log-probability is {broken[0]}: the model's weights are broken.")
     return [found[index] for index in range(len(lengths))]

@@ -303,6 +303,14 @@ def printable(text: str) -> str:
     )
 
 
+def is_utf8(name: str) -> bool:
+    """Return whether a name of a file has the same bytes here as in UTF-8."""
+    try:
+        return os.fsencode(name) == name.encode()
+    except UnicodeEncodeError:
+        return False
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
     with errors_naming(path), path.open("rb") as file:

@@ -23,6 +23,7 @@ from ..batch_translation import (
 from ..errors import RequestError
 from ..machine.cpu_threads import free_threads
 from ..machine.progress import progress as progress_of
+from ..machine.signals import interruption
 from ..ranges import COUNT
 from ..texts.unknown import unknown_characters, unknown_tokens
 
@@ -161,12 +162,13 @@ def translate_windows(
                 rows = [sources[index] for index in indices]
                 if device.type == "cpu":
                     threads.adapt()
-                ids, mask = pad_ids(rows, tokenizer.pad_token_id, device)
-                found = generate_ids(model, ids, mask, **generation_kwargs)
-                given = zip((texts[index] for index in indices), rows, strict=True)
-                translated = translations_of(model, tokenizer, given, found)
-                for index, translations in zip(indices, translated, strict=True):
-                    results[index] = translations
+                with interruption.step():
+                    ids, mask = pad_ids(rows, tokenizer.pad_token_id, device)
+                    found = generate_ids(model, ids, mask, **generation_kwargs)
+                    given = zip((texts[index] for index in indices), rows, strict=True)
+                    translated = translations_of(model, tokenizer, given, found)
+                    for index, translations in zip(indices, translated, strict=True):
+                        results[index] = translations
                 bar.update(len(batch))
             done += len(texts)
             yield from results
