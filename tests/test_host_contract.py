@@ -64,6 +64,7 @@ REACHED = {
     "RunControl": "on_epoch_begin on_epoch_end on_evaluate on_log on_save on_step_end"
     " on_substep_end on_train_begin",
     "VanillaTransformerTrainer": "_get_grad_norm _hp_search_setup _issue_warnings_after_load"
+    " _load_optimizer_and_scheduler _load_rng_state"
     " _save_checkpoint create_scheduler evaluate evaluation_loop"
     " get_batch_samples get_optimizer_cls_and_kwargs get_train_dataloader log",
 }
@@ -75,7 +76,8 @@ MENTIONED = {
     " resize_token_embeddings",
     "VanillaTransformerTranslationPipeline": "__call__ save_pretrained",
     "VanillaTransformerTrainingArguments": "__post_init__",
-    "VanillaTransformerTrainer": "create_model_card hyperparameter_search train",
+    "PublishingTrainer": "create_model_card push_to_hub",
+    "VanillaTransformerTrainer": "hyperparameter_search train",
 }
 # The host reads these, though no base class declares them any more (since 5.20).
 UNDECLARED = {"VanillaTransformerConfig": "keys_to_ignore_at_inference"}

@@ -29,6 +29,7 @@ from vanilla_transformer.recipes.options import Evaluation
 from vanilla_transformer.recipes.plan import settings_as_yaml
 from vanilla_transformer.recipes.planning import plan_run
 from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.metrics import all_metrics
 from vanilla_transformer.train import averaging, run_directory, run_inputs, run_recipe
 from vanilla_transformer.train import run as runs
 from vanilla_transformer.train import trainer as trainer_module
@@ -88,7 +89,7 @@ def test_run_holds_the_documented_files_and_the_mean_of_the_last_checkpoints(fin
 
 def test_metrics_describe_scores_data_versions_and_hardware(finished):
     recipe, run, metrics = finished
-    assert json.loads((run / "metrics.json").read_text(encoding="utf-8")) == metrics
+    assert all_metrics(run / "metrics.json") == metrics
     assert set(metrics["scores"]) == {"validation", "test"}
     for scores in metrics["scores"].values():
         assert math.isfinite(scores["perplexity"])
@@ -225,7 +226,7 @@ def test_scores_say_what_is_not_as_in_the_run(copied, tmp_path, caplog):
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "note": 1}))
     changed, *_ = told()
-    assert changed == f"config.json changed since {run} was trained and scored."
+    assert changed == f"config.json changed since {run} was written or scored."
     (run / "recipe.yaml").unlink()  # as in a published model, whose metrics say the languages
     assert languages in told(test_file=mixed, pair="en-de")
 

@@ -40,7 +40,8 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _evaluate(options: argparse.Namespace) -> int:
     from ..evaluation.scores import choose_samples, without_texts
-    from ..storage.atomic import write_json, write_text
+    from ..storage.atomic import write_text
+    from ..storage.metrics import Metrics, write_metrics
     from ..storage.run_files import MODEL_FILES, digests
     from ..storage.saved_model import MODEL, model_folder
     from ..train.scoring import score_run
@@ -55,9 +56,10 @@ def _evaluate(options: argparse.Namespace) -> int:
         lines = (json.dumps(row, ensure_ascii=False) for row in _rows(scores))
         write_text(Path(options.output), "".join(f"{line}\n" for line in lines))
     elif options.output:
-        measured = {name: without_texts(found) for name, found in scores.items()}
-        metrics = {"scores": measured, "samples": choose_samples(scores)}
-        write_json(Path(options.output), metrics | {MODEL_FILES: digests(folder, MODEL)})
+        measured: dict[str, Scores] = {name: without_texts(found) for name, found in scores.items()}
+        metrics = Metrics(scores=measured, samples=choose_samples(scores))
+        metrics[MODEL_FILES] = digests(folder, MODEL)
+        write_metrics(Path(options.output), metrics)
     return 0
 
 

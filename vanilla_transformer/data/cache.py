@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -49,9 +50,16 @@ def cached(
     from filelock import FileLock
 
     root = Path(cache_dir or Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer"))
-    root.mkdir(parents=True, exist_ok=True)
     folder = _folder(root, name, [_CACHE_VERSION, key])
-    with FileLock(f"{folder}.lock"):
+    with ExitStack() as stack:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(f"{folder}.lock"))
+        except PermissionError as error:  # another user's, whose caches can be read
+            if key is not None and (opened := _opened(folder)) is not None:
+                return opened
+            remedy = "set HF_DATASETS_CACHE to a folder of your own"
+            raise RequestError(f"{root} belongs to another user; {remedy}.") from error
         if key is not None and (opened := _opened(folder)) is not None:
             return opened
         with temporary_folder(root) as aside:

@@ -30,7 +30,7 @@ from ..recipes.data import TRAINING_FILES
 from ..recipes.recipe import languages_of_model
 from ..storage import saved_model as saved
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
-from ..storage.metrics import Metrics, Published, TestTexts, all_metrics
+from ..storage.metrics import Metrics, Published, Scores, TestTexts, all_metrics, write_metrics
 from ..storage.reading import StrPath, checked, own_file, read_json
 from ..storage.run_files import (
     CHOSEN,
@@ -104,9 +104,11 @@ def publish(
         tokenizer.save_pretrained(folder)
         if scores:
             with_texts = {name: result for name, result in scores.items() if "sources" in result}
-            measured = {name: without_texts(result) for name, result in scores.items()}
-            metrics = {"scores": measured, "samples": choose_samples(with_texts)}
-            write_json(folder / METRICS, metrics)
+            measured: dict[str, Scores] = {
+                name: without_texts(result) for name, result in scores.items()
+            }
+            metrics = Metrics(scores=measured, samples=choose_samples(with_texts))
+            write_metrics(folder / METRICS, metrics)
         return publish_folder(folder, repo_id, **options)
 
 
@@ -192,7 +194,7 @@ def publish_folder(
         for name in (CURVES, HISTORY):  # the picture, and the figures to draw it from again
             if (trained_in / name).is_file():
                 shutil.copyfile(own_file(trained_in / name), folder / name)
-        write_json(folder / METRICS, facts)
+        write_metrics(folder / METRICS, facts)
         render_card(facts).save(folder / "README.md")
         if output is not None:
             with folder_written_aside(Path(output)) as aside:

@@ -20,10 +20,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ..errors import RequestError
+from .reading import sha256
 
 PARTIAL = ".vanilla-transformer-partial-"  # prefix of temporary folders
 MARKER = ".vanilla-transformer-output"  # in each folder that was written
-_MARK = "A command of vanilla-transformer wrote this folder; --overwrite replaces all of it.\n"
+_MARK = "A command of vanilla-transformer wrote this folder; --overwrite replaces all of it."
 _WRITING = ".vanilla-transformer-writing-"  # prefix of the lock beside an output
 _NEW: set[Path] = set()  # outputs of this command that did not exist when it began
 _LOCK = "lock"  # held by the process that writes into a temporary folder
@@ -238,7 +239,9 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
             whole = aside / output.name
             yield whole
             let_others_read_weights(whole)
-            (whole / MARKER).write_text(_MARK, encoding="utf-8")
+            files = {path.name: sha256(path) for path in whole.iterdir() if path.is_file()}
+            mark = json.dumps({"note": _MARK, "files": files}, indent=2)
+            (whole / MARKER).write_text(mark + "\n", encoding="utf-8")
             with _alone_in(output.parent):
                 check_folder(output)  # again: the block may have taken hours
                 if output.is_dir():

@@ -1,12 +1,16 @@
 """Schema of `metrics.json`, the source of cards, comparisons and reports; the names of measures."""
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 
 from ..errors import RequestError, quoted
+from .atomic import write_json
 from .reading import checked, own_file, read_json
 
+_DIGEST = "digest"  # key in metrics.json, of all else
 NUM_SAMPLES = 3  # as many as a card shows and a page offers; a run keeps no fewer
 
 
@@ -138,9 +142,28 @@ class Metrics(TypedDict, total=False):
     git_commit: str | None
 
 
+def write_metrics(path: Path, metrics: Metrics) -> None:
+    """Write a metrics.json, with a digest of its content."""
+    write_json(path, {**metrics, _DIGEST: _digest(metrics)})
+
+
+def _digest(metrics: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(metrics, sort_keys=True).encode()).hexdigest()
+
+
 def all_metrics(path: Path) -> Metrics:
-    """Return the content of a metrics.json, of a run or of `evaluate`; nothing without a file."""
-    return checked(read_json(own_file(path)), Metrics, path) if path.is_file() else Metrics()
+    """Return the content of a metrics.json, of a run or of `evaluate`; nothing without a file.
+
+    Raises:
+        ValueError: It is damaged, or was changed after it was written.
+    """
+    if not path.is_file():
+        return Metrics()
+    content = checked(read_json(own_file(path)), Metrics, path)
+    digest = cast("dict[str, Any]", content).pop(_DIGEST, None)
+    if digest not in (None, _digest(content)):
+        raise RequestError(f"{path} changed after it was written; restore it, or delete {_DIGEST}.")
+    return content
 
 
 def read_metrics(path: Path) -> Metrics | None:

@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict
 
 from ..errors import RequestError, quoted
+from .atomic import MARKER
 from .metrics import all_metrics, read_metrics
-from .reading import read_json, read_yaml, sha256
+from .reading import checked, read_json, read_yaml, sha256
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,13 @@ LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then 
 
 # Values or digests by name, in any depth.
 Identity: TypeAlias = Mapping[str, Any]
+
+
+class _Written(TypedDict):
+    """What a command says of a folder that it wrote."""
+
+    files: dict[str, str]  # SHA-256
+
 
 _DIGEST = re.compile("[0-9a-f]{16,64}")
 # Fields of config.json that say where a model comes from, or change no value that it computes.
@@ -132,8 +140,10 @@ def recorded_identity(run: Path) -> dict[str, Any]:
 
 
 def changed_since_scored(directory: Path) -> list[str]:
-    """Return the files of a model that no longer match the digests in its metrics, if any."""
+    """Return the files of a model that no longer match their digests, if any are known."""
     recorded = all_metrics(directory / METRICS).get(MODEL_FILES)
+    if recorded is None and (directory / MARKER).is_file():  # of a command that wrote the folder
+        recorded = checked(read_json(directory / MARKER), _Written, directory)["files"]
     return [] if recorded is None else changed_files(directory, recorded)
 
 
@@ -142,4 +152,4 @@ def warn_of_changed_model(directory: Path) -> None:
     with suppress(RequestError):  # metrics that nobody needs here
         if changed := changed_since_scored(directory):
             names = ", ".join(changed)
-            logger.warning("%s changed since %s was trained and scored.", names, directory)
+            logger.warning("%s changed since %s was written or scored.", names, directory)

@@ -27,6 +27,7 @@ from ..storage import run_files as files
 from ..storage.atomic import let_others_read_weights, sync, write_json
 from ..storage.metrics import MEASURES
 from ..storage.reading import checked, read_json
+from ..storage.saved_model import named_errors
 from .arguments import VanillaTransformerTrainingArguments
 
 logger = logging.getLogger(__name__)
@@ -124,7 +125,9 @@ def step_of(checkpoint: Path) -> int:
 
 def trainer_state(checkpoint: Path) -> TrainerState:
     """Return the state of the trainer that wrote a checkpoint, such as its log."""
-    return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+    path = checkpoint / TRAINER_STATE_NAME
+    with named_errors(f"{path} is not the state of a trainer"):
+        return TrainerState.load_from_json(str(path))
 
 
 def is_whole(checkpoint: Path) -> bool:

@@ -16,8 +16,8 @@ from ..evaluation.scores import choose_samples, first_references, without_texts
 from ..recipes.data import TextPairs
 from ..recipes.plan import Plan
 from ..search_settings import SearchSettings
-from ..storage.atomic import keep_text, write_aside, write_json, write_text
-from ..storage.metrics import Chosen, Sample, TestTexts
+from ..storage.atomic import keep_text, write_aside, write_text
+from ..storage.metrics import Chosen, Sample, TestTexts, write_metrics
 from ..storage.reading import printable
 from ..storage.run_files import (
     ATTENTION,
@@ -83,7 +83,7 @@ def finish(
             target = last["hypotheses"][0] or first_references(last["references"])[0]
             attention = attention_weights(model, tokenizer, last["sources"][0], target)
             save_figure(plot_attention(attention), run / ATTENTION)
-    metrics = {
+    metrics: Any = {
         "scores": {name: without_texts(result) for name, result in results.items()},
         **training_facts(model, tokenizer, args.seed, progress),
         "updates": state.global_step,
@@ -97,7 +97,7 @@ def finish(
         "samples": samples,
         MODEL_FILES: digests(run, MODEL),
     }
-    write_json(run / METRICS, metrics)
+    write_metrics(run / METRICS, metrics)
 
 
 def _average(

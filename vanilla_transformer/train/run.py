@@ -27,8 +27,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ..errors import RequestError
 from ..recipes.plan import Plan
-from ..storage.metrics import Metrics
-from ..storage.reading import checked, read_json
+from ..storage.metrics import Metrics, all_metrics
 from ..storage.run_files import CHECKPOINTS, METRICS
 from ..storage.saved_model import model_folder
 from . import run_directory, run_inputs
@@ -104,7 +103,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
         if args.should_save and last is not None:
             finish(plan, run, args, pairs, last)
         args.distributed_state.wait_for_everyone()
-        return checked(read_json(run / METRICS), Metrics, run / METRICS)
+        return all_metrics(run / METRICS)
 
 
 def training_arguments(

@@ -16,8 +16,8 @@ from ..evaluation.scores import first_references
 from ..recipes.data import TextPairs
 from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
 from ..search_settings import SearchSettings, search_settings
-from ..storage.metrics import MEASURES, Metrics, Scores, TestTexts
-from ..storage.reading import checked, printable, read_json
+from ..storage.metrics import MEASURES, Scores, TestTexts, all_metrics
+from ..storage.reading import printable
 from ..storage.run_files import METRICS, RECIPE, differences
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
 
@@ -137,9 +137,7 @@ def compare_runs(
         options = {**first.scoring, "tokens_at_once": tokens_at_once, **asked}
         model, _, results = score_folder(folder, first.sets, **options)
         search, size = search_settings(model.generation_config, **asked), model.num_parameters()
-        path = folder / METRICS
-        recorded = checked(read_json(path), Metrics, path) if path.is_file() else Metrics()
-        told = recorded.get("scores", {})
+        told = all_metrics(folder / METRICS).get("scores", {})
         runs.append(ComparedRun(str(name), test or first, search, size, results, told))
     return runs
 

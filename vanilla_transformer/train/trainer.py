@@ -49,6 +49,7 @@ from ..machine.signals import handled_by
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..storage.reading import reason_of
 from ..storage.run_files import differences
+from ..storage.saved_model import named_errors
 from ..translation.many_texts import translate
 from . import checkpoints
 from .arguments import (
@@ -292,6 +293,14 @@ class VanillaTransformerTrainer(PublishingTrainer):
         ]
         collators = (PairCollator, DataCollatorForSeq2Seq)
         return any(replaced) or type(self.data_collator) not in collators
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with named_errors(f"optimizer.pt or scheduler.pt in {checkpoint} cannot be resumed from"):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with named_errors(f"the random state in {checkpoint} cannot be resumed from"):
+            super()._load_rng_state(checkpoint)
 
     @staticmethod
     def get_optimizer_cls_and_kwargs(  # type: ignore[override]  # our arguments only
