@@ -209,7 +209,7 @@ def test_a_model_without_a_training_record_has_a_card_of_what_is_known(
     assert ("BLEU 34.4 on the test set" in card.text) is scored
     for heading in ("## Sample", "## Data", "paper, apart"):
         assert heading not in card.text
-    assert "Nothing else about the training, nor about its pairs, is recorded." in card.text
+    assert "Nothing about the training, nor about its pairs, is recorded." in card.text
     model = VanillaTransformerForConditionalGeneration.from_pretrained(copied)
     assert f"{model.num_parameters() / 1e6:.1f} million parameters" in card.text
 
