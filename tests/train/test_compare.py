@@ -19,6 +19,7 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.cli.compare import _SCORE_EXAMPLE
 from vanilla_transformer.data.typed_forms import TYPED_FORMS
 from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.metrics import all_metrics
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train import run_recipe
 from vanilla_transformer.train.scoring import compare_runs, comparison_page, score_run
@@ -121,20 +122,15 @@ def test_other_searches_are_noted(folder, tmp_path):
     assert "length_penalty: 1.5 -> 0.6; early_stopping: True -> False." in other
 
 
-def test_recorded_scores_of_typed_sources_are_shown_of_two_runs(folder, tmp_path):
-    runs = [shutil.copytree(folder / name, tmp_path / name) for name in ("first", "second")]
-    for number, run in enumerate(runs):
-        assert "people type" not in comparison_page(compare_runs(runs, num_beams=1))
-        scores = score_run(run, num_beams=1)["test"]
-        typed = {form: {"bleu": 10.0 * number + place} for place, form in enumerate(TYPED_FORMS)}
-        content = {"scores": {"test": {**scores, "robustness": typed}}}
-        (run / "metrics.json").write_text(json.dumps(content), encoding="utf-8")
-    page = comparison_page(compare_runs(runs, num_beams=1))
-    assert "BLEU on sources as people type them, as metrics.json has it:" in page
-    assert re.search("^    as written +0.00 +10.00$", page, re.MULTILINE)
-    content["scores"]["test"]["bleu"] += 1  # of other pairs
-    (run / "metrics.json").write_text(json.dumps(content), encoding="utf-8")
-    assert "people type" not in comparison_page(compare_runs(runs, num_beams=1))
+def test_scores_of_typed_sources_are_shown_if_asked_for(folder, capsys):
+    command = ["compare", str(folder / "first"), str(folder / "second"), "--num-beams", "1"]
+    assert main(command) == 0
+    assert "people type" not in capsys.readouterr().out
+    assert main([*command, "--robustness"]) == 0
+    printed = capsys.readouterr().out
+    assert "BLEU on sources as people type them, without regard to case:" in printed
+    for form in TYPED_FORMS:
+        assert re.search(rf"^    {form} +[\d.]+ +[\d.]+$", printed, re.MULTILINE), form
 
 
 def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
@@ -276,3 +272,17 @@ def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, ca
     again = score_run(folder / "first", test_file=str(texts), **names)["test"]
     for side in ("sources", "references", "hypotheses"):
         assert again[side] == result[side]
+
+
+def test_scores_join_what_a_models_own_metrics_say(folder, tmp_path, capsys):
+    run = shutil.copytree(folder / "first", tmp_path / "run")
+    before = all_metrics(run / "metrics.json")
+    words = ["evaluate", str(run), "--num-beams", "1", "--robustness", "--output"]
+    assert main([*words, str(run / "metrics.json"), "--overwrite"]) == 0
+    after = all_metrics(run / "metrics.json")
+    assert set(after["scores"]["test"]["robustness"]) == {*TYPED_FORMS}
+    assert after["scores"]["validation"] == before["scores"]["validation"]
+    for name in before.keys() - {"scores", "model_files"}:
+        assert after[name] == before[name], name
+    assert main([*words, str(tmp_path / "other.json")]) == 0
+    assert "recipe" not in all_metrics(tmp_path / "other.json")

@@ -51,7 +51,8 @@ def _compare(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_text
     from ..train.scoring import compare_runs, comparison_page
 
-    runs = compare_runs(options.directories, **test_options(options))
+    asked = {**test_options(options), "with_robustness": options.robustness}
+    runs = compare_runs(options.directories, **asked)
     if options.output:
         write_text(Path(options.output), comparison_page(runs))
     print(comparison_page(runs, shown=_SHOWN), end="")

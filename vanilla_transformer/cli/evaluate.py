@@ -30,8 +30,6 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "run directory, or another model with --pair and --test-file"
     command.add_argument("directory", metavar="DIR", help=text)
     add_test_options(command)
-    text = "score the sources also in capitals, without capitals, without marks, with typos ..."
-    command.add_argument("--robustness", action="store_true", help=text)
     text = "also write the scores as JSON, or the texts if FILE ends in .jsonl"
     command.add_argument("--output", metavar="FILE", help=text)
     add_overwrite(command, reads=("directory", "test_file"), files=("output",))
@@ -41,8 +39,8 @@ def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 def _evaluate(options: argparse.Namespace) -> int:
     from ..evaluation.scores import choose_samples, without_texts
     from ..storage.atomic import write_text
-    from ..storage.metrics import Metrics, write_metrics
-    from ..storage.run_files import MODEL_FILES, digests
+    from ..storage.metrics import Metrics, all_metrics, write_metrics
+    from ..storage.run_files import METRICS, MODEL_FILES, digests
     from ..storage.saved_model import MODEL, model_folder
     from ..train.scoring import score_run
 
@@ -57,9 +55,12 @@ def _evaluate(options: argparse.Namespace) -> int:
         write_text(Path(options.output), "".join(f"{line}\n" for line in lines))
     elif options.output:
         measured: dict[str, Scores] = {name: without_texts(found) for name, found in scores.items()}
-        metrics = Metrics(scores=measured, samples=choose_samples(scores))
-        metrics[MODEL_FILES] = digests(folder, MODEL)
-        write_metrics(Path(options.output), metrics)
+        path = Path(options.output)
+        # A model's own metrics.json keeps what else it says, such as how the model was trained.
+        known = all_metrics(path) if path.resolve() == (folder / METRICS).resolve() else Metrics()
+        measured = {**known.get("scores", {}), **measured}
+        known |= {"scores": measured, MODEL_FILES: digests(folder, MODEL)}
+        write_metrics(path, Metrics(samples=choose_samples(scores)) | known)
     return 0
 
 

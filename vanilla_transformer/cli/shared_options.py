@@ -32,6 +32,8 @@ def add_test_options(command: argparse.ArgumentParser) -> None:
     text = "refuse malformed lines of test pairs instead of skipping them"
     command.add_argument("--strict", action="store_true", default=None, help=text)
     command.add_argument("--num-beams", type=count, help="beams (default: the model's own)")
+    text = "score the sources also in capitals, without capitals, without marks, with typos ..."
+    command.add_argument("--robustness", action="store_true", help=text)
     text = "size of a batch: sentences x beams x tokens of the longest (default: 4096)"
     command.add_argument("--tokens-at-once", type=count, default=4096, help=text)
 

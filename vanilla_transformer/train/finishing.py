@@ -58,7 +58,10 @@ def finish(
         final: The last checkpoint.
     """
     averaged, chosen = _average(plan, run, args, pairs.validation, final)
-    scoring = {"target_language": plan.data.languages[1], "measures": plan.evaluation.measures}
+    scoring: dict[str, Any] = {
+        "target_language": plan.data.languages[1],
+        "measures": plan.evaluation.measures,
+    }
     model, tokenizer, results = score_folder(run, pairs.scored, **scoring)
     usual = set_usual_scores(model, tokenizer, pairs.validation.sources)
     config = GenerationConfig.from_pretrained(run)

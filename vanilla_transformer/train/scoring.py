@@ -1,6 +1,5 @@
 """Score models on their test sets, and compare several on the same sentences."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,17 +7,16 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.typed_forms import TYPED_FORMS
 from ..errors import RequestError
-from ..evaluation import SystemScore, most_different, paired_bootstrap, score_model, verdict
+from ..evaluation import most_different, paired_bootstrap, score_model, verdict
 from ..evaluation.robustness import robustness
 from ..evaluation.scores import first_references
 from ..recipes.data import TextPairs
 from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
 from ..search_settings import SearchSettings, search_settings
-from ..storage.metrics import MEASURES, Scores, TestTexts, all_metrics
+from ..storage.metrics import MEASURES, TestTexts
 from ..storage.reading import printable
-from ..storage.run_files import METRICS, RECIPE, differences
+from ..storage.run_files import RECIPE, differences
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
 
 
@@ -48,25 +46,25 @@ def score_run(
     run = model_folder(str(directory))
     test = plan_test(run, test_options)
     options = {**test.scoring, "num_beams": test.num_beams, "tokens_at_once": tokens_at_once}
-    model, tokenizer, results = score_folder(run, test.sets, **options)
-    if with_robustness:
-        scoring = {"languages": test.languages, "measures": test.scoring["measures"]}
-        for name in results:
-            pairs = test.sets[name]
-            results[name]["robustness"] = robustness(
-                *(model, tokenizer, pairs.sources, pairs.references), **scoring
-            )
-    return results
+    return score_folder(run, test.sets, _typed(test, with_robustness), **options)[2]
+
+
+def _typed(test: ModelTest, with_robustness: bool) -> tuple[str, str] | None:
+    return test.languages if with_robustness else None
 
 
 def score_folder(
-    folder: Path, sets: Mapping[str, TextPairs], **options: Any
+    folder: Path,
+    sets: Mapping[str, TextPairs],
+    typed_in: tuple[str, str] | None = None,
+    **options: Any,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[str, TestTexts]]:
     """Load the model of a folder and score it on each set of pairs that is not empty.
 
     Args:
         folder: Folder of the model.
         sets: The pairs by name of the set.
+        typed_in: Languages of both sides, to score the sources as people type them too.
         **options: Other arguments of `score_model`.
 
     Returns:
@@ -79,6 +77,13 @@ def score_folder(
         for name, pairs in sets.items()
         if len(pairs)
     }
+    for name, pairs in sets.items():
+        if typed_in is None or name not in results:
+            continue
+        texts, measures = (pairs.sources, pairs.references), options["measures"]
+        results[name]["robustness"] = robustness(
+            model, tokenizer, *texts, languages=typed_in, measures=measures
+        )
     return model, tokenizer, results
 
 
@@ -90,13 +95,13 @@ class ComparedRun(NamedTuple):
     search: SearchSettings
     parameters: int
     results: dict[str, TestTexts]
-    recorded: dict[str, Scores]  # in its metrics.json, if any
 
 
 def compare_runs(
     directories: Sequence[str | os.PathLike[str]],
     *,
     tokens_at_once: int = 4096,
+    with_robustness: bool = False,
     **test_options: object,
 ) -> list[ComparedRun]:
     """Score the models of run directories on the same test pairs.
@@ -105,6 +110,7 @@ def compare_runs(
         directories: Two or more run directories, or names of models. One that is no run is
             tested like the first run, whose recipe it takes.
         tokens_at_once: Tokens in a batch.
+        with_robustness: As for `score_run`.
         **test_options: `TEST_OPTIONS`, which override the recipes. None: the recipe's value, and
             the beams that each model's generation config sets.
 
@@ -135,10 +141,10 @@ def compare_runs(
     for name, folder, test in zip(directories, folders, tests, strict=True):
         asked = {"num_beams": (test or first).num_beams}
         options = {**first.scoring, "tokens_at_once": tokens_at_once, **asked}
-        model, _, results = score_folder(folder, first.sets, **options)
+        typed_in = _typed(first, with_robustness)
+        model, _, results = score_folder(folder, first.sets, typed_in, **options)
         search, size = search_settings(model.generation_config, **asked), model.num_parameters()
-        told = all_metrics(folder / METRICS).get("scores", {})
-        runs.append(ComparedRun(str(name), test or first, search, size, results, told))
+        runs.append(ComparedRun(str(name), test or first, search, size, results))
     return runs
 
 
@@ -183,7 +189,7 @@ def _set_lines(runs: Sequence[ComparedRun], name: str, shown: int) -> list[str]:
         "- p: how often chance alone would give so large a difference from the first run.",
         "- Perplexity is per token: compare it only between runs with the same vocabulary.",
         *(f"- {MEASURES[measure].label}: {how}" for measure, how in signatures.items()),
-        *_robustness_lines(runs, rows, name),
+        *_robustness_lines(runs, name),
         "",
         "The sentences that differ most, with their chrF:",
     ]
@@ -200,24 +206,16 @@ def _set_lines(runs: Sequence[ComparedRun], name: str, shown: int) -> list[str]:
     return lines
 
 
-def _robustness_lines(
-    runs: Sequence[ComparedRun], rows: Sequence[Mapping[str, SystemScore]], name: str
-) -> list[str]:
-    """Return a table of the recorded scores on typed sources, if two runs have them."""
+def _robustness_lines(runs: Sequence[ComparedRun], name: str) -> list[str]:
+    """Return a table of the scores on sources as people type them, if they were measured."""
     measure = runs[0].test.measures[0]
-    found = {}
-    for run, row in zip(runs, rows, strict=True):
-        scores: Mapping[str, Any] = run.recorded.get(name, {})
-        # Else they may be of other pairs, or of another model.
-        as_now = math.isclose(scores.get(measure, -1), row[measure].score, abs_tol=0.5)
-        if "robustness" in scores and as_now:
-            found[run.name] = scores["robustness"]
-    if len(found) < 2:
+    table = [["", *(run.name for run in runs)]]
+    for form in runs[0].results[name].get("robustness", {}):
+        scores = [run.results[name]["robustness"][form][measure] for run in runs]
+        table.append([form, *(f"{score:.2f}" for score in scores)])
+    if len(table) == 1:
         return []
-    table = [["", *found]]
-    for form in TYPED_FORMS:
-        table.append([form, *(f"{forms[form][measure]:.2f}" for forms in found.values())])
-    told = f"{MEASURES[measure].label} on sources as people type them, as metrics.json has it:"
+    told = f"{MEASURES[measure].label} on sources as people type them, without regard to case:"
     return ["", told, "", *(f"    {line}" for line in table_lines(table))]
 
 
