@@ -51,13 +51,11 @@ dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.
 
 def tiny_model(model_class=VanillaTransformerForConditionalGeneration, **overrides):
     torch.manual_seed(0)
-    attention = overrides.pop("attention", "eager")
     fields = {
         **{"encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 30},
         **{"encoder_attention_heads": 4, "decoder_attention_heads": 4, "dropout": 0.0},
     }
-    config = tiny_config(31, **{**fields, **overrides})
-    config._attn_implementation = attention
+    config = tiny_config(31, **{**fields, "attention": "eager", **overrides})
     model = model_class(config).eval()
     with torch.no_grad():  # avoid uniform attention and outputs that repeat the input
         for parameter in model.parameters():
@@ -123,8 +121,11 @@ def test_attentions_and_hidden_states(variant):
         (out.cross_attentions, config.decoder_layers, (3, decoder_heads, 5, 7)),
     ):
         assert [tuple(layer.shape) for layer in weights] == [shape] * layers
+        earlier, real = torch.ones(5, 5).tril(), batch()["attention_mask"][:, None, None]
+        seen = (earlier if weights is out.decoder_attentions else real).bool()
         for layer in weights:
             assert_close(layer.sum(-1), torch.ones(shape[:-1]))
+            assert torch.equal(layer > 0, seen.expand(shape))
             assert (layer >= 0).all()
     for states, layers, length in (
         (out.encoder_hidden_states, config.encoder_layers, 7),

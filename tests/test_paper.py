@@ -8,6 +8,8 @@ import itertools
 import math
 
 import pytest
+import reference
+import tiny_models
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,16 +34,12 @@ from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransfor
 from vanilla_transformer.train.optimization import noam_lr, noam_schedule
 
 
-def tiny_config(**overrides):
+def tiny_config(*, vocab_size=19, **overrides):
     sizes = {
-        **{"vocab_size": 19, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2},
-        **{"encoder_attention_heads": 4, "decoder_attention_heads": 4},
-        **{"encoder_ffn_dim": 24, "decoder_ffn_dim": 24},
+        **{"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24},
+        **{"encoder_attention_heads": 4, "decoder_attention_heads": 4, "attention": "eager"},
     }
-    attention = overrides.pop("attention", "eager")
-    config = VanillaTransformerConfig(**{**sizes, **overrides})
-    config._attn_implementation = attention
-    return config
+    return tiny_models.tiny_config(vocab_size, **{**sizes, **overrides})
 
 
 def tiny_model(model_class=VanillaTransformerForConditionalGeneration, **overrides):
@@ -68,9 +66,7 @@ def tiny_attention(*, num_heads=4, **overrides):
 
 def layer_norm(x, norm):
     """Compute LayerNorm by its formula: biased variance, epsilon inside the root."""
-    mean = x.mean(-1, keepdim=True)
-    variance = ((x - mean) ** 2).mean(-1, keepdim=True)
-    return norm.weight * (x - mean) / (variance + norm.eps) ** 0.5 + norm.bias
+    return reference.layer_norm(dict(norm.named_parameters("norm")), "norm", x, norm.eps)
 
 
 def feed_forward(x, ffn):
@@ -79,30 +75,23 @@ def feed_forward(x, ffn):
     return inner.clamp(min=0) @ ffn.fc2.weight.T + ffn.fc2.bias
 
 
-def attention_by_loops(query, key, value, *, allowed=lambda t, s: True):
+def attention_by_loops(query, key, value):
     """Compute Eq. 1 for one head, score by score: query (T, d_k), key (L, d_k), value (L, d_v)."""
     outputs = []
-    for t, q in enumerate(query):
-        scores = {
-            s: sum(a * b for a, b in zip(q.tolist(), k.tolist(), strict=True)) / math.sqrt(len(q))
-            for s, k in enumerate(key)
-            if allowed(t, s)
-        }
-        total = sum(math.exp(score) for score in scores.values())
-        outputs.append(sum(math.exp(scores[s]) / total * value[s] for s in scores))
+    for q in query:
+        exponentials = [
+            math.exp(sum(a * b for a, b in zip(q.tolist(), k, strict=True)) / math.sqrt(len(q)))
+            for k in key.tolist()
+        ]
+        weighted = sum(e * v for e, v in zip(exponentials, value, strict=True))
+        outputs.append(weighted / sum(exponentials))
     return torch.stack(outputs)
 
 
 def heads_by_slices(attention, x, memory, **options):
     """Section 3.2.2: each head attends with its own slice of W^Q, W^K and W^V; W^O joins them."""
-    d_k, d_v, heads = attention.d_k, attention.d_v, []
-    for i in range(attention.num_heads):
-        projected = []
-        for name, width, states in (("q", d_k, x), ("k", d_k, memory), ("v", d_v, memory)):
-            linear, rows = getattr(attention, f"{name}_proj"), slice(i * width, (i + 1) * width)
-            projected.append(states @ linear.weight[rows].T + linear.bias[rows])
-        heads.append(attention_by_loops(*projected, **options))
-    return torch.cat(heads, -1) @ attention.out_proj.weight.T + attention.out_proj.bias
+    weights, heads = dict(attention.named_parameters("attention")), attention.num_heads
+    return reference.attention(weights, "attention", x, heads, memory=memory, **options)
 
 
 def assert_close(actual, expected, tolerance=1e-12):
@@ -275,11 +264,6 @@ def test_order_of_heads_does_not_matter():
     assert_close(module(x)[0], before)
 
 
-def test_many_heads_cost_as_much_as_one():
-    """Section 3.2.2: the cost is that of single-head attention with full dimensionality."""
-    assert len({attention_flops(8, num_heads=h) for h in (1, 2, 4, 8)}) == 1
-
-
 def test_each_attention_has_the_right_queries_keys_and_mask():
     """Section 3.2.3: sources of queries, keys and values, and the causal mask."""
     model = tiny_model().model
@@ -295,9 +279,7 @@ def test_each_attention_has_the_right_queries_keys_and_mask():
     seen = {}
     decoder.self_attn.register_forward_hook(lambda _, args, out: seen.update(x=args[0], y=out[0]))
     model(inputs_embeds=memory, decoder_inputs_embeds=x)
-    expected = heads_by_slices(
-        decoder.self_attn, seen["x"][0], seen["x"][0], allowed=lambda t, s: s <= t
-    )
+    expected = heads_by_slices(decoder.self_attn, seen["x"][0], seen["x"][0], causal=True)
     assert_close(seen["y"][0], expected)
 
 
@@ -318,21 +300,6 @@ def test_padding_changes_nothing_and_gets_no_gradient(attention):
     padded.logits[:, :3].square().sum().backward()
     positions_with_gradient = embeds.grad[0].abs().sum(-1) > 0
     assert positions_with_gradient.tolist() == [True] * 4 + [False] * 2
-
-
-def test_padding_gets_weight_zero():
-    """Section 3.2.3: the attention weights of the encoder and of cross-attention."""
-    out = tiny_model()(
-        input_ids=torch.tensor([[5, 6, 7, 2, 0, 0]]),
-        attention_mask=torch.tensor([[1, 1, 1, 1, 0, 0]]),
-        decoder_input_ids=torch.tensor([[1, 8, 9]]),
-        output_attentions=True,
-    )
-    for weights in (*out.encoder_attentions, *out.cross_attentions):
-        assert torch.equal(weights[..., 4:], torch.zeros_like(weights[..., 4:]))
-        assert (weights[..., :4] > 0).all()
-    for weights in out.decoder_attentions:
-        assert torch.equal(weights, weights.tril())
 
 
 # ----------------------------------------------- Section 3.3: position-wise feed-forward networks
@@ -383,20 +350,24 @@ def test_embeddings_are_scaled_by_sqrt_d_model_and_logits_are_not():
 # --------------------------------------------------------------- Section 3.5: positional encoding
 
 
-def paper_sinusoid(position, column, d_model):
-    angle = position / 10000 ** ((column - column % 2) / d_model)
-    return math.cos(angle) if column % 2 else math.sin(angle)
-
-
 def encode(config, length, *, past_length=0, dtype=torch.float64):
     x = torch.zeros(1, length, config.d_model, dtype=dtype)
     return PositionalEncoding(config)(x, None, past_length)
 
 
-def test_sinusoids_by_formula():
-    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i / d)), PE(pos, 2i+1) = cos(the same)."""
-    expected = [[paper_sinusoid(pos, i, 16) for i in range(16)] for pos in range(50)]
-    assert_close(encode(tiny_config(), 50), torch.tensor(expected, dtype=torch.float64))
+@pytest.mark.parametrize(
+    ("style", "d_model"),
+    [("sinusoidal", 16), ("tensor2tensor", 16), ("tensor2tensor", 15), ("tensor2tensor", 2)],
+)
+def test_sinusoids_by_formula(style, d_model):
+    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i / d)), PE(pos, 2i+1) = cos(the same).
+
+    In the authors' code (common_attention.add_timing_signal_1d): sines, cosines, last wavelength
+    1e4.
+    """
+    config = tiny_config(d_model=d_model, position_encoding=style, d_k=4, d_v=4)
+    expected = reference.position_encoding({}, config, "encoder", 50)
+    assert_close(encode(config, 50), expected)
 
 
 def test_wavelengths_are_geometric_from_2_pi_to_10000_times_2_pi():
@@ -428,10 +399,11 @@ def test_sinusoids_have_no_maximum_length():
     ids = torch.randint(4, 19, (1, 40))
     assert model(input_ids=ids, decoder_input_ids=ids).last_hidden_state.isfinite().all()
     far = encode(config, 2, past_length=100_000, dtype=torch.float32)
-    expected = [[paper_sinusoid(pos, i, 16) for i in range(16)] for pos in (100_000, 100_001)]
-    assert_close(far, torch.tensor(expected), 1e-6)
+    there = tiny_config(position_offset=100_000)
+    expected = reference.position_encoding({}, there, "encoder", 2)
+    assert_close(far, expected.float(), 1e-6)
     rounded = encode(config, 2, past_length=100_000, dtype=torch.bfloat16)
-    assert torch.equal(rounded, torch.tensor(expected, dtype=torch.float64).bfloat16())
+    assert torch.equal(rounded, expected.bfloat16())
     with torch.device("meta"):
         assert not dict(PositionalEncoding(config).named_buffers())
 
@@ -464,28 +436,10 @@ def test_learned_positions_are_rows_of_a_table():
         assert_close(states[0], model.shared.weight[ids] * 4 + table[:3])
 
 
-@pytest.mark.parametrize("d_model", [16, 15, 2])
-def test_tensor2tensor_sinusoids_follow_the_authors_code(d_model):
-    """Their code (common_attention.add_timing_signal_1d): sines, cosines, last wavelength 1e4."""
-    config = tiny_config(
-        d_model=d_model, position_encoding="tensor2tensor", d_k=4, d_v=4, encoder_layers=1
-    )
-    half = d_model // 2
-    angles = [
-        [pos * math.exp(-i * math.log(10000) / max(half - 1, 1)) for i in range(half)]
-        for pos in range(30)
-    ]
-    expected = [
-        [math.sin(a) for a in row] + [math.cos(a) for a in row] + [0.0] * (d_model % 2)
-        for row in angles
-    ]
-    assert_close(encode(config, 30), torch.tensor(expected, dtype=torch.float64))
-
-
 # -------------------------------------------------------------------- Section 4: why self-attention
 
 
-def attention_flops(length, *, num_heads=4, d_model=16):
+def attention_flops(length, *, num_heads, d_model):
     """Count the operations (FLOPs) of one self-attention sub-layer's matrix products."""
     module = tiny_attention(num_heads=num_heads, d_model=d_model)
     with FlopCounterMode(display=False) as counter:
@@ -502,10 +456,13 @@ class OperationCounter(TorchDispatchMode):
 
 
 def test_complexity_of_self_attention():
-    """Table 1: O(n^2 d) per layer plus the projections' O(n d^2); O(1) sequential operations."""
-    for length, width in itertools.product((4, 8, 16), (8, 16)):
+    """Table 1: O(n^2 d) per layer plus the projections' O(n d^2); O(1) sequential operations.
+
+    Section 3.2.2: with many heads, the cost is that of one with full dimensionality.
+    """
+    for length, width, heads in itertools.product((4, 8, 16), (8, 16), (1, 2, 4, 8)):
         expected = 8 * length * width**2 + 4 * length**2 * width
-        assert attention_flops(length, d_model=width) == expected
+        assert attention_flops(length, num_heads=heads, d_model=width) == expected
     counts = []
     for length in (2, 50):
         with OperationCounter() as counter:
@@ -636,21 +593,18 @@ def test_attention_weights_and_relu_are_not_dropped_by_default(attention):
     assert torch.equal(run_in_training_mode(model).logits, expected)
 
 
-def smoothed_loss(logits, labels, epsilon):
-    """Return the cross-entropy against 1 - eps on the gold class plus eps / V on all classes."""
-    target = nn.functional.one_hot(labels, logits.size(-1)).to(logits) * (1 - epsilon)
-    target = target + epsilon / logits.size(-1)
-    return -(target * logits.log_softmax(-1)).sum(-1).mean()
-
-
 def test_label_smoothing_in_training_and_plain_loss_in_evaluation():
     """Section 5.4: eps_ls = 0.1; perplexity is measured without it."""
     model = tiny_model(dropout=0.0)
     batch = {"input_ids": torch.tensor([[5, 6, 2]]), "labels": torch.tensor([[7, 8, 9, 2]])}
     plain = model(**batch)
-    assert_close(plain.loss, smoothed_loss(plain.logits, batch["labels"], 0.0))
+    assert_close(
+        plain.loss, reference.label_smoothed_loss(plain.logits[0], batch["labels"][0], 0.0)
+    )
     smoothed = model.train()(**batch)
-    assert_close(smoothed.loss, smoothed_loss(plain.logits, batch["labels"], 0.1))
+    assert_close(
+        smoothed.loss, reference.label_smoothed_loss(plain.logits[0], batch["labels"][0], 0.1)
+    )
     assert VanillaTransformerConfig().label_smoothing == 0.1
 
 

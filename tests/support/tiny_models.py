@@ -8,13 +8,14 @@ from vanilla_transformer import VanillaTransformerConfig
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 
 
-def tiny_config(vocab_size, **fields):
+def tiny_config(vocab_size, *, attention=None, **fields):
     """Return the config of a model with one layer of 2 heads and 16 numbers on each side."""
     sizes = {
         **{"d_model": 16, "encoder_layers": 1, "decoder_layers": 1},
         **{"encoder_attention_heads": 2, "decoder_attention_heads": 2},
         **{"encoder_ffn_dim": 32, "decoder_ffn_dim": 32},
     }
+    sizes |= {"attn_implementation": attention}
     return VanillaTransformerConfig(vocab_size=vocab_size, **{**sizes, **fields})
 
 
