@@ -124,19 +124,13 @@ class Table:
     def _text_columns(self) -> list[int]:
         """Return the columns that may be source or target: texts that differ from row to row.
 
-        If there are not two of them, the texts may be all the same. If none has a text and the
-        sides are no languages, or no column has a text, each column that is filled may hold one.
-        Columns with the same cells count once.
+        If none has such texts, or the sides are no languages and not two have, each column that is
+        filled may be one. Columns with the same cells count once.
         """
         filled = [place for place, cells in enumerate(self.columns) if any(cells)]
         texts = [place for place in filled if _has_texts(self.columns[place])]
-        different = [place for place in texts if _differs(self.columns[place])]
-        are_languages = all(map(language_of, self.languages))
-        found = filled
-        if len(different) >= 2:
-            found = different
-        elif len(texts) >= 2 or (texts and are_languages):
-            found = texts
+        are_enough = len(texts) >= 2 or (texts and all(map(language_of, self.languages)))
+        found = texts if are_enough else filled
         return sorted({self.columns[place]: place for place in reversed(found)}.values())
 
     # ---------------------------------------------------------------------- the four steps
@@ -151,37 +145,34 @@ class Table:
             ValueError: There is no such column, or it is not clear which columns are meant. The
                 error has the rows, drawn as a table, as its note.
         """
+        named, texts, warning = self._named(), self.texts, ""
         if given is not None:
-            return self._columns_of(given)
-        named, texts = self._named(), self.texts
-        if places := self._by_content(named):
-            decided_by = "content"
+            places, decided_by = self._columns_of(given), "user"
+            named = places if any(isinstance(column, str) for column in given) else None
+            if self._contradicts(places):
+                meant, found = " and ".join(self.languages), self._described(places)
+                warning = f"the columns named as {meant} look like the opposite ({found})"
+        elif by_content := self._by_content(named):
+            places, decided_by = by_content, "content"
         elif named:
             places, decided_by = named, "names"
         elif len(texts) == 2 and not (self.given_names or self._contradicts((texts[0], texts[1]))):
             places, decided_by = (texts[0], texts[1]), "order"
         else:
             raise self._question()
-        return Columns(places, self._has_header(places, named), self.width, decided_by)
+        has_header = self.given_names is None and bool(named or self._has_header(places))
+        return Columns(places, has_header, self.width, decided_by, warning)
 
-    def _columns_of(self, given: tuple[str | int, str | int]) -> Columns:
-        """Return the columns that the user named, with a warning if their content contradicts."""
-        known: dict[Any, int] = {
-            folded(name): place for place, name in reversed([*enumerate(self.first)])
-        }
-        known |= {place + 1: place for place in range(self.width)}
-        wanted = [folded(column) if isinstance(column, str) else column for column in given]
-        for name, column in zip(given, wanted, strict=True):
-            if column not in known:
+    def _columns_of(self, given: tuple[str | int, str | int]) -> tuple[int, int]:
+        """Return the places of the columns that the user named."""
+        known = [*map(str, range(1, self.width + 1)), *map(folded, self.first)]
+        wanted = [folded(str(column)) for column in given]
+        for column, name in zip(given, wanted, strict=True):
+            if name not in known:
                 names = reprlib.repr(self.first)
-                raise self._refusal(f"there is no column {name!r} among {names}; name two of these")
-        places, warning = (known[wanted[0]], known[wanted[1]]), ""
-        if self._contradicts(places):
-            meant, found = " and ".join(self.languages), self._described(places)
-            warning = f"the columns named as {meant} look like the opposite ({found})"
-        is_by_name = self.given_names is None and any(isinstance(each, str) for each in given)
-        has_header = is_by_name or self._has_header(places, None)
-        return Columns(places, has_header, self.width, "user", warning)
+                problem = f"there is no column {column!r} among {names}; name two of these"
+                raise self._refusal(problem)
+        return known.index(wanted[0]) % self.width, known.index(wanted[1]) % self.width
 
     def _by_content(self, named: tuple[int, int] | None) -> tuple[int, int] | None:
         """Return the only column in the source language, and the only one in the target language.
@@ -195,21 +186,17 @@ class Table:
             return None
         if named is not None and named[0] in sides[0] and named[1] in sides[1]:
             return named
-        source, target = map(self._informative, sides)
-        is_clear = len(source) == len(target) == 1 and self._odds((source[0], target[0])) > _ODDS
+        said = [len("".join({*cells})) for cells in self.columns]
+        source, target = (
+            [place for place in side if said[place] >= _WEIGHT * max(said[p] for p in side)]
+            for side in sides
+        )
+        is_clear = len(source) == len(target) == 1 and self._contradicts((target[0], source[0]))
         return (source[0], target[0]) if is_clear else None
 
-    def _odds(self, places: tuple[int, int]) -> float:
-        """Return the log odds that two columns are source and target, not target and source."""
-        return float(self.odds[places[0]] - self.odds[places[1]])
-
     def _contradicts(self, places: tuple[int, int]) -> bool:
-        return self._odds(places) < -_ODDS
-
-    def _informative(self, places: Sequence[int]) -> list[int]:
-        """Leave out columns with far less text than the fullest one, such as categories."""
-        said = {p: len("".join({*self.columns[p]})) for p in places}
-        return [place for place in places if said[place] >= _WEIGHT * max(said.values())]
+        """Return whether two columns are rather target and source than source and target."""
+        return float(self.odds[places[0]] - self.odds[places[1]]) < -_ODDS
 
     # ---------------------------------------------------------------------- names and headers
 
@@ -225,24 +212,22 @@ class Table:
         """Return whether a cell of the first row is also a text below."""
         return any(self.first[place] in self.columns[place] for place in places)
 
-    def _has_header(self, places: tuple[int, int], named: tuple[int, int] | None) -> bool:
-        """Return whether the first row holds names of columns.
+    def _has_header(self, places: tuple[int, int]) -> bool:
+        """Return whether the first row holds names of columns, even if they do not name the sides.
 
-        It does if it names the sides, or has a word where all other rows have numbers. Else its two
-        cells must be shorter than most below, and no sentences of the two languages.
+        It does if it has a word where all other rows have numbers. Else its two cells must be
+        shorter than most below, and no sentences of the two languages. A mistake costs one pair.
         """
-        if self.given_names is not None or named is not None:
-            return self.given_names is None
-        if any(map(_is_word_above_numbers, self.first, self.columns)):
-            return True
+        for name, all_below in zip(self.first, map("".join, self.columns), strict=True):
+            has_numbers = any(map(str.isdigit, all_below)) and not _has_letters(all_below)
+            if has_numbers and _has_letters(name):
+                return True
         cells = [[*filter(None, self.columns[place])] for place in places]
         source, target = (self.first[place] for place in places)
         if min(map(len, cells)) < 2 or source == target or self._repeats(places):
             return False
         for name, below in zip((source, target), cells, strict=True):
-            # Of a few rows, each may be as short as a name.
-            longest = sorted(map(len, below))[len(below) // 2 if len(below) >= _FEWEST else 0]
-            if len(name) >= longest or not _NAME.fullmatch(name):
+            if len(name) >= sorted(map(len, below))[len(below) // 4] or not _NAME.fullmatch(name):
                 return False
         if all(map(_is_lower_alone, (source, target), cells)):
             return True
@@ -318,12 +303,6 @@ def _has_letters(text: str) -> bool:
     return any(map(str.isalpha, text))
 
 
-def _is_word_above_numbers(name: str, cells: Sequence[str]) -> bool:
-    filled = [*filter(None, cells)]
-    are_numbers = not any(map(_has_letters, filled)) and any(map(str.isdigit, "".join(filled)))
-    return _has_letters(name) and are_numbers
-
-
 def _is_lower_alone(name: str, cells: Sequence[str]) -> bool:
     """Return whether a cell is one lower-case word or number, unlike most cells below it."""
     lower = sum(cell[0].isascii() and (cell[0].islower() or cell[0].isdigit()) for cell in cells)
@@ -336,15 +315,11 @@ def _is_key(text: str) -> bool:
 
 
 def _has_texts(cells: Sequence[str]) -> bool:
-    """Return whether the filled cells of a column are texts, not numbers, links or keys."""
+    """Return whether a column has texts, not numbers, links or keys, and few categories."""
     filled = [*filter(None, cells)]
     texts = sum(_has_letters(cell) and not _is_key(cell) for cell in filled)
-    return texts >= _TEXTS * len(filled)
-
-
-def _differs(cells: Sequence[str]) -> bool:
-    """Return whether a column has many different cells, unlike a category."""
-    return len(cells) < _FEWEST or len({*cells}) > _FEW * len(cells)
+    differ = len(cells) < _FEWEST or len({*cells}) > _FEW * len(cells)
+    return differ and texts >= _TEXTS * len(filled)
 
 
 def drawn(rows: Sequence[Sequence[str]]) -> str:

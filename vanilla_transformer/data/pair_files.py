@@ -26,8 +26,8 @@ from zlib import error as ZlibError
 from ..errors import RequestError
 from ..storage import reading as bounded
 from .checked_pairs import EmptyError, MalformedError, PairReader, Pairs, checked_pair, decoded
-from .columns import SAMPLE, Columns, Table, drawn, sampled
-from .languages import language_of, places_of
+from .columns import SAMPLE, Columns, Table, drawn, named_sides, sampled
+from .languages import language_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import is_csv, sniff, split_rows
 
@@ -126,12 +126,11 @@ def read_pairs(
 
     def read(reader: PairReader) -> Pairs:
         if kind == "file":
-            return _read_file(_File.of(known), reader)
+            return _read_file(_File(Path(known)), reader)
         if kind == "parallel":
-            return _read_parallel(_File.of(known[0]), _File.of(known[1]), reader)
+            return _read_parallel(_File(Path(known[0])), _File(Path(known[1])), reader)
         if kind == "pairs":
-            pair_of = partial(_pair, keys=(0, 1), width=None)
-            return reader.pairs(enumerate(known, start=1), pair_of, "pair ")
+            return reader.pairs(enumerate(known, start=1), _pair, "pair ")
         if kind == "dataset":
             return _read_dataset("the data set", known, reader)
         if Path(known).is_dir():
@@ -201,17 +200,13 @@ class _File:
     """A file, or a member of an archive, that can be read several times."""
 
     path: Path  # or what stands for it in messages
-    open: Callable[[], BinaryIO]
-
-    @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> _File:
-        return cls(Path(path), lambda: bounded.open_content(Path(path)))
+    open_member: Callable[[], BinaryIO] | None = None
 
     @contextmanager
     def content(self) -> Iterator[BinaryIO]:
         """Open the file; errors in the block name it."""
-        path = self.path
-        with bounded.errors_naming(path), self.open() as file:
+        opened = self.open_member() if self.open_member else bounded.open_content(self.path)
+        with bounded.errors_naming(self.path), opened as file:
             yield file
 
     def kind(self) -> str:
@@ -279,7 +274,7 @@ def _read_folder(folder: Path, split: str, config: str | None, reader: PairReade
             known = ", ".join(map(str, files))
             raise RequestError(f"Unknown split {split!r}; {folder} has {known}.")
         found = [Path(path).relative_to(folder.absolute()) for path in files[split]]
-    yield from _read_members(folder, [_File.of(folder / path) for path in found], reader)
+    yield from _read_members(folder, [_File(folder / path) for path in found], reader)
 
 
 def files_below(folder: str | os.PathLike[str]) -> list[Path]:
@@ -306,9 +301,8 @@ def _read_members(where: Path, found: Sequence[_File], reader: PairReader) -> Pa
     """Yield the pairs of an archive or folder: of its two texts, or of all its files of pairs."""
     files = [it for it in found if not any(map(_ABOUT.match, it.path.relative_to(where).parts))]
     ends = [file.path.name.removesuffix(".txt").rpartition(".")[2] for file in files]
-    places = [places_of(language, ends) for language in reader.languages]
-    if [*map(len, places)] == [1, 1] and places[0] != places[1]:
-        yield from _read_parallel(files[places[0][0]], files[places[1][0]], reader)
+    if sides := named_sides(ends, reader.languages):
+        yield from _read_parallel(files[sides[0]], files[sides[1]], reader)
         return
     tables = [file for file in files if _DATA.search(file.path.name) or len(files) == 1]
     if not tables:
@@ -351,7 +345,7 @@ def sentence_lines(path: Path) -> Iterator[bytes]:
     Raises:
         ValueError: The file holds something else, or, while iterating, is damaged.
     """
-    return _sentences(_File.of(path), are_languages=True)
+    return _sentences(_File(path), are_languages=True)
 
 
 def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
@@ -376,7 +370,7 @@ def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
 
 def check_is_text(path: Path) -> None:
     """Refuse markup, JSON and archives where plain text is expected, one sentence a line."""
-    if (kind := _File.of(path).kind()) != "table":
+    if (kind := _File(path).kind()) != "table":
         raise RequestError(f"{path} holds {kind}, not one sentence a line; save it as a text.")
 
 
@@ -408,8 +402,8 @@ def _read_rows(where: str, rows: _Rows, reader: PairReader, unit: str) -> Pairs:
         logger.info("%s: the first row is read as a header: %s.", where, cells[0])
         header = tuple(cells[0][place] for place in found.places)
     keys: Any = [names[place] for place in found.places] if names else found.places
-    pair_of = partial(_pair, keys=keys, width=None if names else found.width)
-    for pair in reader.pairs(rows(*keys), pair_of, f"{where}:{unit}"):
+    width = None if names else found.width
+    for pair in reader.pairs(rows(*keys), lambda row: _pair(row, keys, width), f"{where}:{unit}"):
         # Files that were joined have it several times.
         if header != (pair[0].strip(), pair[1].strip()):
             yield pair
@@ -430,7 +424,7 @@ def _cells_of(row: Any) -> Any:
             row = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise MalformedError(f"not JSON ({error})") from None
-    if isinstance(row, str) or not isinstance(row, (dict, Sequence)):
+    if not isinstance(row, (list, dict, Sequence)) or isinstance(row, str):
         raise MalformedError('no object of the form {"translation": {...}}')
     if isinstance(row, dict) and isinstance(nested := row.get("translation"), dict):
         return nested | {name: cell for name, cell in row.items() if name != "translation"}
@@ -447,7 +441,7 @@ def _beginnings(row: Any) -> dict[Any, str]:
     return {key: cell[:_CELL].strip() if isinstance(cell, str) else "" for key, cell in items}
 
 
-def _pair(row: Any, *, keys: Any, width: int | None) -> tuple[str, str]:
+def _pair(row: Any, keys: Any = (0, 1), width: int | None = None) -> tuple[str, str]:
     """Return the pair of a row, or raise MalformedError; more cells than `width` are too many."""
     row = _cells_of(row)
     try:
@@ -468,7 +462,7 @@ def draw_rows(source: PairSource) -> str | None:
     """Draw the first rows of a table, with the columns numbered from 1; None for other inputs."""
     if kind_of(source) != "file":
         return None
-    file = _File.of(source)  # type: ignore[arg-type]  # of this kind
+    file = _File(Path(source))  # type: ignore[arg-type]  # of this kind
     return drawn(sniff(file.lines(), file.path.name)[2]) if file.kind() == "table" else None
 
 
