@@ -122,7 +122,7 @@ def _translate(options: argparse.Namespace) -> int:
         def is_long(text: str) -> bool:
             return 4 * len(text) > longest < len(tokenizer(text, verbose=False).input_ids)
 
-        def translated(rows: Iterator[_Row], before: int) -> Iterator[list]:
+        def answers_to(rows: Iterator[_Row], before: int) -> Iterator[list]:
             """Yield translations of each row, and why they may be wrong, if there is a reason."""
             rows, texts = _rows_and_texts(rows)
             if pipe is not None:
@@ -133,6 +133,13 @@ def _translate(options: argparse.Namespace) -> int:
                 answers = [next(found) for _ in row.texts or [""]]
                 translations = _joined(answers, languages) if row.texts else []
                 yield [translations, _doubt(row, translations, forms, is_long)]
+
+        total = None if pipe is not None or not options.file else _count(Path(options.file))
+        told: dict[str, Any] = {"what": "Translating", "unit": "lines", "total": total}
+        told |= {"shown": pipe is None, "stream": None if options.output else sys.stdout}
+
+        def translated(rows: Iterator[_Row], before: int) -> Iterator[list]:
+            return iter(progress(answers_to(rows, before), initial=before, **told))
 
         rows, waiting = itertools.tee(_rows(pipe or source, name, options, languages))
         drawn: tuple[str, str | None] | None = None  # the first text, and its translation
@@ -147,9 +154,6 @@ def _translate(options: argparse.Namespace) -> int:
         target, alignments = (
             stack.enter_context(_output(path)) for path in (options.output, options.alignments)
         )
-        total = None if pipe is not None or not options.file else _count(Path(options.file))
-        told: dict[str, Any] = {"what": "Translating", "unit": "lines", "total": total}
-        answered = progress(answered, shown=pipe is None, stream=target, **told)
         doubtful = 0  # lines
         for number, (row, (found, doubt)) in enumerate(zip(waiting, answered, strict=True)):
             translations = [Translation(*translation) for translation in found]
@@ -164,8 +168,7 @@ def _translate(options: argparse.Namespace) -> int:
                 alignments.flush()
             if drawn is None and (texts := [text for text in row.texts if text.strip()]):
                 drawn = (texts[0], translations[0].text if len(row.texts) == 1 else None)
-        if options.attention:
-            _draw(options.attention, model, tokenizer, drawn, search["num_beams"])
+        _draw(options.attention, model, tokenizer, drawn, search["num_beams"])
     if doubtful > _MOST_DOUBTFUL:
         print(f"{doubtful:,} translations of {name} may be wrong.", file=sys.stderr)
     return 0
@@ -181,11 +184,17 @@ def _rows_and_texts(rows: "Iterator[_Row]") -> "tuple[Iterator[_Row], Iterator[s
 
 
 def _draw(
-    picture: str, model: Any, tokenizer: Any, drawn: tuple[str, str | None] | None, beams: int
+    picture: str | None,
+    model: Any,
+    tokenizer: Any,
+    drawn: tuple[str, str | None] | None,
+    beams: int,
 ) -> None:
-    """Draw where the model looks as it translates the first text."""
+    """Draw where the model looks in the first text, if a picture is asked for."""
     from ..visualization import attention_weights, plot_attention, save_figure
 
+    if picture is None:
+        return
     if drawn is None:
         raise RequestError("No line has text, so there is no attention to draw.")
     attention = attention_weights(model, tokenizer, *drawn, num_beams=beams)

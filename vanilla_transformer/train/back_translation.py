@@ -151,11 +151,12 @@ def _translate(text: Path, model_dir: Path, done: Path) -> None:
     logger.info("Translating %d sentences back; after a stop the same command goes on.", total)
 
     def sources_of(targets: Iterator[str], before: int) -> Iterator[str]:
-        return translate(model, tokenizer, targets, first=before + 1)
+        found = translate(model, tokenizer, targets, first=before + 1)
+        told: dict[str, Any] = {"what": "Translating back", "unit": "sentences", "total": total}
+        return iter(progress(found, initial=before, **told))
 
     with kept_rows(done) as partial, file_written_aside(done) as aside:
         sources = continued(partial, made_from, _lines(text), sources_of)
-        sources = progress(sources, what="Translating back", unit="sentences", total=total)
         # An empty source is no pair, and is left out when it is read.
         pairs = zip(sources, _lines(text), strict=True)
         _write(aside, pairs=((source and TAG + source, target) for source, target in pairs))
