@@ -54,7 +54,7 @@ def sniff(lines: Iterable[bytes], name: str) -> tuple[Dialect, int, list[list[st
     def seen() -> Iterator[bytes]:
         for line in lines:
             if b'"' in line and len(with_quotes) < 2 * SAMPLE:
-                with_quotes.append(line[:_LINE])
+                with_quotes.append(line[:_LINE].decode("utf-8", "replace").encode())
             yield line[:_LINE]
 
     some = [line.decode("utf-8", "replace") for line in sampled(seen())]
@@ -64,8 +64,7 @@ def sniff(lines: Iterable[bytes], name: str) -> tuple[Dialect, int, list[list[st
     else:
         separators = sorted(SEPARATORS, key=lambda sign: sign == "\t" and is_csv(Path(name)))
         filled = [line for line in some if line.strip()]
-        quoted = [line.decode("utf-8", "replace") for line in with_quotes]
-        found = [_best_quoting(filled, quoted, separator) for separator in separators]
+        found = [_best_quoting(filled, with_quotes, separator) for separator in separators]
         best = max(found, key=lambda each: each[0])  # the first of equal ones
         dialect, above = (best if best[0] >= _MOST else found[0])[1], 0
     rows = [_parsed(line, dialect) for line in some[above:]]
@@ -78,20 +77,22 @@ def is_csv(path: Path) -> bool:
 
 
 def _best_quoting(
-    lines: Sequence[str], with_quotes: Sequence[str], separator: str
+    lines: Sequence[str], with_quotes: Sequence[bytes], separator: str
 ) -> tuple[float, Dialect]:
     """Return the dialect with a separator that fits best, and how many lines it divides alike.
 
     Quotes belong to the dialect if they would be needed, or stand around the cells of all lines.
     Lines in which they are no whole cell show that they belong to the texts.
     """
-    spaced = any(f'{separator} "' in line for line in with_quotes)
+    spaced = any(f'{separator} "'.encode() in line for line in with_quotes)
     is_all = len(with_quotes) >= (1 - _FEW) * len(lines) - 1
     for escape in (None, "\\") if len(separator) == 1 else ():
         dialect = Dialect(separator, {"skipinitialspace": spaced, "escapechar": escape})
-        rows, wrong = _read_quoted(with_quotes, dialect)
+        read = [row for _, row in split_rows(iter(with_quotes), dialect)]
+        rows = [row for row in read if isinstance(row, list)]
+        wrong = len(read) - len(rows)
         needed = any(separator in cell or "\n" in cell for row in rows for cell in row)
-        needed |= any('""' in line.strip('"') for line in with_quotes)
+        needed |= any(b'""' in line.strip(b'"') for line in with_quotes)
         if wrong <= max(separator != "\t", _FEW * len(with_quotes)) and (
             needed or separator != "\t" or is_all
         ):
@@ -99,18 +100,6 @@ def _best_quoting(
     else:
         dialect = Dialect(separator)
     return _agreement([_parsed(line, dialect) for line in lines], separator), dialect
-
-
-def _read_quoted(lines: Sequence[str], dialect: Dialect) -> tuple[list[list[str]], int]:
-    """Return the rows of the lines that have quotes, and how many of these cannot be parsed."""
-    rows: list[list[str]] = []
-    wrong, rest = 0, iter([f"{line}\n" for line in lines])
-    while True:
-        try:
-            rows.extend(dialect.reader(rest))
-            return rows, wrong
-        except csv.Error:
-            wrong += 1
 
 
 def _parsed(line: str, dialect: Dialect) -> list[str]:
