@@ -1,8 +1,6 @@
 """What Seq2SeqTrainer can do, our trainer does too: each feature beside the stock trainer."""
 
 import math
-import os
-import signal
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from transformers.trainer_pt_utils import LabelSmoother
 from vanilla_transformer.data.dataset import PairCollator
 from vanilla_transformer.train.cpu_settings import FastDropoutOfSums
 from vanilla_transformer.train.trainer import (
-    TrainingInterrupted,
     VanillaTransformerTrainer,
     VanillaTransformerTrainingArguments,
 )
@@ -74,10 +71,14 @@ def both(directory, *, model=None, given=None, **settings):
 
 
 def train_both(directory, **options):
-    trainers = both(directory, **options)
+    return train_alike(*both(directory, **options))
+
+
+def train_alike(stock, ours):
+    """Train both, compare the weights and the logged losses, and return them."""
+    trainers = stock, ours
     for trainer in trainers:
         trainer.train()
-    stock, ours = trainers
     for name in weights(stock):
         # Ours computes attention and products on a CPU in another order.
         assert torch.allclose(weights(ours)[name], weights(stock)[name], atol=2e-5), name
@@ -87,6 +88,10 @@ def train_both(directory, **options):
     ]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     return trainers
+
+
+def assert_same_predictions(one, other):
+    np.testing.assert_equal((one.predictions, one.label_ids), (other.predictions, other.label_ids))
 
 
 def token_accuracy(prediction):
@@ -102,19 +107,6 @@ def test_batches_of_a_number_of_pairs_give_the_stock_updates(tmp_path):
     train_both(tmp_path, gradient_accumulation_steps=2)
 
 
-def test_batches_of_a_number_of_pairs_resume_exactly(tmp_path):
-    settings = {"save_strategy": "steps", "save_steps": 2}
-    whole = both(tmp_path / "whole", **settings)[1]
-    whole.train()
-    stop = At(2, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(TrainingInterrupted):
-        both(tmp_path / "part", given={"callbacks": [stop]}, **settings)[1].train()
-    resumed = both(tmp_path / "part", **settings)[1]
-    torch.manual_seed(99)  # what the new process did before must not matter
-    resumed.train(resume_from_checkpoint=True)
-    assert_equal(weights(resumed), weights(whole))
-
-
 def test_compute_metrics_sees_the_stock_predictions(tmp_path):
     def keep(prediction):
         kept.append(prediction)
@@ -124,9 +116,7 @@ def test_compute_metrics_sees_the_stock_predictions(tmp_path):
     stock, ours = both(tmp_path, given={"compute_metrics": keep})
     expected, metrics = stock.evaluate(), ours.evaluate()
     assert metrics["eval_accuracy"] == expected["eval_accuracy"]
-    for one, other in zip(kept[0].predictions, kept[1].predictions, strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(kept[0].label_ids, kept[1].label_ids)
+    assert_same_predictions(*kept)
     # Loss and perplexity stay those of the whole set by tokens.
     plain = both(tmp_path)[1].evaluate()
     for name in ("eval_loss", "eval_perplexity", "eval_training_loss"):
@@ -135,9 +125,7 @@ def test_compute_metrics_sees_the_stock_predictions(tmp_path):
 
 def test_predict_returns_the_stock_predictions(tmp_path):
     expected, found = (trainer.predict(copy_task(9, seed=1)) for trainer in both(tmp_path))
-    for one, other in zip(expected.predictions, found.predictions, strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(found.label_ids, expected.label_ids)
+    assert_same_predictions(found, expected)
     assert found.metrics["test_perplexity"] == pytest.approx(math.exp(found.metrics["test_loss"]))
 
 
@@ -165,10 +153,7 @@ def test_label_smoothing_factor_replaces_the_models_loss(tmp_path, side):
     stock, ours = both(tmp_path, given={"data_collator": whole}, **settings)
     ours.data_collator = DataCollatorForSeq2Seq(tiny_tokenizer(), model=ours.model)
     ours.data_collator.tokenizer.padding_side = side
-    stock.train()
-    ours.train()
-    for name, expected in weights(stock).items():
-        assert torch.allclose(weights(ours)[name], expected, atol=2e-5), name
+    train_alike(stock, ours)
     metrics = ours.evaluate()
     assert metrics["eval_loss"] == pytest.approx(stock.evaluate()["eval_loss"], rel=1e-5)
     assert math.log(metrics["eval_perplexity"]) != pytest.approx(metrics["eval_loss"], rel=1e-3)
@@ -207,8 +192,7 @@ def test_predictions_of_generate_equal_the_stock_ones(tmp_path):
     np.testing.assert_array_equal(*seen)
     assert metrics[1]["eval_bleu"] == 1.0
     stock, ours = (trainer.predict(copy_task(5), num_beams=1) for trainer in trainers)
-    np.testing.assert_array_equal(ours.predictions, stock.predictions)
-    np.testing.assert_array_equal(ours.label_ids, stock.label_ids)
+    assert_same_predictions(ours, stock)
 
 
 def test_predictions_are_as_wide_as_the_longest_and_keep_the_papers_limit(tmp_path):
@@ -283,12 +267,19 @@ def test_evaluation_in_bfloat16_is_the_stock_one(tmp_path):
 # ---------------------------------------------------- what a user, a data set or a search replaces
 
 
-class Loss:
-    """A loss that is 1000 above the model's."""
+def shifted(compute):
+    """Return a function with a loss that is 1000 above that of `compute_loss`."""
 
-    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+    def compute_loss(model, inputs, return_outputs=False, **kwargs):
+        loss, outputs = compute(model, inputs, return_outputs=True, **kwargs)
         return (loss + 1000, outputs) if return_outputs else loss + 1000
+
+    return compute_loss
+
+
+class Loss:
+    def compute_loss(self, *args, **kwargs):
+        return shifted(super().compute_loss)(*args, **kwargs)
 
 
 class Step:
@@ -314,16 +305,6 @@ class Collator(PairCollator):
         return {**batch, "labels": batch["labels"].clamp(max=2)}
 
 
-def replace_as_attribute(trainer):
-    compute = trainer.compute_loss
-
-    def shifted(model, inputs, return_outputs=False, **kwargs):
-        loss, outputs = compute(model, inputs, return_outputs=True, **kwargs)
-        return (loss + 1000, outputs) if return_outputs else loss + 1000
-
-    trainer.compute_loss = shifted
-
-
 @pytest.mark.parametrize("replaced", [Loss, Step, Inputs, Loader, Collator, "attribute", "patch"])
 def test_the_evaluation_loss_is_that_of_what_was_replaced(tmp_path, replaced, caplog, monkeypatch):
     """Else early stopping and the best model follow a loss that nobody trains."""
@@ -334,11 +315,11 @@ def test_the_evaluation_loss_is_that_of_what_was_replaced(tmp_path, replaced, ca
     plain = trainers[1].evaluate()["eval_loss"]
     for trainer in trainers:
         if replaced == "attribute":
-            replace_as_attribute(trainer)
+            trainer.compute_loss = shifted(trainer.compute_loss)
         elif replaced == "patch":
             step = Seq2SeqTrainer.prediction_step
-            shifted = lambda *a, step=step, **kw: (step(*a, **kw)[0] + 1000, None, None)  # noqa: E731
-            monkeypatch.setattr(Seq2SeqTrainer, "prediction_step", shifted)
+            higher = lambda *a, step=step, **kw: (step(*a, **kw)[0] + 1000, None, None)  # noqa: E731
+            monkeypatch.setattr(Seq2SeqTrainer, "prediction_step", higher)
         elif replaced is not Collator:
             trainer.__class__ = type("Replaced", (replaced, type(trainer)), {})
     stock, ours = (trainer.evaluate() for trainer in trainers)

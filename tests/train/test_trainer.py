@@ -132,6 +132,7 @@ def test_as_many_checkpoints_are_kept_as_asked(tmp_path, limit, expected):
             **{"learning_rate": 1e-3, "learning_rate_factor": 1.0, "lr_scheduler_type": "linear"},
             **{"weight_decay": 0.1},
         },
+        {"batch_tokens": None, "per_device_train_batch_size": 4, "optim": "sgd"},
     ],
 )
 def test_repeated_and_interrupted_trainings_are_bit_identical(tmp_path, settings):
