@@ -7,10 +7,9 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
-import written_out
 from test_import_fsmt import make_fsmt as fsmt_of
 from transformers import AutoTokenizer
-from written_out import Layout, assert_logits
+from written_out import Layout, assert_logits, make_batch
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.importers.fairseq import import_fairseq, read_dictionary
@@ -65,12 +64,8 @@ def save_dictionaries(folder, *languages):
         (folder / f"dict.{language}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def make_batch():
-    return written_out.make_batch(SIZE)
-
-
 def assert_equal_logits(fsmt, ours):
-    assert_logits(ours, make_batch(), lambda *batch: fsmt(*batch, use_cache=False).logits)
+    assert_logits(ours, make_batch(SIZE), lambda *batch: fsmt(*batch, use_cache=False).logits)
 
 
 @pytest.mark.parametrize("modern", [True, False])
@@ -167,7 +162,7 @@ def test_prenorm_with_learned_positions_gives_equal_logits(tmp_path):
     imported = import_fairseq(save_checkpoint(tmp_path / "a.pt", tensors, **options))
     model = imported.model
     assert any("positions; the first 30 are kept." in note for note in imported.notes)
-    assert_logits(model, make_batch(), functools.partial(prenorm_logits, tensors))
+    assert_logits(model, make_batch(SIZE), functools.partial(prenorm_logits, tensors))
     assert model.config.max_position_embeddings == 30  # the shorter of both tables
 
 

@@ -4,9 +4,8 @@ import json
 
 import pytest
 import torch
-import written_out
 from transformers import FSMTConfig, FSMTForConditionalGeneration
-from written_out import assert_logits, perturb
+from written_out import assert_logits, make_batch, perturb
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.importers.fsmt import import_fsmt
@@ -41,17 +40,15 @@ def make_fsmt(dialect="two vocabularies", **options):
     return fsmt
 
 
-def make_batch():
-    return written_out.make_batch(SOURCE_SIZE)
-
-
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_imported_logits_equal_those_of_fsmt(tmp_path, dialect):
     fsmt = make_fsmt(dialect)
     fsmt.save_pretrained(tmp_path / "fsmt")
     ours = import_fsmt(tmp_path / "fsmt").model
     # FSMT makes its decoder's masks only without a cache.
-    assert_logits(ours, make_batch(), lambda *batch: fsmt(*batch, use_cache=False).logits)
+    assert_logits(
+        ours, make_batch(SOURCE_SIZE), lambda *batch: fsmt(*batch, use_cache=False).logits
+    )
     tied = dialect in ("tied softmax", "all tied")
     assert (ours.lm_head.weight is ours.model.decoder.embed_tokens.weight) == tied
     shared = ours.model.encoder.embed_tokens.weight is ours.model.decoder.embed_tokens.weight

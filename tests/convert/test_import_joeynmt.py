@@ -11,7 +11,7 @@ import written_out
 import yaml
 from torch import nn
 from transformers import AutoTokenizer
-from written_out import Layout, assert_logits, sinusoids
+from written_out import Layout, assert_logits, make_batch, sinusoids
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.importers.joeynmt import import_joeynmt
@@ -98,10 +98,6 @@ def joey_logits(state, source, mask, target, *, layer_norm, scale, activation):
     return x @ state["decoder.output_layer.weight"].T
 
 
-def make_batch():
-    return written_out.make_batch(len(SOURCE))
-
-
 DIALECTS = [
     {"layer_norm": "post", "scale": True, "activation": "relu", "tied": False},
     {"layer_norm": "pre", "scale": True, "activation": "swish", "tied": True},
@@ -117,7 +113,7 @@ def test_imported_logits_equal_the_equations_of_joeynmt(tmp_path, dialect):
     config = settings(tied=tied, **options)
     folder = save_directory(tmp_path / "joey", state, config, tied=tied)
     ours = import_joeynmt(folder).model
-    assert_logits(ours, make_batch(), functools.partial(joey_logits, state, **options))
+    assert_logits(ours, make_batch(len(SOURCE)), functools.partial(joey_logits, state, **options))
     target = ours.model.decoder.embed_tokens.weight
     assert (ours.lm_head.weight is target) == (tied and options["scale"])
 
@@ -136,7 +132,7 @@ def test_both_tables_are_scaled_alike(tmp_path, tied, scales):
         return
     ours, options = import_joeynmt(folder).model, {"layer_norm": "post", "activation": "relu"}
     expected = functools.partial(joey_logits, state, scale=bool(scales[0]), **options)
-    assert_logits(ours, make_batch(), expected)
+    assert_logits(ours, make_batch(len(SOURCE)), expected)
 
 
 def test_stacks_without_sizes_have_those_of_joeynmt(tmp_path, monkeypatch):
@@ -149,7 +145,7 @@ def test_stacks_without_sizes_have_those_of_joeynmt(tmp_path, monkeypatch):
         del config["model"][stack]["num_layers"], config["model"][stack]["num_heads"]
     ours = import_joeynmt(save_directory(tmp_path / "joey", state, config)).model
     options = {"layer_norm": "post", "scale": True, "activation": "relu"}
-    assert_logits(ours, make_batch(), functools.partial(joey_logits, state, **options))
+    assert_logits(ours, make_batch(len(SOURCE)), functools.partial(joey_logits, state, **options))
 
 
 def test_vocabularies_give_tokenizers(tmp_path):

@@ -6,9 +6,8 @@ import math
 
 import pytest
 import torch
-import written_out
 from transformers import AutoTokenizer
-from written_out import Layout, assert_logits, layer_norm, sinusoids
+from written_out import Layout, assert_logits, layer_norm, make_batch, sinusoids
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.importers.opennmt import import_opennmt
@@ -84,10 +83,6 @@ def logits(state, generator, source, mask, target, *, concatenated=False, norm_e
     return x @ generator["0.weight"].T + generator["0.bias"]
 
 
-def make_batch():
-    return written_out.make_batch(len(SOURCE), len(TARGET))
-
-
 @pytest.mark.parametrize("options", [{}, {"norm_eps": 0.01}], ids=str)
 @pytest.mark.parametrize(
     "dialect", [{}, {"bias": False}, {"concatenated": True}, {"tied": True}], ids=str
@@ -98,7 +93,11 @@ def test_imported_logits_equal_the_equations(tmp_path, dialect, options):
     path = save_checkpoint(tmp_path / "a.pt", state, names if dialect else generator, **options)
     ours = import_opennmt(path).model
     options = {**options, "concatenated": "concatenated" in dialect}
-    assert_logits(ours, make_batch(), functools.partial(logits, state, generator, **options))
+    assert_logits(
+        ours,
+        make_batch(len(SOURCE), len(TARGET)),
+        functools.partial(logits, state, generator, **options),
+    )
     tied = ours.lm_head.weight is ours.model.decoder.embed_tokens.weight
     assert tied == ("tied" in dialect)
     assert (ours.config.dropout, ours.config.attention_dropout) == (0.1, 0.2)

@@ -7,10 +7,9 @@ import re
 
 import pytest
 import torch
-import written_out
 from torch import nn
 from transformers import AutoTokenizer
-from written_out import assert_logits, perturb, sinusoids
+from written_out import assert_logits, make_batch, perturb, sinusoids
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.beam_search import beam_search
@@ -83,10 +82,6 @@ def make_model(**options):
     return perturb(Seq2Seq(**options))
 
 
-def make_batch():
-    return written_out.make_batch(SOURCE_SIZE)
-
-
 def save(model, path, **renamed):
     state = model.state_dict()
     for old, new in renamed.items():
@@ -114,7 +109,7 @@ def test_imported_logits_equal_those_of_torch(tmp_path, options, given):
     theirs = make_model(**options)
     path = save(theirs, tmp_path / "model.pt")
     ours = import_torch(path, **GIVEN | given).model
-    assert_logits(ours, make_batch(), theirs)
+    assert_logits(ours, make_batch(SOURCE_SIZE), theirs)
     assert ours.config.position_encoding == ("learned" if "learned" in options else "sinusoidal")
 
 
@@ -139,7 +134,7 @@ def test_stacks_may_have_separate_learned_positions(tmp_path):
     state = theirs.state_dict()
     torch.save(state, tmp_path / "model.pt")
     ours = import_torch(tmp_path / "model.pt", **GIVEN).model
-    assert_logits(ours, make_batch(), theirs)
+    assert_logits(ours, make_batch(SOURCE_SIZE), theirs)
     assert ours.config.max_position_embeddings == 50
     name = "trg_position_embedding.weight"
     torch.save({**state, name: state[name][:40]}, tmp_path / "model.pt")
@@ -160,7 +155,7 @@ def test_given_names_find_the_tables(tmp_path):
         import_torch(path, **GIVEN)
     names = {"source_embedding": "a.weight", "target_embedding": "b.weight"}
     model = import_torch(path, generator="c.weight", **names, **GIVEN).model
-    assert_logits(model, make_batch(), theirs)
+    assert_logits(model, make_batch(SOURCE_SIZE), theirs)
 
 
 def test_unscaled_embeddings_and_tied_tables(tmp_path):
@@ -173,7 +168,7 @@ def test_unscaled_embeddings_and_tied_tables(tmp_path):
     for table in (theirs.src_tok_emb, theirs.tgt_tok_emb):
         table.scale = 1.0
     unscaled = import_torch(path, unscaled=True, **GIVEN).model
-    assert_logits(unscaled, make_batch(), theirs)
+    assert_logits(unscaled, make_batch(SOURCE_SIZE), theirs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -279,7 +274,7 @@ def test_an_end_symbol_with_a_second_role_ends_translations(tmp_path, shared):
     assert 3 not in model.generation_config.suppress_tokens
     with torch.no_grad():
         model.lm_head.bias[3] = 1e3
-    source, mask, _ = make_batch()
+    source, mask, _ = make_batch(SOURCE_SIZE)
     assert model.generate(source, attention_mask=mask).size(1) == 2  # start and end
     assert beam_search(model, source, mask).sequences[:, 0].tolist() == [[3]] * 3
 

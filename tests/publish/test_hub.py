@@ -12,7 +12,7 @@ import pytest
 import torch
 from hub_server import TOKEN, Repository
 from huggingface_hub import HfApi, ModelCard, constants
-from pages import BLOCKS
+from pages import BLOCKS, output_of
 from published_runs import SENTENCES, named_code, tiny_model, tiny_tokenizer, write_run
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -62,16 +62,7 @@ def in_fresh_process(script, hub, home, *, token=None):
     environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
     environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
     environment |= {"HF_TOKEN": token} if token else {}
-    result = subprocess.run(
-        [sys.executable, "-P", "-c", head + script],
-        env=environment,
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
+    return output_of([sys.executable, "-P", "-c", head + script], home, environment)
 
 
 # ------------------------------------------------------------------------- publishing and loading

@@ -25,6 +25,7 @@ from published_runs import (
     SENTENCES,
     load_here,
     named_code,
+    save_all,
     tiny_model,
     tiny_tokenizer,
     write_run,
@@ -220,8 +221,7 @@ def test_what_a_trainer_left_and_what_evaluate_measured_are_on_the_card(
     """Scores of another model are refused, and so is one that changed afterwards."""
     monkeypatch.chdir(tmp_path)
     for folder, seed in (("saved", 0), ("other", 1)):
-        tiny_model(seed).save_pretrained(folder)
-        tiny_tokenizer().save_pretrained(folder)
+        save_all(folder, tiny_model(seed), tiny_tokenizer())
     log = [{"loss": 5.5, "step": 2}, {"eval_loss": 2.5, "eval_runtime": 3.0, "eval_bleu": 7.25}]
     state = {"global_step": 1234, "epoch": 2.5, "log_history": [*log, {"train_runtime": 600.0}]}
     Path("saved/trainer_state.json").write_text(json.dumps(state))
@@ -265,34 +265,25 @@ def test_a_run_is_published_as_a_stock_class(tmp_path, norm_first):
         publish_folder(run, "user/de-en", **options)
 
 
-def save_bart(folder):
-    BartForConditionalGeneration(
-        BartConfig(vocab_size=300, d_model=16, encoder_layers=1, decoder_layers=1)
-    ).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
+def bart():
+    sizes = {"vocab_size": 300, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+    return BartForConditionalGeneration(BartConfig(**sizes))
 
 
-def save_t5(folder):
-    T5ForConditionalGeneration(
-        T5Config(vocab_size=300, d_model=16, d_kv=4, num_layers=1, decoder_start_token_id=0)
-    ).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
+def t5():
+    sizes = {"vocab_size": 300, "d_model": 16, "d_kv": 4, "num_layers": 1}
+    return T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0))
 
 
-@pytest.mark.parametrize(
-    ("save", "package"),
-    [
-        (save_bart, "transformers and torch"),
-        (save_t5, "transformers and torch"),
-        (
-            lambda folder: save_opus(folder, list(SENTENCES), list(SENTENCES.values())),
-            "transformers, sentencepiece and torch",
-        ),
-    ],
-)
-def test_models_of_transformers_are_published_as_they_are(tmp_path, save, package):
+@pytest.mark.parametrize("make_model", [bart, t5, None])
+def test_models_of_transformers_are_published_as_they_are(tmp_path, make_model):
     torch.manual_seed(0)
-    save(tmp_path / "model")
+    package = "transformers and torch"
+    if make_model is None:
+        save_opus(tmp_path / "model", list(SENTENCES), list(SENTENCES.values()))
+        package = "transformers, sentencepiece and torch"
+    else:
+        save_all(tmp_path / "model", make_model(), tiny_tokenizer())
     scores = {"scores": {"test": SCORES}, "samples": {"test": METRICS["samples"]["test"][:1]}}
     (tmp_path / "model" / "metrics.json").write_text(json.dumps(scores))
     output = tmp_path / "out"

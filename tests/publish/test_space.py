@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from huggingface_hub import SpaceCard
-from published_runs import METRICS, tiny_model
+from published_runs import METRICS, save_all, tiny_model
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.exporters.stock import export_stock
@@ -49,9 +49,7 @@ def directory(tmp_path_factory):
     with torch.no_grad():
         # With small tied embeddings a random model repeats its last token.
         model.model.shared.weight.normal_(std=0.3)
-    folder = tmp_path_factory.mktemp("run")
-    for part in (model, tokenizer):
-        part.save_pretrained(folder)
+    folder = save_all(tmp_path_factory.mktemp("run"), model, tokenizer)
     metrics = METRICS | {"samples": {"one": SAMPLES[:9], "two": SAMPLES[9:]}}
     (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     return folder
@@ -137,9 +135,8 @@ def test_limit_is_lowered_to_the_models_positions(translation, translator, tmp_p
     for encoding in ("learned", "sinusoidal"):
         config = translator.model.config.to_dict() | {"position_encoding": encoding}
         config = VanillaTransformerConfig(**config | {"max_position_embeddings": 9})
-        folder = tmp_path / encoding
-        for part in (VanillaTransformerForConditionalGeneration(config), translator.tokenizer):
-            part.save_pretrained(folder)
+        model = VanillaTransformerForConditionalGeneration(config)
+        folder = save_all(tmp_path / encoding, model, translator.tokenizer)
         if encoding == "sinusoidal":  # a stock model has as few positions
             folder = export_stock(folder, tmp_path / "stock")
         small = translation.load_translator(str(folder))

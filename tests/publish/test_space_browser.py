@@ -13,12 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from browser import free_port, opened, served
-from published_runs import METRICS
-from tiny_models import tiny_config
+from published_runs import METRICS, save_all, tiny_model
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.publish.space import write_space
 
@@ -54,13 +51,9 @@ def run(tmp_path_factory):
     """Return the run directory in SPACE_MODEL, or one with a random model."""
     if os.environ.get("SPACE_MODEL"):
         return Path(os.environ["SPACE_MODEL"]).resolve()
-    torch.manual_seed(0)
     tokenizer = train_tokenizer(SAMPLES * 2, vocab_size=300, show_progress=False)
-    config = tiny_config(len(tokenizer), encoder_layers=2, decoder_layers=2)
-    folder = tmp_path_factory.mktemp("run")
-    model = VanillaTransformerForConditionalGeneration(config)
-    for part in (model, tokenizer):
-        part.save_pretrained(folder)
+    model = tiny_model(vocab_size=len(tokenizer), encoder_layers=2, decoder_layers=2)
+    folder = save_all(tmp_path_factory.mktemp("run"), model, tokenizer)
     samples = [{"source": text, "reference": "", "translation": ""} for text in SAMPLES]
     metrics = METRICS | {"samples": {"test": samples}}
     (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")

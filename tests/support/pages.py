@@ -41,14 +41,14 @@ def in_clone(*patterns):
 
 
 def run_shell(command, folder):
-    programs = Path(sys.executable).parent
-    result = subprocess.run(
-        ["bash", "-euc", re.sub(r"(?<![\w/])\.venv/bin/", f"{programs}/", command)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf")},
-    )
+    command = re.sub(r"(?<![\w/])\.venv/bin/", f"{Path(sys.executable).parent}/", command)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf")}
+    return output_of(["bash", "-euc", command], folder, environment)
+
+
+def output_of(command, folder, environment):
+    """Return what a command prints, which must succeed."""
+    options = {"cwd": folder, "env": environment, "timeout": 300}
+    result = subprocess.run(command, **options, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout

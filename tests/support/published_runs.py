@@ -71,11 +71,17 @@ def tiny_tokenizer(vocab_size=300):
     return train_tokenizer(texts, vocab_size=vocab_size, show_progress=False)
 
 
+def save_all(folder, *parts):
+    """Save models and tokenizers, by default tiny ones of the same vocabulary."""
+    for part in parts or (tiny_model(), tiny_tokenizer()):
+        part.save_pretrained(folder)
+    return folder
+
+
 def write_run(directory, *, seed=0, metrics=METRICS):
     """Write a run directory, including files that must not be published."""
     directory.mkdir(parents=True, exist_ok=True)
-    tiny_model(seed).save_pretrained(directory)
-    tiny_tokenizer().save_pretrained(directory)
+    save_all(directory, tiny_model(seed), tiny_tokenizer())
     (directory / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     write_samples(directory, SAMPLES)
     (directory / "curves.png").write_bytes(b"\x89PNG curves")

@@ -3,15 +3,14 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from hub_server import HubServer, Repository
-from pages import BLOCKS
-from published_runs import named_code, tiny_model, tiny_tokenizer
+from pages import BLOCKS, output_of
+from published_runs import named_code, save_all
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 from vanilla_transformer.publish.remote_code import embed_code
@@ -31,10 +30,7 @@ def hub():
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """Return a directory with a random model, as its author has it before publishing."""
-    folder = tmp_path_factory.mktemp("author")
-    for part in (tiny_model(), tiny_tokenizer()):
-        part.save_pretrained(folder)
-    return folder
+    return save_all(tmp_path_factory.mktemp("author"))
 
 
 def published(hub, directory):
@@ -50,10 +46,7 @@ def run(hub, folder, *command, **variables):
     """Run a command of a user who is logged in and has an empty cache."""
     variables |= {"HF_ENDPOINT": hub.url, "HF_TOKEN": "token", "HF_HOME": str(folder / "hf")}
     variables |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}  # the server has no Xet storage
-    options = {"cwd": folder, "env": os.environ | variables, "timeout": 300}
-    result = subprocess.run(command, **options, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
+    return output_of(command, folder, os.environ | variables)
 
 
 @pytest.mark.slow
