@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
+from written_out import perturb
 
 from vanilla_transformer import (
     PRESETS,
@@ -45,14 +46,7 @@ def tiny_config(*, vocab_size=19, **overrides):
 def tiny_model(model_class=VanillaTransformerForConditionalGeneration, **overrides):
     """Return a float64 model with large random weights, biases and norms, so no term is hidden."""
     torch.manual_seed(0)
-    model = model_class(tiny_config(**overrides)).eval().double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(torch.randn_like(parameter) / 3)
-            else:
-                parameter.mul_(1.5)
-    return model
+    return perturb(model_class(tiny_config(**overrides)).double(), factor=1.5)
 
 
 def tiny_attention(*, num_heads=4, **overrides):
@@ -101,23 +95,30 @@ def assert_close(actual, expected, tolerance=1e-12):
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
 
-def test_encoder_sublayer_is_norm_of_x_plus_sublayer_of_x():
-    """Section 3.1: LayerNorm(x + Sublayer(x)) for self-attention, then for the feed-forward."""
-    layer = tiny_model().model.encoder.layers[0]
-    x = torch.randn(2, 5, 16, dtype=torch.float64)
-    y = layer_norm(x + layer.self_attn(x)[0], layer.self_attn_norm)
-    expected = layer_norm(y + feed_forward(y, layer.feed_forward), layer.feed_forward_norm)
-    assert_close(layer(x, None), expected)
+def by_sublayers(layer, x, memory=None, *, norm_first):
+    """Section 3.1: LayerNorm(x + Sublayer(x)); if the norms come first, x + Sublayer(norm(x))."""
+
+    def sublayer(name, x, function):
+        norm = getattr(layer, f"{name}_norm")
+        if norm_first:
+            return x + function(layer_norm(x, norm))
+        return layer_norm(x + function(x), norm)
+
+    x = sublayer("self_attn", x, lambda x: layer.self_attn(x)[0])
+    if memory is not None:
+        x = sublayer("cross_attn", x, lambda x: layer.cross_attn(x, None, memory)[0])
+    return sublayer("feed_forward", x, lambda x: feed_forward(x, layer.feed_forward))
 
 
-def test_decoder_layer_has_three_sublayers_with_cross_attention_in_the_middle():
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_layers_have_two_sublayers_and_the_decoders_cross_attention_between_them(norm_first):
     """Section 3.1: the decoder inserts a third sub-layer, attention over the encoder's output."""
-    layer = tiny_model().model.decoder.layers[0]
+    model = tiny_model(norm_first=norm_first).model
     x, memory = torch.randn(2, 5, 16).double(), torch.randn(2, 7, 16).double()
-    y = layer_norm(x + layer.self_attn(x)[0], layer.self_attn_norm)
-    y = layer_norm(y + layer.cross_attn(y, None, memory)[0], layer.cross_attn_norm)
-    y = layer_norm(y + feed_forward(y, layer.feed_forward), layer.feed_forward_norm)
-    assert_close(layer(x, None, memory, None), y)
+    encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
+    assert_close(encoder(x, None), by_sublayers(encoder, x, norm_first=norm_first))
+    expected = by_sublayers(decoder, x, memory, norm_first=norm_first)
+    assert_close(decoder(x, None, memory, None), expected)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -137,12 +138,6 @@ def test_norm_first_moves_the_norms_and_adds_one_after_each_stack(norm_first):
         assert_close(standardised.mean(-1), torch.zeros(1, 5).double(), 1e-9)
         assert_close(standardised.var(-1, unbiased=False), torch.ones(1, 5).double(), 1e-4)
         assert len(states) == 3
-    x = torch.randn(1, 5, 16, dtype=torch.float64)
-    layer = model.encoder.layers[0]
-    if norm_first:
-        y = x + layer.self_attn(layer_norm(x, layer.self_attn_norm))[0]
-        expected = y + feed_forward(layer_norm(y, layer.feed_forward_norm), layer.feed_forward)
-        assert_close(layer(x, None), expected)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
