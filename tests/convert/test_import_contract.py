@@ -6,6 +6,7 @@ import pickle
 import random
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -440,3 +441,14 @@ def test_generation_gives_no_padding_start_or_unknown_unless_it_is_the_end(sourc
     assert torch.equal(ids, model.generate(inputs, **search))
     assert (ids[:, 0] == config.decoder_start_token_id).all()
     assert not set(ids[:, 1:].flatten().tolist()) & (set(forbidden) - {config.pad_token_id})
+
+
+@pytest.mark.parametrize(
+    ("system", "folder", "output"),
+    [("fsmt", "wmt19-en-ru", "wmt19-en-ru"), ("joeynmt", "models/iwslt14", "iwslt14")],
+)
+def test_blocks_import_fsmt_and_import_joeynmt(documented_command, system, folder, output):
+    Path(folder).parent.mkdir(exist_ok=True)
+    SYSTEMS[system].write(Path(folder))
+    documented_command(f"import_{system}")
+    VanillaTransformerForConditionalGeneration.from_pretrained(f"runs/{output}")

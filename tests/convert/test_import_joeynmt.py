@@ -13,7 +13,6 @@ from torch import nn
 from transformers import AutoTokenizer
 from written_out import Layout, assert_logits, make_batch, sinusoids
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert.importers.joeynmt import import_joeynmt
 from vanilla_transformer.target_tokenizer import target_tokenizer
 
@@ -180,10 +179,3 @@ def test_the_best_checkpoint_of_a_folder_is_taken(tmp_path):
         torch.save({"model_state": state}, folder / name)
         model = import_joeynmt(folder).model
         assert (model.model.encoder.layers[0].self_attn.q_proj.bias == rank).all()
-
-
-def test_block_import_joeynmt(documented_command, tmp_path):
-    (tmp_path / "models").mkdir()
-    save_directory(tmp_path / "models" / "iwslt14", make_state(), settings())
-    documented_command("import_joeynmt")
-    VanillaTransformerForConditionalGeneration.from_pretrained("runs/iwslt14")
