@@ -7,6 +7,10 @@ from torch.nn import functional as F
 
 from vanilla_transformer.loss import _ChunkedCrossEntropy, smoothed_cross_entropy
 
+each_precision = pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-6)], ids=str
+)
+
 
 def sample(tokens=37, width=12, vocab_size=53, *, dtype=torch.float64, ignored=(0, 5, 36)):
     torch.manual_seed(0)
@@ -43,9 +47,7 @@ def test_chunks_mask_ignored_labels_themselves(chunk_size):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-6)], ids=str
-)
+@each_precision
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.7])
 @pytest.mark.parametrize("chunk_size", [1, 8, 37, 1000])
 def test_value_and_gradient_equal_the_plain_formula(dtype, tolerance, label_smoothing, chunk_size):
@@ -59,9 +61,7 @@ def test_value_and_gradient_equal_the_plain_formula(dtype, tolerance, label_smoo
         assert (a - b).abs().max() <= tolerance * b.abs().max()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-6)], ids=str
-)
+@each_precision
 @pytest.mark.parametrize("chunk_size", [8, 1000])
 @pytest.mark.parametrize("num_items", [None, 101])
 def test_loss_from_logits_equals_loss_from_hidden_states(dtype, tolerance, chunk_size, num_items):

@@ -82,9 +82,7 @@ def test_shipped_recipe_builds_a_model_of_the_expected_size(name):
     import torch
 
     recipe = load_recipe(name)
-    config = VanillaTransformerConfig.from_preset(
-        recipe.preset, **recipe.fields(), vocab_size=recipe.vocab_size
-    )
+    config = recipe.config(vocab_size=recipe.vocab_size)
     with torch.device("meta"):
         model = VanillaTransformerForConditionalGeneration(config)
     millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6

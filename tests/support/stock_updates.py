@@ -2,14 +2,7 @@
 
 import pytest
 import torch
-from tiny_models import tiny_config
-
-from vanilla_transformer import VanillaTransformerForConditionalGeneration
-
-
-def tiny_model():
-    torch.manual_seed(0)
-    return VanillaTransformerForConditionalGeneration(tiny_config(23, dropout=0.0)).train()
+from tiny_trainers import tiny_model
 
 
 def examples(count=8):
@@ -47,7 +40,7 @@ def assert_same_update(actual, expected):
 
 
 def one_batch(rows):
-    model = tiny_model()
+    model = tiny_model(dropout=0.0).train()
     loss = model(**collate(rows)).loss
     loss.backward()
     return loss.item(), gradients(model)
@@ -72,7 +65,7 @@ def trainer_update(output_dir, *, batch_size, accumulation=1):
         dataloader_pin_memory=False,
     )
     trainer = Seq2SeqTrainer(
-        model=tiny_model(),
+        model=tiny_model(dropout=0.0).train(),
         args=arguments,
         train_dataset=examples(),
         data_collator=collate,

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tiny_models import byte_tokenizer
+from tiny_models import byte_tokenizer, tiny_config
 from written_out import perturb
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 
 VOCAB_SIZE = 60
 BYTES = 260  # tokens of the tokenizer
@@ -19,16 +19,11 @@ def make_model(seed=0, **overrides):
         "encoder_layers": 2,
         "decoder_layers": 3,
         "encoder_attention_heads": 3,
-        "decoder_attention_heads": 2,
         "encoder_ffn_dim": 40,
-        "decoder_ffn_dim": 32,
         "max_position_embeddings": 50,
     }
     torch.manual_seed(seed)
-    model = VanillaTransformerForConditionalGeneration(
-        VanillaTransformerConfig(**{**fields, **overrides})
-    )
-    return perturb(model)
+    return perturb(VanillaTransformerForConditionalGeneration(tiny_config(**fields | overrides)))
 
 
 def make_batch(seed=1):

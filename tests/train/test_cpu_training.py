@@ -4,10 +4,9 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from tiny_models import tiny_config
+from tiny_trainers import tiny_model
 from torch import nn
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.fast import is_unmodified
 from vanilla_transformer.train import cpu_settings as cpu_training
 from vanilla_transformer.train.cpu_settings import (
@@ -95,19 +94,6 @@ def test_other_devices_and_compilers_get_plain_dropout():
     assert set(compiled(torch.ones(100)).tolist()) == {0.0, 2.0}
 
 
-def tiny_model():
-    torch.manual_seed(1)
-    return VanillaTransformerForConditionalGeneration(tiny_config(23))
-
-
-def model_without_dropout():
-    model = tiny_model().train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    return model
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_all_settings_are_restored(fails, monkeypatch):
     monkeypatch.setattr(cpu_training, "fast_float32_products", lambda: "medium")
@@ -146,7 +132,7 @@ def test_decoding_within_training_uses_the_users_model():
 
 
 def test_settings_change_no_loss_and_no_gradient_without_dropout():
-    model, ids = model_without_dropout(), torch.randint(4, 23, (3, 6))
+    model, ids = tiny_model(dropout=0.0).train(), torch.randint(4, 23, (3, 6))
     found = []
     for settings in (nullcontext(), cpu_training_settings(model)):
         model.zero_grad()
@@ -158,7 +144,7 @@ def test_settings_change_no_loss_and_no_gradient_without_dropout():
 
 
 def test_bfloat16_residuals_give_gradients_close_to_float32():
-    model, ids = model_without_dropout(), torch.randint(4, 23, (3, 6))
+    model, ids = tiny_model(dropout=0.0).train(), torch.randint(4, 23, (3, 6))
     dtypes, found = [], []
     norm = model.model.decoder.layers[0].feed_forward_norm
     watch = norm.register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))

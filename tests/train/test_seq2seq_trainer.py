@@ -40,8 +40,8 @@ class FirstCollator:
     """Makes batches of (input_ids, labels) in columns that only it knows."""
 
     def __call__(self, rows):
-        width = max(len(row["question"]) for row in rows)
-        ids = torch.tensor([row["question"] + [0] * (width - len(row["question"])) for row in rows])
+        questions = [torch.tensor(row["question"]) for row in rows]
+        ids = nn.utils.rnn.pad_sequence(questions, batch_first=True)
         return {
             "input_ids": ids,
             "attention_mask": (ids != 0).long(),

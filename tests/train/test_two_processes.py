@@ -88,13 +88,17 @@ def assert_same_updates(several, one):
 
 
 def assert_dealt(ranks, one):
-    """Check that ranks took turns at one process's batches; repeats come last in a rank's epoch."""
+    """Check that ranks took turns at one process's batches, for the same updates.
+
+    Repeats come last in a rank's epoch.
+    """
     epoch, share = 13, math.ceil(13 / len(ranks))
     for rank, found in enumerate(ranks):
         for start in range(0, len(one["batches"]) - epoch + 1, epoch):
             dealt = one["batches"][start : start + epoch][rank :: len(ranks)]
             first = start // epoch * share
             assert found["batches"][first : first + len(dealt)] == dealt
+        assert_same_updates(found, one)
 
 
 class Draw(TrainerCallback):
@@ -227,10 +231,7 @@ def test_two_processes_with_a_stock_trainer_equal_one(finished):
 
 
 def test_two_processes_train_as_one_with_an_odd_number_of_batches(finished, one):
-    ranks = [torch.load(finished / f"all-{rank}.pt") for rank in range(2)]
-    assert_dealt(ranks, one)
-    for found in ranks:
-        assert_same_updates(found, one)
+    assert_dealt([torch.load(finished / f"all-{rank}.pt") for rank in range(2)], one)
 
 
 def test_two_processes_continue_a_training_of_one(finished, one):
@@ -302,10 +303,7 @@ def updates_of_many(directory):
 @pytest.mark.parametrize("processes", [4, 8])
 def test_many_processes_train_as_one(tmp_path, one, processes):
     launch(tmp_path, processes, updates_of_many)
-    ranks = [torch.load(tmp_path / f"all-{rank}.pt") for rank in range(processes)]
-    assert_dealt(ranks, one)
-    for found in ranks:
-        assert_same_updates(found, one)
+    assert_dealt([torch.load(tmp_path / f"all-{rank}.pt") for rank in range(processes)], one)
 
 
 def train_and_die(directory):
