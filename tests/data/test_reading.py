@@ -270,7 +270,7 @@ def test_paths_that_are_not_regular_files_are_rejected_by_name(tmp_path):
 def test_invalid_combinations_of_files_are_rejected_by_name(tmp_path, names):
     paths = [str(write(tmp_path / name, json_lines(PAIRS))) for name in names]
     for source in (tuple(paths), paths):
-        with pytest.raises(ValueError, match=r"allowed are JSON Lines.* two text files"):
+        with pytest.raises(ValueError, match=r"give one file, or two texts, SOURCE,TARGET"):
             read_pairs(source, **LANGUAGES)
     with pytest.raises(ValueError, match=re.escape(f"got the files {', '.join(paths)}; ")):
         read_pairs(paths, **LANGUAGES)
@@ -523,6 +523,11 @@ def test_error_for_missing_columns_lists_the_existing_ones(tmp_path):
     path = write(tmp_path / "a.csv", b"id,English,German\n1,a,b\n")
     with pytest.raises(RequestError, match=r"no column 'Engl' among \['id', 'English', 'Ger"):
         read(path, source_column="Engl", target_column="German")
+    numbers = datasets.Dataset.from_dict({"x": [1], "y": [2.5]})
+    numbers.to_parquet(tmp_path / "n.parquet")
+    for source in (numbers, numbers.to_iterable_dataset(), tmp_path / "n.parquet"):
+        with pytest.raises(RequestError, match=r"no two columns of text among \['x', 'y'\]"):
+            read(source)
     datasets.Dataset.from_dict({"x": ["a"], "y": ["b"]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(RequestError, match=r"no column 3 among \['x', 'y'\]; name two"):
         read(tmp_path / "a.parquet", source_column=1, target_column=3)

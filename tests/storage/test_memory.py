@@ -137,7 +137,7 @@ BOMBS = {
     "prefixes.parquet": ("pairs", prefixes, "needs more than 1 GB"),
     "line": ("pairs", folder(packed(b'{"de": "', b"a" * MIB), "a.json.gz"), "longer than 1 MiB"),
     "nested.parquet": ("pairs", table(lambda: pa.array(["a" * MIB] * 50), True), "than 64 KiB"),
-    "lists.parquet": ("pairs", table(lambda: pa.array([["a"]])), "none of them holds text"),
+    "lists.parquet": ("pairs", table(lambda: pa.array([["a"]])), "the source is list"),
     "line.jsonl.gz": ("pairs", packed(b'{"de": "', b"a" * MIB), "longer than 1 MiB"),
     "wide.tsv.xz": ("pairs", wide_xz, "Memory usage limit"),
     "wide.zip": ("pairs", wide_zip, "unpack it"),

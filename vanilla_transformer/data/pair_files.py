@@ -52,11 +52,6 @@ _DATA = re.compile(
 )
 _JSON = re.compile(r"\.(jsonl?|ndjson)(\.|$)", re.IGNORECASE)
 _ABOUT = re.compile(r"\.|__MACOSX|(readme|licen[cs]e|copying)\b", re.I)  # names of no data
-_READ = (
-    "JSON Lines or a JSON array, a table with tabs, commas, semicolons or bars, WMT's .xml, .tmx "
-    "(each may be packed by gzip, bzip2 or xz), parquet, a .zip or folder of such files, or two "
-    "text files, SOURCE,TARGET"
-)
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
@@ -183,7 +178,7 @@ def kind_of(source: PairSource) -> str:
             return "hub"
     elif len(paths) != 2:
         names = ", ".join(map(os.fspath, paths))
-        raise RequestError(f"got the files {names}; join files of one kind; allowed are {_READ}.")
+        raise RequestError(f"got the files {names}; give one file, or two texts, SOURCE,TARGET.")
     for path in map(Path, paths):
         if not path.exists():
             raise FileNotFoundError(f"got {str(path.absolute())!r}; there is no such file.")
@@ -398,7 +393,7 @@ def _read_rows(where: str, rows: _Rows, reader: PairReader, unit: str) -> Pairs:
     cells = [[row.get(name, "") for name in names or row] for row in sample]
     cells = [row for row in cells if any(row)]
     found = Columns()
-    if cells:
+    if cells or names:
         found = Table(cells, reader.languages, names or None, where).find(reader.given)
     if found.warning:
         reader.note(f"{where}: {found.warning}.")
@@ -502,13 +497,11 @@ def _array_rows(file: _File, *_: str) -> Iterator[tuple[int, Any]]:
             raise RequestError(f"{file.path} is not a whole JSON array ({reason}).") from error
 
 
-def _needed(where: object, names: Sequence[str], texts: list[str], keys: Sequence) -> list[str]:
-    """Return the columns of text that have to be read for some keys: for none, all of them."""
-    if not texts:
-        columns = reprlib.repr([*names])
-        raise RequestError(f"{where} has the columns {columns}; none of them holds text.")
+def _needed(names: Sequence[str], texts: list[str], keys: Sequence[str]) -> list[str]:
+    """Return the columns that have to be read for some keys; for none, all columns of text."""
     wanted = {*keys, "translation"} if keys else {*texts}
-    return [each for each in texts if {each, each.removeprefix("translation.")} & wanted] or texts
+    found = [each for each in texts if {each, each.removeprefix("translation.")} & wanted]
+    return found or texts or [*names]  # so that the rows without texts are counted
 
 
 def _parquet_rows(file: _File, *keys: str) -> Iterator[tuple[int, Any]]:
@@ -526,7 +519,7 @@ def _parquet_rows(file: _File, *keys: str) -> Iterator[tuple[int, Any]]:
                 for leaf in table.schema
                 if (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
             ]
-            columns = _needed(file.path, names, texts, keys)
+            columns = _needed(names, texts, keys)
             start, step = 0, 1 if keys else table.metadata.num_rows // SAMPLE or 1
             for batch in table.iter_batches(_BATCH, columns=columns, use_threads=False):
                 chosen = pa.array(range(start, len(batch), step), pa.int64())
@@ -549,10 +542,10 @@ def _parquet_rows(file: _File, *keys: str) -> Iterator[tuple[int, Any]]:
 
 
 def _read_dataset(where: str, dataset: Any, reader: PairReader) -> Pairs:
-    return _read_rows(where, partial(_dataset_rows, where, dataset), reader, " row ")
+    return _read_rows(where, partial(_dataset_rows, dataset), reader, " row ")
 
 
-def _dataset_rows(where: str, dataset: Any, *keys: str) -> Iterator[tuple[int, Any]]:
+def _dataset_rows(dataset: Any, *keys: str) -> Iterator[tuple[int, Any]]:
     """Yield the texts of a data set; of a stream, the first rows are the sample."""
     is_stream = not hasattr(dataset, "__len__")
     # The rows of a stream may differ in columns, which Arrow refuses.
@@ -561,7 +554,7 @@ def _dataset_rows(where: str, dataset: Any, *keys: str) -> Iterator[tuple[int, A
     if features:
         kinds = {name: str(getattr(kind, "dtype", "")) for name, kind in features.items()}
         texts = [name for name in kinds if name == "translation" or "string" in kinds[name]]
-        dataset = dataset.select_columns(_needed(where, [*kinds], texts, keys))
+        dataset = dataset.select_columns(_needed([*kinds], texts, keys))
     if is_stream:
         blocks: Iterable = [dataset if keys else dataset.take(SAMPLE)]
     else:
