@@ -1,6 +1,8 @@
 """Create and save matplotlib figures without pyplot."""
 
+import logging
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +14,8 @@ from .fonts import text_properties
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+logger = logging.getLogger(__name__)
 
 GREY = "0.75"  # frames and grids
 _MOST_PIXELS = 4000  # on either side of a picture
@@ -35,8 +39,13 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
         endings = ", ".join(sorted(formats))
         raise RequestError(f"got {path.name}; a picture's name ends in one of {endings}.")
     dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
-    with file_written_aside(path) as aside:
+    with file_written_aside(path) as aside, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
+    missing = {str(it.message) for it in told if "missing from font" in str(it.message)}
+    if missing:  # one warning for each character
+        remedy = "install one that has them, such as Noto Sans CJK"
+        logger.warning("%s lacks %d characters for want of a font; %s.", path, len(missing), remedy)
     return path
 
 
