@@ -190,7 +190,7 @@ def test_score_prints_each_score_on_the_line_of_its_pair(folder, tmp_path, capsy
     found = scores("pairs.de,pairs.en")
     lines = found.out.split("\n")
     assert [bool(line) for line in lines] == [False, True, True, True, False, False, False]
-    assert "Invalid pairs: 3; first pairs.de:1 and pairs.en:1" in found.err
+    assert "Invalid pairs: 3; first pairs.de and pairs.en:1" in found.err
     model = load_saved_model(folder / "first")
     tokenizer = load_saved_tokenizer(folder / "first")
     pairs = list(zip(*texts.values(), strict=True))[1:4]
