@@ -392,7 +392,7 @@ def test_learned_prompts_are_left_to_generate(model, batch):
     ids, mask = batch
     kind = peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)
     adapted = peft.get_peft_model(make_model(), kind).eval()
-    with pytest.raises(ValueError, match="puts a prompt before the text"):
+    with pytest.raises(ValueError, match="adds a learned prompt"):
         beam_search(adapted, ids, mask)
     options = {"input_ids": ids, "attention_mask": mask, "num_beams": 1}
     found = generate_ids(adapted, ids, mask, num_beams=1, max_new_tokens=6).sequences[:, 0]
@@ -430,7 +430,7 @@ def test_masks_that_do_not_fit_are_refused(model, batch):
         ({"suppress_tokens": [-1]}, "Got -1 in suppress_tokens; an id must be .* from 0 to 31"),
         ({"prefix": [[4]]}, r"zip\(\) argument 2 is longer"),
         ({"prefix": [[4]] * 6 + [[4] * 53]}, "Prefix 7 has 53 tokens.*may have 52"),
-        ({"prefix": [[5, END, 7]] * 7}, "Prefix 1, .*, goes on after the end of its sentence"),
+        ({"prefix": [[5, END, 7]] * 7}, "Prefix 1, .*, has tokens after the end of its sentence"),
         ({"prefix": [[4]] * 6 + [[99]]}, "Got 99 in prefix 7; an id must be .* from 0 to 31"),
     ],
 )

@@ -488,7 +488,7 @@ def test_a_prefix_with_an_unknown_word_is_refused():
 
 @pytest.mark.parametrize("asked", [{"prefix": "a"}, {"return_alignments": True}])
 def test_prefix_and_alignments_are_rejected_when_generate_decodes(model, tokenizer, asked):
-    named = rf"Got {next(iter(asked))}, which .*\(no_repeat_ngram_size\); leave"
+    named = rf"Got {next(iter(asked))}, which .* no_repeat_ngram_size, which it does not; leave"
     with pytest.raises(ValueError, match=named):
         list(translate(model, tokenizer, ["one"], num_beams=2, no_repeat_ngram_size=2, **asked))
 
@@ -617,7 +617,7 @@ def test_pipeline_returns_scores_on_request(pipe, model, tokenizer):
     scoring = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1, return_scores=True)
     assert "score" in scoring("one")[0]
     assert scoring("one", return_scores=False) == pipe("one")
-    named = r"return_scores, which .* support \(no_repeat_ngram_size\); leave"
+    named = r"return_scores, which .* no_repeat_ngram_size, which it does not; leave"
     with pytest.raises(ValueError, match=named):
         pipe("one", return_scores=True, num_beams=2, no_repeat_ngram_size=2)
     asked = {"return_dict_in_generate": True, "output_scores": True, "num_beams": 2}

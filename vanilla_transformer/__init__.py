@@ -39,7 +39,7 @@ def register() -> None:
 
 
 def metric(name: str, **options: Any) -> Any:
-    """Return a measure of ours as an `evaluate.Metric`, such as `evaluate.load` returns.
+    """Return a measure of this package as an `evaluate.Metric`, as `evaluate.load` does.
 
     Args:
         name: One of `storage.metrics.MEASURES`, such as "bleu" or "wer".

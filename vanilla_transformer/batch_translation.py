@@ -26,9 +26,9 @@ from .target_tokenizer import target_tokenizer
 from .word_alignment import word_alignment
 from .written_forms import written_forms
 
-# Setting of a generation config: least `token_score` and characters a source token that are usual.
+# Generation config setting: the lowest usual `token_score` and characters per source token.
 DOUBTFUL_BELOW = "doubtful_below"
-# Limit of one source. With four beams it fills the default budget of a batch. Decoding takes a step
+# Longest source. With four beams it fills the default budget of a batch. Decoding takes a step
 # for each token, and attention grows with the square of the length.
 MAX_SOURCE_TOKENS = 4096
 _SEARCH_ALONE = ("prefix", "return_alignments")  # arguments that `generate` does not have
@@ -43,17 +43,17 @@ def encode(
     *,
     truncation: bool = False,
 ) -> list[list[int]]:
-    """Return the ids of each text in the form of training sources, none for a blank one.
+    """Return the source ids of each text, written like training sources; [] for a blank text.
 
-    Errors number the texts from `first`; None: there is only one text, without a number. A text
-    that is too long is an error, or cut with `truncation`.
+    Error messages count the texts from `first`; None: there is a single text. A text that is too
+    long raises an error, or is cut with `truncation`.
     """
     for index, text in enumerate(texts):
         try:
             text.encode("utf-8")
         except (AttributeError, UnicodeEncodeError):
-            what = f"{_name(first, index)} is {quoted(text)}, which is no string, or not of UTF-8"
-            raise RequestError(f"{what} (a lone surrogate); read it in its encoding.") from None
+            what = f"{_name(first, index)} is {quoted(text)}, which is no string or not valid UTF-8"
+            raise RequestError(f"{what} (a lone surrogate); read it with its encoding.") from None
     texts = [*map(written_forms(tokenizer).source_of, texts)]
     # verbose=False: the warning about long inputs does not hold for sinusoids.
     ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
@@ -86,7 +86,7 @@ def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: str) -> list[int]:
 def decode(
     tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor, *, clean_up: bool = False
 ) -> list[str]:
-    """Decode target ids, (rows, T), without special tokens and, by default, any clean-up."""
+    """Decode target ids, (rows, T), without special tokens; `clean_up` changes spaces."""
     return target_tokenizer(tokenizer).batch_decode(
         ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=clean_up
     )
@@ -101,7 +101,7 @@ class Translation(NamedTuple):
     # (source word, target word), both counted from 0, words separated by white space
     alignment: list[tuple[int, int]] | None = None
     token_score: float | None = None  # log P / L, the mean of a token
-    doubtful: bool | None = None  # whether it may be wrong; None if it is unknown what is usual
+    doubtful: bool | None = None  # whether it may be wrong; None if the model has no usual scores
 
 
 def translations_of(
@@ -112,9 +112,9 @@ def translations_of(
     *,
     clean_up: bool = False,
 ) -> Iterator[list[Translation]]:
-    """Yield the translations of each source, a text as typed and its ids, from what was found.
+    """Yield the translations of each source (text as typed, ids) from the output of a search.
 
-    A short limit on the length may leave fewer than n.
+    A short length limit may leave fewer than n.
     """
     texts = iter(decode(tokenizer, found.sequences.flatten(0, 1), clean_up=clean_up))
     forms = written_forms(tokenizer)
@@ -140,10 +140,10 @@ def translations_of(
 def _is_doubtful(
     model: PreTrainedModel, source: str, ids: Sequence[int], token_score: float | None
 ) -> bool | None:
-    """Return whether a translation may be wrong; None if it is unknown what is usual.
+    """Return whether a translation may be wrong; None if the model has no usual scores.
 
-    The model is then far less sure of it than of its validation pairs (`set_usual_scores`), or the
-    source is spelt in such small pieces as text of another language is.
+    It may be if the model is far less sure of it than of its validation pairs (`set_usual_scores`),
+    or if the source is split into very small pieces, as text in another language is.
     """
     least = getattr(model.generation_config, DOUBTFUL_BELOW, None)
     if least is None or token_score is None:
@@ -156,7 +156,7 @@ def _is_doubtful(
 
 
 def _limit_by_source(limits: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """Return a stopping criterion for `generate`: most tokens of each translation, (B,).
+    """Return a stopping criterion for `generate` with a length limit per translation, (B,).
 
     Deviation: the authors' code adds the 50 tokens to the longest source of the batch, so that a
     translation may depend on its neighbours; the paper says "input length".
@@ -226,14 +226,14 @@ def generate_ids(
 def only_paper_search_has(
     name: str, model: PreTrainedModel, options: Mapping[str, Any]
 ) -> RequestError:
-    """Return the error for an argument of the paper's search, where `generate` must decode."""
-    what = f"Got {name}, which only the paper's search has, with what that does not support"
+    """Return the error for an argument of the paper's search beside others that it lacks."""
+    what = f"Got {name}, which only the paper's search supports"
     beside = ", ".join(beyond_paper_search(model, options))
-    return RequestError(f"{what} ({beside}); leave one of them out.")
+    return RequestError(f"{what}, and {beside}, which it does not; leave one of them out.")
 
 
 def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> list[str]:
-    """Return what `beam_search` does not support: the model, arguments, its generation config.
+    """List what `beam_search` does not support: the model, arguments, generation config settings.
 
     Arguments and settings that change nothing, such as None, are supported.
     """
@@ -248,7 +248,7 @@ def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> l
 
 
 def _is_ours(model: Any) -> bool:
-    """Return whether this is the package's model or a subclass, also if compiled or adapted."""
+    """Return whether the model is this package's or a subclass, also if compiled or adapted."""
     model = getattr(model, "_orig_mod", model)  # by torch.compile
     if getattr(model, "active_peft_config", None) is not None and not adds_prompt(model):
         model = model.get_base_model()
@@ -271,7 +271,7 @@ def _search_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def generation_option(model: PreTrainedModel, options: Mapping[str, Any], name: str) -> int:
-    """Return the value that `num_beams` or `num_return_sequences` has in a call."""
+    """Return the value of `num_beams` or `num_return_sequences` that a call will use."""
     default = 1 if beyond_paper_search(model, options) else getattr(SearchSettings, name)
     configs = (options.get("generation_config"), model.generation_config)
     values = (options.get(name), *(getattr(config, name, None) for config in configs))

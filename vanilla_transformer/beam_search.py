@@ -57,7 +57,7 @@ class BeamSearchOutput(ModelOutput):
         finished: Which hypotheses have ended, (B, n). The others, which come after them, reached
             the length limit or, with a score of -inf, are missing.
         alignments: Attention of each target token to the source tokens, (B, n, T, S); rows sum to
-            one, and are zero after the end. None unless asked for.
+            one, and are zero after the end. None unless requested.
     """
 
     sequences: Tensor
@@ -79,7 +79,7 @@ def beam_search(
     prepack: bool = True,
     **given: Any,
 ) -> BeamSearchOutput:
-    """Find the n best translations of each source; none depends on the other sentences.
+    """Find the n best translations of each source, independently of the other sentences.
 
     Args:
         model: The model; its mode (training or evaluation) is restored.
@@ -102,10 +102,10 @@ def beam_search(
             prompt, or its outputs are not finite.
     """
     if adds_prompt(model):
-        raise RequestError("The model's adapter puts a prompt before the text; call translate.")
+        raise RequestError("The model's adapter adds a learned prompt; call translate instead.")
     if others := settings_of_other_searches(model.generation_config):
         what = f"Got {', '.join(others)} of the generation config"
-        raise RequestError(f"{what}, which beam_search does not have; call generate or translate.")
+        raise RequestError(f"{what}, which beam_search does not support; call generate.")
     settings = search_settings(model.generation_config, **given)
     special_ids = _special_ids(model, settings)
     if given.get("suppress_tokens") is None:  # only a call may forbid all ends of a sentence
@@ -152,10 +152,10 @@ class Search:
         *,
         prefix: Tensor | None,
     ) -> None:
-        """Begin with one hypothesis of each sentence, the start symbol.
+        """Begin with one hypothesis of each sentence: the start symbol.
 
-        The limits are the most tokens of each translation, (B,); the dtype is that of the scores;
-        the prefix has the ids that translations begin with, (B, longest), then -1.
+        `limits` are the most tokens of each translation, (B,), `dtype` is that of the scores, and
+        `prefix` holds the ids that translations begin with, (B, longest), padded with -1.
         """
         batch, device = limits.numel(), limits.device
         self.beam, self.alpha = settings.num_beams, settings.length_penalty
@@ -172,7 +172,7 @@ class Search:
         self.scores = torch.zeros((batch, 1), dtype=dtype, device=device)  # log P, (B, w)
         self.history = limits.new_empty((batch, 1, 2, 0))
         self.ended_scores = torch.full((batch, self.beam), -torch.inf, dtype=dtype, device=device)
-        self.ended_history = limits.new_empty((batch, self.beam, 2, 0))  # as of the last end
+        self.ended_history = limits.new_empty((batch, self.beam, 2, 0))  # see `_ended_so_far`
         self.results: list[tuple[Tensor, ...]] = []
 
     def run(self, decoder: ModelDecoder) -> None:
@@ -189,7 +189,7 @@ class Search:
                 decoder.keep(order)
 
     def _best_tokens(self, parts: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the largest log-probabilities of each hypothesis and their tokens, (B, w, c).
+        """Return the c largest log-probabilities of each hypothesis and their tokens, (B, w, c).
 
         The parts, (b, w, V), are those of `ModelDecoder.step`.
         """
@@ -214,7 +214,7 @@ class Search:
         log_probs.masked_fill_(barred[:, None], -torch.inf)
 
     def _grow(self, best: Tensor, tokens: Tensor, row: int) -> None:
-        """Extend the living hypotheses by one token each, among the best of each, (B, w, c).
+        """Extend the living hypotheses by one token each, out of the best tokens, (B, w, c).
 
         The score of a hypothesis so far does not change the order of its own tokens.
         """
@@ -230,7 +230,7 @@ class Search:
         history = torch.cat((_pick(self.history, parents), newest), dim=-1)  # (B, C, 2, t)
         if any_ended:
             entering = ended
-            if self.early_stopping:  # ends that are not among the best would stop it too soon
+            if self.early_stopping:  # ends outside the best `beam` would stop it too soon
                 entering = ended & (torch.arange(ended.size(1), device=ended.device) < self.beam)
             self._end(scores.masked_fill(~entering, -torch.inf), history)
             scores = scores.masked_fill(ended, -torch.inf)
@@ -246,12 +246,12 @@ class Search:
         self.ended_history = _pick(torch.cat((self._ended_so_far(history), history), dim=1), picked)
 
     def _ended_so_far(self, history: Tensor) -> Tensor:
-        """Return the histories of ended hypotheses, (B, beam, 2, t), as long as `history`."""
+        """Return the histories of ended hypotheses, (B, beam, 2, t), padded like `history`."""
         longer = history.size(-1) - self.ended_history.size(-1)
         return nn.functional.pad(self.ended_history, (0, longer), value=-1)
 
     def _done(self) -> Tensor:
-        """Return which sentences, (B,), are done.
+        """Return which sentences are done, (B,).
 
         The authors wait until the worst ended hypothesis beats the bound. No hypothesis that ends
         later can exceed the bound, so the n best are already final when the n-th of them beats it.
@@ -275,13 +275,13 @@ class Search:
         history = _pick(history, picked)
         history = history.masked_fill((scores == -torch.inf)[..., None, None], -1)
         tokens, rows = history.unbind(2)
-        weights = rows.new_empty((*rows.shape, 0))  # on no source token
+        weights = rows.new_empty((*rows.shape, 0))  # no attention weights
         if decoder.alignment_layer is not None:
             weights = decoder.alignments_of(done, rows)
         self.results.append((self.sentences[done], scores, finished, tokens, weights))
 
     def _keep(self, order: Tensor) -> None:
-        """Keep the sentences of `order`, (B',)."""
+        """Keep only the sentences at the indices `order`, (B',)."""
         parts = ("sentences", "limits", "limit_penalties", "tokens", "scores", "history")
         for name in (*parts, "ended_scores", "ended_history"):
             setattr(self, name, getattr(self, name)[order])
@@ -320,7 +320,7 @@ def length_penalty_of(length: Tensor | int, alpha: float) -> Tensor | float:
 def keep_order(keep: Tensor) -> Tensor:
     """Return the indices of the entries to keep, (B',).
 
-    Those below B' stay in their places; the others fill the places that became free.
+    Entries below B' stay in place; the others fill the places that became free.
     """
     kept = keep.nonzero().squeeze(1)
     order = torch.arange(kept.numel(), device=keep.device)
@@ -330,7 +330,7 @@ def keep_order(keep: Tensor) -> Tensor:
 
 
 def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` largest of the last dimension, (..., V), and their indices, like `topk`.
+    """Return the `count` largest values of the last dimension, (..., V), and indices, like `topk`.
 
     On a CPU only the `count` blocks with the largest maxima are searched. The maxima take one pass
     that only compares, several times as fast as a selection from all of V.
@@ -356,7 +356,7 @@ def _pick(history: Tensor, picked: Tensor) -> Tensor:
 
 
 class ModelDecoder:
-    """A model and its sources, called with its cache for one position of all their hypotheses.
+    """Decode one position of all hypotheses at a time, by calling the model with its cache.
 
     It calls the model itself, so whatever a user has changed in it takes effect. Faster decoders
     have the same methods, the number of `rows` so far, and `alignment_layer`, the layer whose
@@ -381,7 +381,7 @@ class ModelDecoder:
         self.alignments: list[Tensor] = []  # at each position, (B, w, S)
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
-        """Return the next token's logits after the hypotheses' last tokens, (B, w).
+        """Return the logits of the next token, given the last token of each hypothesis, (B, w).
 
         They come in parts, (b, w, V), each for the next b sources.
         `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. The call
@@ -422,7 +422,7 @@ class ModelDecoder:
         return weights[layer][:, :, -1].mean(1)
 
     def keep(self, order: Tensor) -> None:
-        """Keep the sources of `order`, (B',); the others leave the batch."""
+        """Keep only the sources at the indices `order`, (B',)."""
         self.mask, self.memory = self.mask[order], self.memory[order]
         self.cached = self.cached[order]
         self.alignments = [weights[order] for weights in self.alignments]
@@ -459,13 +459,13 @@ FASTER_DECODERS: list[Callable[..., Any]] = []
 
 
 def adds_prompt(model: nn.Module) -> bool:
-    """Return whether an adapter puts a learned prompt before the text, as only `generate` does."""
+    """Return whether an adapter adds a learned prompt, which only `generate` supports."""
     adapter = getattr(model, "active_peft_config", None)
     return adapter is not None and adapter.is_prompt_learning
 
 
 def _checked_mask(input_ids: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the mask, which must fit the sources, (B, S), and leave none without tokens."""
+    """Return the mask, (B, S), all ones for None; each source must have at least one token."""
     shape = tuple(getattr(input_ids, "shape", ()))
     if len(shape) != 2 or not shape[0]:
         raise RequestError(f"Got sources of the shape {shape}; give input_ids of (sentences, S).")
@@ -475,7 +475,7 @@ def _checked_mask(input_ids: Tensor, mask: Tensor | None) -> Tensor:
     valid = ((mask == 0) | (mask == 1)).all(1) & mask.any(1)  # (B,)
     if mask.device.type == "cpu" and not valid.all():  # any other device would have to wait
         what = f"The attention_mask of sentence {int(valid.int().argmin()) + 1}"
-        raise RequestError(f"{what} must be 1 at its tokens, at least one, and 0 at padding.")
+        raise RequestError(f"{what} must be 1 at its tokens (at least one) and 0 at padding.")
     return mask
 
 
@@ -509,7 +509,7 @@ def _special_ids(model: PreTrainedModel, settings: SearchSettings) -> SpecialIds
 
 
 def _checked_ids(model: PreTrainedModel, name: str, ids: Any) -> list[int]:
-    """Return the ids as a list, each checked to be in the target's vocabulary."""
+    """Return the ids as a list; refuse ids outside of the target's vocabulary."""
     ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     allowed = Range(0, model.config.target_vocab_size - 1)
     for value in ids:
@@ -526,7 +526,7 @@ def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
 
 
 def length_limits(model: PreTrainedModel, mask: Tensor, settings: SearchSettings) -> Tensor:
-    """Return the most tokens of each translation, (B,): the smallest of its limits."""
+    """Return the largest number of tokens of each translation, (B,): the smallest of its limits."""
     bounds = (settings.max_new_tokens, longest_sequence(model), 2**31)
     longest = min(bound for bound in bounds if bound)
     tokens = mask.bool().sum(1)
@@ -538,7 +538,7 @@ def length_limits(model: PreTrainedModel, mask: Tensor, settings: SearchSettings
 def _padded_prefix(
     model: PreTrainedModel, prefix: Sequence[Sequence[int]], limits: Tensor, special_ids: SpecialIds
 ) -> Tensor:
-    """Return the prefixes, (B, longest), with -1 after each end."""
+    """Return the prefixes as one tensor, (B, longest), padded with -1."""
     rows = []
     for number, (ids, limit) in enumerate(zip(prefix, limits.tolist(), strict=True), start=1):
         row = _checked_ids(model, f"prefix {number}", ids)
@@ -547,18 +547,18 @@ def _padded_prefix(
             raise RequestError(f"{what}; give a shorter one, or raise the limit.")
         end = next((place for place, value in enumerate(row) if value in special_ids.ends), None)
         if end is not None and not {*row[end:]} <= {special_ids.pad, *special_ids.ends}:
-            raise RequestError(f"Prefix {number}, {row}, goes on after the end of its sentence.")
+            raise RequestError(f"Prefix {number}, {row}, has tokens after the end of its sentence.")
         rows.append(limits.new_tensor(row))
     return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)
 
 
-# ------------------------------------------------------ changes of a model while it is searched
+# ------------------------------------------------------ temporary changes of a model in a search
 
 
 def _shared_by_threads(
     change: Callable[[Any], Iterator[None]],
 ) -> Callable[[Any], AbstractContextManager[None]]:
-    """Let threads share a change of a model: the first makes it, and the last undoes it."""
+    """Let threads share a temporary change of a model: the first makes it, the last undoes it."""
     changes: dict[int, tuple[int, ExitStack]] = {}  # by model: users, and how to undo it
     lock = Lock()
 
@@ -605,7 +605,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @_shared_by_threads
 def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
-    """Let the attention return its weights: replace `sdpa` by `eager`, the same formula.
+    """Make the attention return its weights: replace `sdpa` by `eager`, which is equivalent.
 
     Other implementations are kept; if one returns no weights, the search raises an error.
     """
@@ -624,8 +624,8 @@ SDPA = (sdpa_attention_forward, sdpa_mask)
 
 
 def attention_of(implementation: str) -> tuple[object, object]:
-    """Return the functions for scores and mask that stand behind an implementation's name."""
-    # Looked up where the model's layers find it.
+    """Return the attention and mask functions registered under an implementation's name."""
+    # The model's layers look it up there too.
     eager: Any = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
     mask = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)  # None: transformers makes no mask
     return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager), mask

@@ -50,7 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "E_learned": {"position_encoding": "learned"},
 }
 
-# Fields that name code beside a config, and their entries that `publish --with-code` writes.
+# Fields of a config that name code files, and the entries that `publish --with-code` writes.
 _COPIED_CODE = {
     "auto_map": ("AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"),
     "custom_pipelines": ("translate",),
@@ -102,21 +102,21 @@ class VanillaTransformerConfig(PreTrainedConfig):
     final_norm: bool = False  # that last norm even so, as in torch.nn.Transformer
     layer_norm_eps: float | int = 1e-5  # added to the variance; 1e-6 in the authors' code
     label_smoothing: float | int = 0.1  # eps_ls, in the training loss only (5.4)
-    tie_word_embeddings: bool = True  # the softmax has the table of the target's embedding (3.4)
-    share_encoder_decoder_embeddings: bool = True  # source and target have one table (3.4)
+    tie_word_embeddings: bool = True  # the pre-softmax weight is the target embedding (3.4)
+    share_encoder_decoder_embeddings: bool = True  # source and target share one embedding (3.4)
     lm_head_bias: bool = False  # of the pre-softmax transformation; the paper has none
     use_cache: bool = True  # keep keys and values while generating
     is_encoder_decoder: bool = True  # a subclass of its own kind may declare False
     pad_token_id: int = 0  # fills short rows of ids; labels are filled with -100 instead
-    # <s> and <unk>, never produced; None if there is none. Not given (-1), they are 1 and 3 beside
-    # this package's padding and end; in another vocabulary those may be words.
+    # <s> and <unk>, never generated; None if there is none. The default, -1, means 1 and 3 if
+    # padding is 0 and </s> is 2, else None: in another vocabulary 1 and 3 may be words.
     bos_token_id: int | None = -1
     eos_token_id: int | list[int] | None = 2  # </s>, ends source and target
     unk_token_id: int | None = -1
     decoder_start_token_id: int = 1  # first input of the decoder: <s>
 
     def __post_init__(self, **others: Any) -> None:
-        """Refuse unknown names; in a saved config, where tools store their own, misspelt ones."""
+        """Refuse unknown fields; in a saved config, to which tools may add, only misspelt ones."""
         self._check_known(others, misspelt_only=self.transformers_version is not None)
         ours = self.pad_token_id == 0 and 2 in self._ends()
         if self.bos_token_id == -1:
@@ -127,7 +127,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     @classmethod
     def from_preset(cls, name: str, **overrides: Any) -> "VanillaTransformerConfig":
-        """Return a model of the paper by its name in `PRESETS`, with some fields changed."""
+        """Return the config of one of the paper's models, by its name in `PRESETS`."""
         if name not in PRESETS:
             known = ", ".join(PRESETS)
             raise RequestError(f"There is no preset {quoted(name)}; choose one of {known}.")
@@ -135,7 +135,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Read a saved config, changed by arguments.
+        """Read a saved config; arguments override its fields.
 
         The copy of this package's code that came with a model is ignored: the package has its own,
         and does not copy the files again when it saves the model.
@@ -153,7 +153,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         return (config, unused) if return_unused else config
 
     def _check_known(self, names: Iterable[str], *, misspelt_only: bool) -> None:
-        """Refuse names that neither this class nor transformers knows."""
+        """Refuse names of fields that neither this class nor transformers knows."""
         fields = [*VanillaTransformerConfig.__annotations__, *self.attribute_map]
         known = {*self.attribute_map, *dir(type(self)), *dir(GenerationConfig())}
         for name in names:
@@ -174,11 +174,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     @property
     def target_vocab_size(self) -> int:
-        """Size of the target's vocabulary, which may be the source's too."""
+        """Size of the target's vocabulary, by default the one shared with the source."""
         return self.decoder_vocab_size or self.vocab_size
 
     def ids_outside_of_text(self) -> list[int]:
-        """Return the ids of padding, start and unknown tokens, but none that ends a sentence."""
+        """Return the ids of padding, start and unknown tokens, except those that end a sentence."""
         starts = (self.bos_token_id, self.decoder_start_token_id)
         ids = {self.pad_token_id, *starts, self.unk_token_id}
         return sorted(number for number in ids if number is not None and number not in self._ends())
@@ -190,7 +190,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None
     ) -> PreTrainedConfig:
-        """Return this configuration, or a copy with one stack's values in the general fields."""
+        """Return this config, or for one stack a copy with its values in the general fields."""
         config = self
         if decoder != encoder:  # transformers makes decoder_vocab_size the copy's vocab_size
             config = copy.copy(self)
@@ -198,13 +198,13 @@ class VanillaTransformerConfig(PreTrainedConfig):
         return super(VanillaTransformerConfig, config).get_text_config(decoder, encoder)
 
     def validate_kind(self) -> None:
-        """Refuse a kind of model that is not the class's."""
+        """Refuse an `is_encoder_decoder` other than the class's."""
         kind = type(self).is_encoder_decoder
         if self.is_encoder_decoder != kind:
-            raise RequestError(f"is_encoder_decoder of {type(self).__name__} is {kind}; leave it.")
+            raise RequestError(f"is_encoder_decoder of {type(self).__name__} is {kind}; keep it.")
 
     def validate_sizes(self) -> None:
-        """Refuse sizes and rates that no model can have."""
+        """Refuse sizes and rates out of range, or a d_model that does not fit the heads."""
         for field, allowed in FIELDS.items():
             if (value := getattr(self, field)) is not None:
                 allowed.check(**{field: value})
@@ -216,10 +216,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 raise RequestError(f"{what}; try {more}, or give both d_k and d_v.")
         if self.position_encoding == "sinusoidal" and self.d_model % 2:
             even = self.d_model + 1
-            raise RequestError(f"d_model={even - 1} is odd, but sinusoids are pairs; try {even}.")
+            raise RequestError(f"d_model={even - 1} is odd, but sinusoids need pairs; try {even}.")
 
     def validate_vocabularies(self) -> None:
-        """Refuse one table for two vocabularies, and special ids outside of the target's."""
+        """Refuse shared embeddings of two sizes, and special ids outside of the vocabulary."""
         size = self.target_vocab_size
         if self.share_encoder_decoder_embeddings and size != self.vocab_size:
             what = f"decoder_vocab_size={size} differs from vocab_size={self.vocab_size}"

@@ -15,7 +15,7 @@ class NotFiniteError(RequestError):
 
 
 def quoted(value: object, most: int = 60) -> str:
-    """Format a value for a message: numbers and text up to `most` characters, others by type.
+    """Format a value for a message: numbers and text up to `most` characters, else the type.
 
     Nested values are not written out: a few lines of YAML can expand to gigabytes.
     """

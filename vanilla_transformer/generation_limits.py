@@ -1,9 +1,9 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
 """`generate` of transformers: its cache, its padding, and the paper's limit on the length (6.1).
 
-Only a limit that is set replaces it. `Seq2SeqTrainer` fills the model's own generation config with
-all defaults of the host, among them a `max_length` of 20; that must not cut translations short. It
-also pads predictions to a `max_new_tokens` of that config, so a new model has none.
+A limit replaces the paper's only if the user sets it. `Seq2SeqTrainer` fills the generation config
+with all defaults of transformers, also a `max_length` of 20, which must not cut translations short.
+It also pads predictions to a `max_new_tokens` of that config, so a new model has none.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from .input_checks import check_generation
 from .ranges import EXTRA_TOKENS
 
 CACHE_NAMES = ("cache", "past_key_values")  # transformers 5.24 renamed the cache
-_FIELDS = Seq2SeqLMOutput.__dataclass_fields__  # in outputs a later one may have another name
+_FIELDS = Seq2SeqLMOutput.__dataclass_fields__  # later versions may rename it in outputs too
 CACHE = next((name for name in _FIELDS if "Cache" in str(_FIELDS[name].type)), CACHE_NAMES[0])
 HOSTS_LENGTH = 20  # the default of transformers
 
@@ -25,7 +25,7 @@ HOSTS_LENGTH = 20  # the default of transformers
 def one_cache(
     cache: Cache | None, past_key_values: Cache | None, *, make: bool | None = False
 ) -> EncoderDecoderCache | None:
-    """Return the cache, which has two names; if both are given, `cache` unless it is empty.
+    """Return the cache given under either of two names; of both, `cache` unless it is empty.
 
     For a learned prompt, PEFT gives `past_key_values` beside the `cache` of `generate`, which is
     empty at the first token only. With `make`, a cache is made if none is given.
@@ -40,7 +40,7 @@ def one_cache(
 
 
 def longest_sequence(model: PreTrainedModel) -> int | None:
-    """Return the length of the model's table of positions; None if its positions are unlimited."""
+    """Return the size of the model's table of positions; None if its positions are unlimited."""
     config: Any = model.config
     stock = getattr(config, "model_type", None) in ("marian", "pegasus")
     has_table = stock or getattr(config, "position_encoding", None) == "learned"
@@ -48,12 +48,12 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
 
 
 class LimitedGenerationMixin(GenerationMixin):
-    """Generation with the paper's limit, and with refusals of what it cannot do."""
+    """`generate` with the paper's length limit; it refuses arguments that it does not support."""
 
     def _prepare_generation_config(
         self, generation_config: GenerationConfig | None, **kwargs: Any
     ) -> tuple[GenerationConfig, dict[str, Any]]:
-        """Record whether the call limits the length, which the next method then respects."""
+        """Record whether the call sets a length limit, for `_prepare_generated_length`."""
         prepared, rest = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]  # untyped there
         own: Any = self.generation_config
         limits = [
@@ -70,13 +70,13 @@ class LimitedGenerationMixin(GenerationMixin):
         begun = one_cache(kwargs.get("cache"), kwargs.get("past_key_values"))
         ids = kwargs.get("decoder_input_ids")
         if begun is not None and begun.get_seq_length() and ids is not None:
-            # Else the host takes all ids for new ones, after those in the cache.
+            # Otherwise transformers takes all ids for new ones, after those in the cache.
             rest.setdefault("decoder_attention_mask", torch.ones_like(ids))
         check_generation(prepared, kwargs, is_own=generation_config is None)
         return prepared, rest
 
     def _beam_search(self, *args: Any, generation_config: GenerationConfig, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Fill rows after their end with padding; transformers takes an id of 0 for none."""
+        """Pad rows after their end; transformers mistakes a padding id of 0 for no padding."""
         padding: Any = generation_config._pad_token_tensor
         if padding is not None:
             generation_config._pad_token_tensor = torch.full_like(padding, -1)  # of no token
@@ -89,15 +89,15 @@ class LimitedGenerationMixin(GenerationMixin):
     def _prepare_generated_length(
         self, generation_config: GenerationConfig, *args: Any, **kwargs: Any
     ) -> GenerationConfig:
-        """Default to a bound of the longest source + 50 tokens, or the minimum that was given."""
+        """Limit the length by default to the longest source + 50 tokens, or a larger minimum."""
         most = generation_config.max_new_tokens
         own: Any = self.generation_config
-        # A max_length that is set alone counts, unless Seq2SeqTrainer filled in the defaults. The
-        # config has no other mark of that: typical_p stands for the many that nobody sets.
+        # A max_length counts as set unless Seq2SeqTrainer filled in all defaults, which shows by
+        # those that nobody sets, such as typical_p.
         is_filled_in = own.max_length == HOSTS_LENGTH and own.typical_p is not None
         limited = most is not None or kwargs["has_default_max_length"] or is_filled_in
         if limited and not getattr(generation_config, "bounded_by_call", False):
-            # Deviation: `generate` also ends at the config's bound on columns, 1,024 by default.
+            # Deviation: `generate` also ends at max_position_embeddings, 1,024 by default.
             if most is None:
                 most = self.config.max_position_embeddings + 1 - kwargs["input_ids_length"]  # type: ignore[attr-defined]  # the model's
             least = max(generation_config.min_new_tokens or 0, generation_config.min_length or 0)

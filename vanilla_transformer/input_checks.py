@@ -1,8 +1,8 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Checks of a model's inputs, where the result would otherwise be wrong in silence.
+"""Checks of a model's inputs where the result would otherwise be silently wrong.
 
-Types, most shapes and ids outside of the vocabulary are errors of torch. As in transformers, any
-value of a mask but 0 counts as 1; to read them would stall a device.
+torch itself refuses wrong types, most wrong shapes and ids outside of the vocabulary. As in
+transformers, any value of a mask but 0 counts as 1: reading them would stall a GPU.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from .errors import RequestError
 
 
 class Flags(TypedDict, total=False):
-    """Outputs that a forward may be asked for; transformers looks here whether it can be."""
+    """Optional outputs of a forward; transformers reads here which ones can be requested."""
 
     output_attentions: bool | None
     output_hidden_states: bool | None
 
 
-# What transformers or the model as a whole reads, and what `generate` hands on, used or not.
+# Options that are read before the attention, and options that `generate` always passes on.
 READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch"}
 READ_ON_THE_WAY |= {"tokenizer", "assistant_tokenizer", "assistant_model"}
 
@@ -51,7 +51,7 @@ def _unread(names: tuple[str, ...], attend: Callable, is_causal: bool) -> tuple[
 
 @functools.lru_cache  # reading source takes longer than attending
 def _unread_by(attend: Callable, names: tuple[str, ...], is_causal: bool) -> tuple[str, ...]:
-    """Return what is no parameter of an attention function, and not looked up in its source."""
+    """Return the names that are no parameters of an attention function and not read in it."""
     parameters, source = list(inspect.signature(attend).parameters.values()), ""
     read = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     with contextlib.suppress(OSError, TypeError):  # has no source
@@ -70,7 +70,7 @@ def _unread_by(attend: Callable, names: tuple[str, ...], is_causal: bool) -> tup
 
 
 def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) -> None:
-    """Refuse a mask that is neither (B, T) nor of four dimensions; T may be unknown, None."""
+    """Refuse a mask that is neither (B, T) nor 4-D; T is None if unknown."""
     if mask is None or is_tracing(mask) or mask.dim() == 4:
         return
     shape = tuple(mask.shape)
@@ -82,7 +82,7 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
 def check_generation(
     settings: GenerationConfig, call: Mapping[str, object], *, is_own: bool
 ) -> None:
-    """Refuse a `call` of `generate` that it cannot do; `settings` are the model's if `is_own`.
+    """Refuse arguments that `generate` does not support; `settings` are the model's if `is_own`.
 
     A static cache makes a prefix's mask four-dimensional; positions cannot be counted from that.
     """
@@ -98,7 +98,7 @@ def check_generation(
     is_static = any(getattr(cache, "is_compileable", "static" in str(cache)) for cache in caches)
     if isinstance(mask, Tensor) and is_static and not mask.all():
         what = "decoder_attention_mask has padding, which a static cache does not support"
-        raise RequestError(f"{what}; take another cache, or beginnings of equal length.")
+        raise RequestError(f"{what}; use another cache, or prefixes of equal length.")
     if is_own and call.get("suppress_tokens") is None:
         check_ends(settings.suppress_tokens, settings.eos_token_id)
 

@@ -46,7 +46,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         chunk_size: int,
         wanted: tuple[bool, bool],
     ) -> torch.Tensor:
-        """Return the loss of (N, d), (V, d) and (N,), and keep its gradients of the first two.
+        """Return the loss, and keep its gradients of `hidden`, (N, d), and `weight`, (V, d).
 
         Products have the dtype of autocast, sums and gradients float32 at least: float16 cannot
         hold the scale of `GradScaler`, which comes later. A gradient that is not wanted is None.
@@ -100,7 +100,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 @once_differentiable  # else our gradients would count as constants
 def _scaled(ctx: Any, factor: torch.Tensor, *saved: Any) -> tuple[torch.Tensor | None, ...]:
-    """Return the gradients of (N, d) and (V, d) times a factor, in the dtypes of those tensors."""
+    """Return the gradients of `hidden` and `weight` times a factor, in the dtypes of those two."""
     # It is usually 1. Reading it would stall any device but a CPU.
     readable = factor.device.type == "cpu" and not torch.compiler.is_compiling()
     is_one = readable and factor == 1
@@ -120,7 +120,7 @@ def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
 
 
 def is_only_weight(linear: nn.Module) -> bool:
-    """Return whether a module is a linear layer of a plain weight, without bias, hook or change."""
+    """Return whether a module is a plain linear layer: no bias, no hooks, no changes."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     hooks = torch_module._has_any_global_hook() or any(getattr(linear, kind) for kind in kinds)
     replaced = "forward" in linear.__dict__ or nn.Linear.forward is not _LINEAR_FORWARD
@@ -197,10 +197,9 @@ def smoothed_cross_entropy(
 def mask_gaps(
     ids: torch.Tensor, mask: torch.Tensor | None, *, filler: int, cached: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return target ids, (B, T), with the filler in gaps, -100, and a mask that hides these.
+    """Fill gaps (-100) in target ids, (B, T), and return the ids and a mask that hides the gaps.
 
-    A mask, (B, cached + T), begins with what a cache holds. One of four dimensions stays: it says
-    all of what each id attends to.
+    The mask, (B, cached + T), covers the cached positions too. A 4-D mask stays as it is.
     """
     is_gap = ids == IGNORED
     # Causal attention without a mask is faster, but a graph has no branch on data.

@@ -296,7 +296,7 @@ class PositionalEncoding(nn.Module):
 
 
 class VanillaTransformerPreTrainedModel(PreTrainedModel):
-    """What every model of this file shares: configuration, initialization, abilities."""
+    """Base class of the models: configuration, initialization and supported features."""
 
     config: VanillaTransformerConfig
     base_model_prefix = "model"
@@ -318,18 +318,18 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=self.config.d_model**-0.5)
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """Change the size of the vocabulary, as in transformers, if there is only one."""
+        """Resize the shared vocabulary as in transformers; separate ones cannot be resized."""
         if not self.config.share_encoder_decoder_embeddings:
-            raise RequestError("Each language has a vocabulary of its own; both have fixed sizes.")
+            raise RequestError("Source and target have separate vocabularies, of fixed sizes.")
         self.config.decoder_vocab_size = None  # there is only vocab_size
         return super().resize_token_embeddings(*args, **kwargs)
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """Save as transformers does, and warn of an attention of the user's."""
+        """Save as transformers does; warn that a custom attention function is not saved."""
         name = self.config._attn_implementation
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)
         if str(attend.__module__).split(".")[0] not in ("transformers", __name__.split(".")[0]):
-            remedy = f"give from_pretrained attn_implementation={name!r}, or it will be Eq. 1"
+            remedy = f"give from_pretrained attn_implementation={name!r}, or it will use Eq. 1"
             warnings.warn(f"The attention {name!r} is not saved; {remedy}.", stacklevel=2)
         super().save_pretrained(*args, **kwargs)
 
@@ -469,7 +469,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         self.post_init()
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return the ties of both embeddings; tie_word_embeddings is about the softmax alone."""
+        """Return the tied embeddings; `tie_word_embeddings` is only about the softmax."""
         return dict(self._tied_weights_keys or {})
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -599,7 +599,7 @@ class VanillaTransformerForConditionalGeneration(
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         cache = one_cache(cache, past_key_values)
-        # Without labels a cache is to be read again, and later steps would not know of its gaps.
+        # Without labels, later steps read the cache again and would not know of its gaps.
         if decoder_input_ids is not None and (cache is None or labels is not None):
             decoder_input_ids, decoder_attention_mask = mask_gaps(
                 decoder_input_ids,
@@ -621,7 +621,7 @@ class VanillaTransformerForConditionalGeneration(
         )
         hidden_states = outputs.last_hidden_state  # (B, T, d)
         loss = logits = None
-        if return_logits is None:  # a tuple without them would have others in their place
+        if return_logits is None:  # without logits, the other entries of a tuple would move
             return_logits = labels is None or not self.training or return_dict is False
         # A plain head is a matrix, which the loss multiplies piece by piece.
         if return_logits or not is_only_weight(self.lm_head):

@@ -30,11 +30,11 @@ from .errors import RequestError
 from .written_forms import written_forms
 
 TASK = "translate"  # the library refuses the name "translation"
-# Functions that split a text of a language into sentences, and join them; the package registers its
-# own, and a model that is loaded with its code alone has none.
+# Functions that split a text of a language into sentences, and join them. The package registers its
+# own; a model loaded from the Hub without the package has none.
 SPLITTERS: list[tuple[Callable[[str, str], list[str]], Callable[[Iterable[str], str], str]]] = []
-_FOUND = ("sequences", "scores", "token_scores", "alignments")  # what a translation is made of
-# Arguments of reading a text, of writing translations, and of both search and writing.
+_FOUND = ("sequences", "scores", "token_scores", "alignments")  # what a `Translation` needs
+# Arguments of `preprocess`, of `postprocess`, and of both `_forward` and `postprocess`.
 _STEPS: tuple[tuple[str, ...], ...] = (
     ("split_sentences", "truncation"),
     ("return_tensors", "clean_up_tokenization_spaces"),
@@ -51,7 +51,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
     translation without a call of the model.
 
     A text of several sentences is translated sentence by sentence if the model was trained on
-    single ones, unless several translations, alignments or a prefix are asked for. Its score is
+    single ones, unless several translations, alignments or a prefix are requested. Its score is
     that of its worst sentence.
     """
 
@@ -80,7 +80,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
             A list for a string or a sequence; an iterator for a data set or an iterator.
 
         Raises:
-            ValueError: An input is too long, scores or alignments are asked for together with
+            ValueError: An input is too long, scores or alignments are requested together with
                 arguments that only `generate` supports, or the model has other languages.
         """
         one = isinstance(inputs, (str, bytes, bytearray, Mapping))
@@ -95,7 +95,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
         """Save model and tokenizer, without the pipeline's code, which transformers would add.
 
-        Without the model's code, it would be of no use; `publish --with-code` copies all of it.
+        That code is useless without the model's; `publish --with-code` copies both.
         """
         self.model.save_pretrained(save_directory, **kwargs)
         self.tokenizer.save_pretrained(save_directory, **kwargs)
@@ -123,7 +123,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
     def preprocess(  # type: ignore[override]  # named arguments
         self, text: str, *, split_sentences: bool | None = None, truncation: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Tokenize each sentence of a text: ids and mask, (1, S), and whether there is any."""
+        """Yield the ids and mask, (1, S), of each sentence of a text, and whether it has text."""
         parts, forms = [text], written_forms(self.tokenizer)
         if SPLITTERS and (forms.are_sentences if split_sentences is None else split_sentences):
             parts = SPLITTERS[0][0](text, forms.languages[0])
@@ -161,7 +161,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
     def postprocess(  # type: ignore[override]  # named arguments
         self, outputs: list[dict[str, Any]], **asked: bool
     ) -> list[dict[str, Any]]:
-        """Make a dict of each translation of one text; several sentences have one, joined."""
+        """Return a dict for each translation of a text; those of its sentences are joined."""
         found = [self._results(sentence, asked) for sentence in outputs]
         if len(found) == 1:
             return found[0]
@@ -173,7 +173,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
         return [{**worst, "translation_text": SPLITTERS[0][1](texts, language)}]
 
     def _results(self, outputs: dict[str, Any], asked: Mapping[str, bool]) -> list[dict[str, Any]]:
-        """Make a dict of each translation of one input; `sequences` is (1, n, T)."""
+        """Return a dict for each translation of one sentence; `sequences` is (1, n, T)."""
         if asked.get("return_tensors"):
             return [{"translation_token_ids": row} for row in outputs["sequences"][0]]
         found = [Translation("", 0.0, [])] * outputs["sequences"].size(1)

@@ -1,5 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Allowed ranges of arguments, and the one error message for numbers outside.
+"""Allowed ranges of numeric arguments, and the error for values outside of them.
 
 The bounds are far beyond what anyone needs; they catch slips before any work is done.
 """
@@ -13,7 +13,7 @@ from .errors import RequestError, quoted
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers between two bounds, without NaN, infinity, true and false."""
+    """An interval of numbers; NaN, infinity and booleans are outside of it."""
 
     least: float
     most: float = math.inf  # infinity means no bound
@@ -30,7 +30,7 @@ class Range:
         return fits and (value < self.most if self.below else value <= self.most)
 
     def __str__(self) -> str:
-        """Return what a value must be, as the end of a sentence."""
+        """Describe the range as the end of a sentence: "a number, at least 0"."""
         number = "a whole number" if self.whole else "a number"
         lower = f"{'more than' if self.above else 'at least'} {self.least:g}"
         if self.most == math.inf:
@@ -40,7 +40,7 @@ class Range:
         return f"{number}, {lower} and {'less than' if self.below else 'at most'} {self.most}"
 
     def check(self, **arguments: object) -> None:
-        """Refuse values outside of the range with a ValueError."""
+        """Raise an error for values outside of the range."""
         for name, value in arguments.items():
             if value not in self:
                 raise RequestError(f"Got {name}={quoted(value)}; it must be {self}.")

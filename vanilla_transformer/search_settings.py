@@ -1,5 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Settings of every search in the package (Section 6.1): defaults, ranges, where they are set."""
+"""Settings of every search in the package (Section 6.1): defaults, ranges and sources."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Settings that a generation config may hold.
 SAVED = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences", "suppress_tokens")
-# And those that do not change which translation a beam search finds: caches, outputs, and numbers
-# for sampling and assistants, which are read only if those are asked for. Others need `generate`.
+# These, and settings that do not change what a beam search finds: caches, outputs, and numbers for
+# sampling and assisted decoding while those are off. All others need `generate`.
 _READ_OR_WITHOUT_EFFECT = {
     *(*SAVED, "max_new_tokens", "max_length", "diversity_penalty"),
     *("bos_token_id", "pad_token_id", "transformers_version", "_from_model_config"),
@@ -82,11 +82,11 @@ def search_settings(
     max_extra_tokens: int | None = EXTRA_TOKENS,
     **call: Any,
 ) -> SearchSettings:
-    """Return the settings of a search: the call's, or else the generation config's, or the paper's.
+    """Return the settings of a search: from the call, else the generation config, else the paper.
 
     The generation config's limits on the length are not read: transformers writes its default of 20
-    tokens there, which must not cut translations short. Of a call, None counts as not given, but
-    for `max_extra_tokens`.
+    tokens there, which must not cut translations short. In a call, None means not given, except for
+    `max_extra_tokens`.
     """
     chosen: dict[str, Any] = {name: getattr(generation_config, name, None) for name in SAVED}
     chosen |= {name: value for name, value in call.items() if value is not None}
@@ -97,10 +97,10 @@ def search_settings(
 
 
 def settings_of_other_searches(settings: Mapping[str, Any] | GenerationConfig) -> list[str]:
-    """Return the names of settings that change what is found, and that the paper's search lacks.
+    """Return the names of settings that affect the result and that the paper's search lacks.
 
     Args:
-        settings: Arguments of `generate`, or a generation config, whose single bad ids are read.
+        settings: Arguments of `generate`, or a generation config; bad words of one id are read.
     """
     if not isinstance(settings, Mapping):
         words, names = settings.bad_words_ids or (), type(settings)().to_dict()
@@ -108,7 +108,7 @@ def settings_of_other_searches(settings: Mapping[str, Any] | GenerationConfig) -
         own = ("decoder_start_token_id", "eos_token_id", "forced_eos_token_id", read)
         settings = {name: getattr(settings, name, None) for name in names if name not in own}
     if settings.get("max_time") is not None:
-        raise RequestError("Got max_time, which would cut translations in silence; leave it out.")
+        raise RequestError("Got max_time, which would cut translations silently; leave it out.")
     return [
         name
         for name, value in settings.items()
@@ -117,11 +117,11 @@ def settings_of_other_searches(settings: Mapping[str, Any] | GenerationConfig) -
 
 
 def _is_neutral(name: str, value: Any) -> bool:
-    """Return whether a setting of `generate` with this value changes nothing."""
+    """Return whether a setting of `generate` has no effect with this value."""
     if name.endswith("_penalty") or name in ("num_beam_groups", "guidance_scale"):
         return value in (None, 1)
     is_void = isinstance(value, (int, float, Sequence, Mapping)) and not value
-    # 0 is an id too, and what no search knows is refused, whatever its value is.
+    # 0 is a valid id, and unknown names are refused whatever their values are.
     return value is None or (is_void and not name.endswith("_token_id") and name in _known())
 
 

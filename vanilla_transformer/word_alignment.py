@@ -24,7 +24,7 @@ def word_alignment(
     target: tuple[str, Sequence[int]],
     weights: torch.Tensor,
 ) -> list[tuple[int, int]]:
-    """Return links between words (split at white space), found by the attention between tokens.
+    """Align words (split at white space) by the attention between their tokens.
 
     Each target token points to the source token that it attends to most, special tokens left out
     (Garg et al., 2019, arXiv 1909.02074). The words of the two tokens are linked.
@@ -48,10 +48,10 @@ def word_alignment(
 def word_numbers(
     tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int], *, unknown_words: bool = True
 ) -> list[int | None]:
-    """Return the word of a text that each of its ids belongs to; None for an id outside of words.
+    """Return the number of the word that each id of a text belongs to; None if to no word.
 
     Words are split at white space and counted from 0, whatever the tokenizer leaves out, replaces
-    or splits. Special tokens are no text, but `<unk>` is if `unknown_words`.
+    or splits. Special tokens belong to no word, but `<unk>` does if `unknown_words`.
     """
     begins, spelled = _spelled(tokenizer, ids, unknown_words=unknown_words)
     places = _places(spelled, "".join(text.split()))
@@ -62,10 +62,7 @@ def word_numbers(
 def _spelled(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, unknown_words: bool
 ) -> tuple[list[int | None], str]:
-    """Return what ids spell without its white space, and where in it the part of each id begins.
-
-    An id that spells nothing has no place.
-    """
+    """Decode ids; return where each one begins, None if it adds no text, and the joined text."""
     not_text = special_ids(tokenizer) - ({tokenizer.unk_token_id} if unknown_words else set())
     # The model's table may have more rows than the tokenizer has tokens; the others spell nothing.
     tokens = tokenizer.convert_ids_to_tokens(list(ids))
@@ -94,7 +91,7 @@ def _spelled(
 
 
 def _places(spelled: str, text: str) -> list[int]:
-    """Return the place in a text, without white space, of each character that its ids spell."""
+    """Map each character of the decoded ids to its index in the text, without white space."""
     if spelled == text:
         return [*range(len(text))]
     places: list[int] = []
@@ -116,12 +113,12 @@ def _places(spelled: str, text: str) -> list[int]:
 
 
 def _decoded(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
-    """Return what ids spell without white space, `<unk>` as one character."""
+    """Decode ids and remove white space; `<unk>` becomes one character."""
     text = "".join(str(tokenizer.decode(ids, clean_up_tokenization_spaces=False)).split())
     return text if tokenizer.unk_token is None else text.replace(tokenizer.unk_token, "\0")
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Return the ids that are no text."""
+    """Return the ids of all special tokens."""
     added = tokenizer.added_tokens_decoder.items()
     return {*tokenizer.all_special_ids, *(index for index, token in added if token.special)}

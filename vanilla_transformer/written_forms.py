@@ -1,9 +1,9 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Texts typed in capitals, without capitals or without a final mark, in the form of training texts.
+"""Correct the case and final punctuation of typed texts to those of the training sources.
 
-A model translates only what looks like its training sources, and people type otherwise. How those
-sources look (`data.form_counts`) is stored among the tokenizer's settings, so that it is saved and
-loaded with the tokenizer. A text changes only where training sources hardly ever look like it.
+A model translates badly what does not look like its training sources. Their case and punctuation
+(`data.form_counts`) are saved in the tokenizer's settings. A text changes only where training
+sources hardly ever look like it.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ WRITTEN_FORMS = "written_forms"  # the setting that stores them
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u00b4`", "'"))
 _WORD = re.compile(r"([^\W\d_]+(?:'[^\W\d_]+)*)")  # JavaScript: [\p{L}\p{Nl}\p{No}]
 _DOTTED_I = re.compile("(tr|tur|az|aze)([-_]|$)", re.IGNORECASE)  # and a dotless one
-_TELLING = 100  # common words of which one with a capital inside means title case, else two do
+_TELLING = 100  # one capitalized word of this rank inside a text means title case, else two do
 
 
 @dataclass(frozen=True)
 class WrittenForms:
-    """How the sources of a training are written."""
+    """Case and final punctuation of the training sources."""
 
     languages: tuple[str, str] = ("", "")  # codes of source and target; empty if unknown
-    unusual: tuple[str, ...] = ()  # of "lower", "upper", "title" and "mixed": hardly any source is
-    is_upper: bool = False  # the sources have capitals only
-    is_raised: bool = False  # nearly all begin with a capital
-    # Words that inside a sentence mostly have capitals, as they are written there.
+    unusual: tuple[str, ...] = ()  # cases of hardly any source: "lower", "upper", "title", "mixed"
+    is_upper: bool = False  # all sources are in capitals
+    is_raised: bool = False  # nearly all sources begin with a capital
+    # Words that mostly have capitals inside a sentence, as they are written there.
     forms: tuple[str, ...] = ()
     common: tuple[str, ...] = ()  # words that mostly have none, the most frequent first
-    mark: str = ""  # that nearly all sources end with, if it is not another one; empty if not
-    # The usual mark by first word where it is another one, such as ? after "where".
+    mark: str = ""  # usual final mark of the sources; empty if they have none
+    # Usual final mark by first word where it differs from `mark`, such as ? after "where".
     marks: dict[str, str] = field(default_factory=dict)
     has_cased_targets: bool = False  # targets have capitals and small letters
     are_sentences: bool = False  # hardly any source has several sentences
     signs: str = ""  # the characters of the sources; empty if unknown
 
     def to_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Store the forms among the settings that the tokenizer is saved with."""
+        """Store the forms in the tokenizer's settings, so that they are saved with it."""
         tokenizer.init_kwargs[WRITTEN_FORMS] = json.dumps(asdict(self), ensure_ascii=False)
 
     @cached_property
     def _ranks(self) -> dict[str, int]:
-        """Places of the common words."""
+        """Frequency rank of each common word, from 0."""
         return {word: place for place, word in enumerate(self.common)}
 
     @cached_property
@@ -59,7 +59,7 @@ class WrittenForms:
         return {lower(form, self.languages[0]): form for form in self.forms}
 
     def source_of(self, text: str) -> str:
-        """Return a text as the training sources would have it."""
+        """Return a text in the case of the training sources, with the usual final mark."""
         language = self.languages[0]
         case = case_of(text, language, self._ranks)
         if case in self.unusual:
@@ -81,13 +81,13 @@ class WrittenForms:
         return text + self.mark_missing(text)
 
     def mark_missing(self, text: str) -> str:
-        """Return the final mark that training sources with the same first word have."""
+        """Return the final mark that the text lacks, by its first word; "" if none."""
         if not self.mark or category(text.rstrip()[-1:] or " ")[0] not in "LMN":
             return ""
         return self.marks.get(first_word(text, self.languages[0]), self.mark)
 
     def translation_of(self, text: str, translation: str) -> str:
-        """Return the translation of a text as typed: in capitals too, and without a final mark."""
+        """Adapt a translation to the text as typed: in capitals, or without a final mark."""
         if self.mark_missing(text) and category(translation[-1:] or " ") == "Po":
             translation = translation[:-1].rstrip()
         source, target = self.languages
@@ -111,11 +111,11 @@ def _read(written: str) -> WrittenForms:
         return WrittenForms(**values)
     except (TypeError, ValueError) as error:
         what = f"{WRITTEN_FORMS} in tokenizer_config.json is damaged ({error})"
-        raise RequestError(f"{what}; delete it, and texts are read as they are.") from error
+        raise RequestError(f"{what}; delete that setting, and texts stay as typed.") from error
 
 
 def words(text: str) -> list[str]:
-    """Cut a text into what is between words, at even places, and words, at odd ones."""
+    """Split a text into words, at odd indices, and what is between them, at even indices."""
     return _WORD.split(text.translate(_APOSTROPHES))
 
 
@@ -126,7 +126,7 @@ def first_word(text: str, language: str) -> str:
 
 
 def is_address(token: str) -> bool:
-    """Return whether there are digits, dots or the like inside of what stands between spaces."""
+    """Return whether a token contains digits, dots or the like, as addresses and numbers do."""
     inside = token.strip("".join(sign for sign in {*token} if category(sign)[0] in "PS"))
     return any(not sign.isalpha() and sign not in "'-" for sign in inside)
 
@@ -134,8 +134,8 @@ def is_address(token: str) -> bool:
 def case_of(text: str, language: str, common: Mapping[str, int]) -> str:
     """Return "lower", "upper", "title" or "mixed"; "" if there are no letters with cases.
 
-    In title case nearly all words begin with a capital, among them common ones inside: those that
-    mostly have none, with their places by frequency.
+    In title case nearly all words begin with a capital, even common words inside the text.
+    `common` maps words that are mostly in lower case to their frequency rank.
     """
     has_lower, has_upper = text != upper(text, language), text != lower(text, language)
     if not (has_lower and has_upper):

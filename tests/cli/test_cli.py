@@ -224,13 +224,13 @@ def test_translate_keeps_what_it_had_made_before_an_error(monkeypatch, capsys, t
     assert main([*command, "--overwrite"]) == 2
     kept = tmp_path / ".vanilla-transformer-rows-out.txt"
     said = capsys.readouterr().err
-    assert f"What is done is in {kept}; the same command goes on from there." in said
+    assert f"Finished rows are in {kept}; repeat the command to continue." in said
     assert "in.txt, line 65, is not UTF-8" in said
     assert kept.read_bytes().count(b"\n") == 64
     assert target.read_text() == "an older translation"
     path.write_bytes(b"ein Hund\n" * 64 + b"alt\n")  # repaired
     assert main([*command, "--overwrite"]) == 0
-    assert "has 64 rows already" in capsys.readouterr().err
+    assert "has the first 64 rows" in capsys.readouterr().err
     assert target.read_text(encoding="utf-8").count("\n") == 65
     assert not kept.exists()
 

@@ -139,14 +139,14 @@ def test_a_stopped_translation_goes_on(run, tmp_path, capsys, monkeypatch, more)
     monkeypatch.setattr(many_texts, "generate_ids", stopping)
     command += ["--output", str(target)]
     assert main(command) == 130
-    assert "the same command goes on from there" in capsys.readouterr().err
+    assert "repeat the command to continue" in capsys.readouterr().err
     assert {it.name for it in tmp_path.iterdir()} == {
         *("source.txt", "whole.txt", ".vanilla-transformer-rows-target.txt")
     }
     monkeypatch.setattr(many_texts, "generate_ids", generate)
     lines = recorded(monkeypatch, many_texts, "encode")
     assert main(command) == 0
-    assert "has 64 rows already" in capsys.readouterr().err
+    assert "has the first 64 rows" in capsys.readouterr().err
     assert len(lines[0][0][2]) == 64  # the first window of the rest
     assert target.read_bytes() == (tmp_path / "whole.txt").read_bytes()
     assert links.read_bytes() == aligned
@@ -169,7 +169,7 @@ def test_two_commands_do_not_write_one_output(run, source, tmp_path, capsys, mon
     monkeypatch.setattr(many_texts, "generate_ids", interfering)
     assert main([*command, str(target)]) == 2
     kept = tmp_path / "target-2.txt"
-    assert f"appeared meanwhile, and stays; the output is in {kept}" in capsys.readouterr().err
+    assert f"appeared meanwhile and is kept; the output is in {kept}" in capsys.readouterr().err
     assert target.read_text() == "of somebody else"
     assert kept.read_text(encoding="utf-8").count("\n") == 3
     assert main([*command, str(target), "--overwrite"]) == 0
@@ -274,7 +274,7 @@ def test_quoted_cells_of_a_table_are_translated_and_the_table_stays_one(
         ),
         ("en\ten\none\ttwo\n", "--tsv en", "no single column 'en'; its first row is 'en', 'en'"),
         ("id,source\n1,ein\n", "--tsv 2", "no single column 2; its first row is 'id,source'"),
-        ("id,source\n1,ein\n2,ja, alt\n3,ein", "--csv 2", "line 3: 3 cells for 2 columns"),
+        ("id,source\n1,ein\n2,ja, alt\n3,ein", "--csv 2", "line 3 has 3 cells for 2 columns"),
         (
             'id,source\n1,"ein\n',
             "--csv 2",

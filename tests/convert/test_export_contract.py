@@ -226,4 +226,4 @@ def test_blocks_export_stock_and_export_ctranslate2_and_export_onnx_and_export_w
 
 def test_quantization_is_for_ctranslate2(tmp_path, capsys):
     line = error_of(capsys, "export", "onnx", tmp_path, tmp_path / "out", "--quantization", "int8")
-    assert "--quantization is for ctranslate2; onnx has none" in line
+    assert "--quantization works only with ctranslate2, not onnx" in line

@@ -256,7 +256,7 @@ def test_malicious_pickles_do_not_run(system, source, place, tmp_path_factory):
     else:
         torch.save(content, source.file)
     text = source.refusal()
-    assert "nothing in it was run" in text
+    assert "no code in it was run" in text
     assert source.file.name in text
     assert not marker.exists()
     if place == "in place of the file":  # the marker would show it: unprotected, the pickle runs
@@ -378,7 +378,7 @@ def test_other_forms_of_a_model_are_the_same_model(source, form):
 NO_SINUSOIDS, WEIGHTS = "does not hold this system's sinusoids", {"a.weight": torch.ones(2, 2)}
 TENSORS = [
     ("marian", {"model.decoder.layers.0.fc2.weight": torch.tensor(1.0)}, "fc2.weight ()"),
-    ("marian", {"lm_head.weight": torch.ones(marian.VOCAB_SIZE, 24)}, "but they differ"),
+    ("marian", {"lm_head.weight": torch.ones(marian.VOCAB_SIZE, 24)}, "must be equal, but differ"),
     ("marian", {"model.encoder.embed_positions.weight": torch.ones(64, 24)}, NO_SINUSOIDS),
     ("annotated", {"encoder.norm.a_2": torch.tensor([1.0, torch.nan])}, "holds NaN or infinity"),
     ("annotated", {"src_embed.1.pe": torch.zeros(1, 50, annotated.WIDTH)}, NO_SINUSOIDS),

@@ -126,7 +126,7 @@ def test_both_tables_are_scaled_alike(tmp_path, tied, scales):
         config["model"][stack]["embeddings"] = {} if scale is None else {"scale": scale}
     folder = save_directory(tmp_path / "joey", state, config, tied=tied)
     if not tied and bool(scales[0]) != bool(scales[1]):
-        with pytest.raises(ValueError, match=r"has embeddings\.scale=.*one value for both stacks"):
+        with pytest.raises(ValueError, match=r"has embeddings\.scale=.*need the same value"):
             import_joeynmt(folder)
         return
     ours, options = import_joeynmt(folder).model, {"layer_norm": "post", "activation": "relu"}

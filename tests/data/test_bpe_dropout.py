@@ -149,7 +149,7 @@ def test_ignored_and_out_of_range_ids_are_left_to_the_collator(tokenizer):
 
 def test_tokenizers_other_than_bpe_are_refused():
     unigram = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.Unigram()))
-    with pytest.raises(ValueError, match="merges of BPE, not Unigram; set it to 0"):
+    with pytest.raises(ValueError, match="a BPE tokenizer, not Unigram; set it to 0"):
         BpeDropout(unigram, 0.1)
     empty = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
     for tokenizer in (empty, make_tokenizer("bytes", ["a"], vocab_size=999)):
@@ -205,7 +205,7 @@ def test_training_splits_pieces_anew_each_epoch_and_evaluation_never(tokenizer, 
 
 
 def test_training_that_cannot_apply_bpe_dropout_is_refused(tokenizer, tmp_path):
-    with pytest.raises(ValueError, match="it undoes merges of BPE, not NoneType"):
+    with pytest.raises(ValueError, match="bpe_dropout needs a BPE tokenizer, not NoneType"):
         trainer_of(tokenizer, tmp_path, processing_class=None).train()
 
 

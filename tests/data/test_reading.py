@@ -539,12 +539,12 @@ WHOLE = gzip.compress(json_lines(PAIRS * 5000))
 HALF = len(WHOLE) // 2
 REFUSED_FILES = [
     ("a.json", b'[{"en": "a", "de": "b"},\n{"en": "c", "de"', "is not a whole JSON array"),
-    ("a.jsonl.gz", WHOLE[:-20], r"a\.jsonl\.gz is not a whole packed file"),
-    ("a.jsonl.gz", WHOLE + b"more", r"not a whole packed file: .*Fetch it again"),
+    ("a.jsonl.gz", WHOLE[:-20], r"a\.jsonl\.gz is a damaged compressed file"),
+    ("a.jsonl.gz", WHOLE + b"more", r"a damaged compressed file: .*Download it again"),
     ("a.jsonl.gz", WHOLE[:HALF] + bytes([WHOLE[HALF] ^ 255]) + WHOLE[HALF + 1 :], "not a whole"),
     ("a.tsv", b"id\tTarget\n1\ta\n", r"no two columns of text among \['id', 'Target'\]"),
-    ("a.tsv", b"a\tb\rc\td\r", r"ends its lines with CR alone.*tr '\\r' '\\n'\.$"),
-    ("a.jsonl", b"a\tb\rc\td\r", "ends its lines with CR alone"),
+    ("a.tsv", b"a\tb\rc\td\r", r"ends lines with CR alone.*tr '\\r' '\\n'\.$"),
+    ("a.jsonl", b"a\tb\rc\td\r", "ends lines with CR alone"),
     ("a.tsv", b"one\n" * 30 + b"a\tb\n" * 9, r"no two columns of text among"),
     (
         "a.zst",

@@ -346,7 +346,7 @@ def test_vocabulary_smaller_than_the_bytes_is_rejected():
 
 def test_vocabulary_smaller_than_requested_gives_a_warning(caplog):
     tokenizer = train_tokenizer(["ab"], vocab_size=1000, show_progress=False)
-    assert f"gave {len(tokenizer)} pieces, not the 1000 asked for" in caplog.text
+    assert f"gave {len(tokenizer)} pieces, not the 1000 requested" in caplog.text
 
 
 # ----------------------------------------------------------------------- tokenizers of other tasks
@@ -427,7 +427,7 @@ def test_tokenizers_of_two_sides_need_the_same_special_tokens():
     }  # fmt: skip
     other = words_tokenizer("x", "<pad>", "</s>", eos_token="</s>", pad_token="<pad>")
     hold_target_tokenizer(source, other)
-    with pytest.raises(ValueError, match="The sides need the same special tokens"):
+    with pytest.raises(ValueError, match="Both sides need the same special ids"):
         vocabulary_fields(source)
 
 

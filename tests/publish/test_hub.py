@@ -427,7 +427,7 @@ def test_translate_command_uses_models_of_the_hub(hub, run, tmp_path, monkeypatc
         ((REPO,), f"{REPO} on the Hub has no model"),
         ((REPO, "--revision", "gone"), "Revision Not Found"),
         (("user/other",), "There is no folder user/other, and no model of that name"),
-        ((run, "--revision", "main"), "is not on the Hub; leave out --revision"),
+        ((run, "--revision", "main"), "is a local model; leave out --revision"),
     ):
         assert reason in translated(*words, code=2)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

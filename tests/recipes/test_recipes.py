@@ -298,7 +298,7 @@ def test_what_is_typed_wins_over_the_file_and_may_replace_its_section(
 )
 def test_options_that_do_not_go_together_are_refused(values):
     said = " and ".join(f"{name}={value!r}" for name, value in values.items())
-    said = rf"got ({said}|.*), which do not go together; leave one of them out"
+    said = rf"got ({said}|.*), which exclude each other; leave one of them out"
     for build in (lambda: Recipe(**values), lambda: load_recipe("student", values)):
         with pytest.raises(RequestError, match=said):
             build()
@@ -352,7 +352,7 @@ def test_pairs_of_the_revision_that_the_run_reads_are_counted(tmp_path, monkeypa
 def test_symbols_have_no_merges_for_bpe_dropout_to_undo(caplog):
     with caplog.at_level("INFO"):
         assert load_recipe("few_pairs", {"tokenizer": "symbols"}).bpe_dropout is None
-    assert "replaces these values of the recipe: bpe_dropout 0.1" in caplog.text
+    assert "resets these values of the recipe: bpe_dropout 0.1" in caplog.text
     assert load_recipe("few_pairs", {"tokenizer": "bytes"}).bpe_dropout == 0.1
 
 
@@ -417,9 +417,9 @@ CORPORA = "train_file: [a.tsv, b.tsv]\ntrain_weights: "
         ("preset: huge", "There is no preset 'huge'; choose one of base,"),
         ("pair: german", "pair: got 'german'; write SOURCE-TARGET"),
         ("- a\n- b", "the content in"),
-        ("tokenizer: 'bpe,'", "give one, or SOURCE,TARGET"),
-        ("tokenizer: bpe,bytes,bpe", "give one, or SOURCE,TARGET"),
-        (f"{CORPORA}[1]", "train_weights: got 1 for 2 corpora; give each one."),
+        ("tokenizer: 'bpe,'", "give one, or two as A,B"),
+        ("tokenizer: bpe,bytes,bpe", "give one, or two as A,B"),
+        (f"{CORPORA}[1]", "train_weights: got 1 for 2 corpora; give one each."),
         ("train_weights: [1, 2]", "train_weights: got 2 for 0 corpora"),
         (f"{CORPORA}[1, 0]", "train_weights: got 0.0; it must be a number, more than 0"),
         (f"{CORPORA}[1, inf]", "train_weights: got inf; it must be"),

@@ -159,7 +159,7 @@ def test_an_interrupted_run_is_said_to_have_checkpoints(run, capsys):
     (run / "recipe.yaml").touch()
     (run / "checkpoints").mkdir()
     line = error_of(["translate", "run", "source.txt"], capsys)
-    assert "run has no trained model (no config.json); its training did not end" in line
+    assert "run has no trained model (no config.json); its training is not finished" in line
     assert line.endswith("give a checkpoint in run/checkpoints.")
 
 
@@ -340,12 +340,12 @@ def name_base(**changes):
 @pytest.mark.parametrize(
     ("damage", "message"),
     {
-        "of another model": (rename_tensors("layers.0", "layers.7"), "is an adapter of another"),
+        "of another model": (rename_tensors("layers.0", "layers.7"), "is not an adapter"),
         "of another width": (
             lambda _: tiny_model(d_model=32).save_pretrained("run"),
             "fit its base",
         ),
-        "without a base": (name_base(base_model_name_or_path=None), "a LORA adapter of a model"),
+        "without a base": (name_base(base_model_name_or_path=None), "allowed: LORA and a base"),
         "of a lost base": (name_base(base_model_name_or_path="lost"), "There is no folder lost"),
         "of another kind": (name_base(peft_type="IA3"), "has peft_type 'IA3'"),
         "a pickle": (lambda lora: (lora / "adapter_model.safetensors").unlink(), "adapter_model"),

@@ -58,7 +58,7 @@ def test_changed_and_missing_files_are_named(tmp_path):
     (tmp_path / "b").unlink()
     assert changed_files(tmp_path, recorded) == ["a", "b"]
     for damaged in ({}, {"../a": ONE}, {str(tmp_path / "a"): ONE}):
-        with pytest.raises(RequestError, match=r"record of the files .* is damaged"):
+        with pytest.raises(RequestError, match=r"digests recorded for .* are damaged"):
             changed_files(tmp_path, damaged)
 
 

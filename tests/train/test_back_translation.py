@@ -148,7 +148,7 @@ def test_pairs_that_others_wrote_are_not_taken(start, tmp_path):
     (tmp_path / "run-back").mkdir()
     write_pairs(tmp_path / "run-back" / "train.jsonl", 200, 7)
     content = (tmp_path / "run-back" / "train.jsonl").read_bytes()
-    with pytest.raises(RequestError, match=r"run-back is needed .* and holds something else"):
+    with pytest.raises(RequestError, match=r"run-back is needed .* but holds other files"):
         start(TEXT)
     assert (tmp_path / "run-back" / "train.jsonl").read_bytes() == content
 
@@ -190,7 +190,7 @@ def test_useless_input_is_refused_before_anything_is_written(
 def test_pairs_of_other_pairs_or_another_text_are_not_taken(start, tmp_path):
     start(TEXT)
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RequestError, match=r"back/model is of another run \(files: train: train"):
+    with pytest.raises(RequestError, match=r"back/model holds another run \(files: train: train"):
         start(TEXT, clean=True)
     start(TEXT[:3])  # translated anew by the same model
     assert [pair["target"] for pair in rows(tmp_path / "run-back/translated.jsonl")] == TEXT[:3]
@@ -200,13 +200,13 @@ def test_nothing_is_trained_for_a_run_that_cannot_follow(start, tmp_path):
     other = tmp_path / "run" / "notes.txt"
     other.parent.mkdir()
     other.write_text("kept")
-    with pytest.raises(RequestError, match="run is not empty and is no run"):
+    with pytest.raises(RequestError, match="run is not empty and not a run"):
         start(TEXT)
     assert not (tmp_path / "run-back").exists()
     other.unlink()
     start(TEXT)
     shutil.rmtree(tmp_path / "run-back")
-    with pytest.raises(RequestError, match=r"translated\.jsonl, which is gone; put it back"):
+    with pytest.raises(RequestError, match=r"translated\.jsonl, which is missing; put it back"):
         start(TEXT, max_steps=12)
     assert not (tmp_path / "run-back").exists()
 
@@ -240,4 +240,4 @@ def test_damaged_lines_and_sentences_to_be_scored_are_left_out(start, tmp_path, 
     usable = sum(pair["source"] != "" and pair["target"] != TEXT[0] for pair in new)
     assert metrics["data"]["train_back_translated"] == usable
     assert "sentences: 5; lines that are not UTF-8" in " ".join(caplog.text.split())
-    assert "are to be scored, and are left out" in caplog.text
+    assert "sentences that are also in validation or test pairs" in caplog.text

@@ -70,7 +70,7 @@ def test_a_damaged_checkpoint_is_not_whole_and_an_earlier_one_is_taken(
     assert not is_whole(path.parent)
     assert last_whole_checkpoint(tmp_path).name == "checkpoint-3"
     for broken in (6, 9):
-        assert f"checkpoint-{broken} is not whole" in caplog.text
+        assert f"checkpoint-{broken} is incomplete" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_pickled_weights_run_no_code(checkpoint, tmp_path):
 def test_a_sealed_checkpoint_that_changed_is_not_resumed_from(checkpoint, tmp_path, name):
     content = (checkpoint / name).read_bytes()
     (checkpoint / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(RequestError, match=r"checkpoint-3 is not whole, or .* resume from another"):
+    with pytest.raises(RequestError, match=r"checkpoint-3 is incomplete or .* resume from another"):
         make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
 
 

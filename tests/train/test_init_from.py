@@ -95,7 +95,7 @@ def test_training_starts_with_the_models_weights_and_tokenizer(trained, tmp_path
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"validation_file": None, "test_file": None}, "may be training pairs of"),
+        ({"validation_file": None, "test_file": None}, "may have trained on the held-out"),
         ({"validation_file": None, "choose_on_validation": True}, "choose_on_validation has no"),
         ({"validation_file": None, "trainer": {"early_stopping_patience": 2}}, "patience has no"),
         ({"learning_rate": None}, "rises to 1.1e-01, as in a training from"),  # (8 * 10)^-0.5
@@ -180,7 +180,7 @@ def test_changing_the_initial_model_of_a_run_is_refused(finished, trained, tmp_p
     for values in ({"init_from": "none"}, {"init_from": other}, {"learning_rate": 1e-4}):
         given = {"init_from": str(trained), "learning_rate": RATE, **values}
         name = next(iter(values))
-        with pytest.raises(RequestError, match=rf"of another run \((.*; )?{name}: "):
+        with pytest.raises(RequestError, match=rf"another run \((.*; )?{name}: "):
             run_recipe(load_recipe(f"{folder}/tiny.yaml", given), run)
 
 
@@ -234,7 +234,7 @@ def test_opus_models_are_trained_further_with_their_sentencepiece_files(tmp_path
     assert main(["translate", str(run), str(tmp_path / "source.txt")]) == 0
     assert main(["evaluate", str(run)]) == 0
     options = ["--bpe-dropout", "0.1", "--output-dir", str(tmp_path / "third")]
-    assert "it undoes merges of BPE, not MarianTokenizer" in error_of(capsys, *train, *options)
+    assert "needs a BPE tokenizer, not MarianTokenizer" in error_of(capsys, *train, *options)
 
 
 def test_card_names_the_initial_model(finished, trained):

@@ -208,21 +208,21 @@ def test_scores_say_what_is_not_as_in_the_run(copied, tmp_path, caplog):
     train = Path(recipe.train_file).read_text(encoding="utf-8").splitlines(keepends=True)
     test = Path(recipe.test_file).read_text(encoding="utf-8").splitlines(keepends=True)
     own = [line for line in test if line not in train]
-    assert told()[0].startswith(f"{len(test) - len(own)} of {len(test)} test pairs are training")
+    assert told()[0].startswith(f"{len(test) - len(own)} of {len(test)} test pairs are also")
     mixed = str(tmp_path / "mixed.jsonl")
     Path(mixed).write_text("".join([*own[:3], *train[:2]]), encoding="utf-8")
     (shared,) = told(test_file=mixed)
-    assert shared.startswith("2 of 5 test pairs are training pairs too")
+    assert shared.startswith("2 of 5 test pairs are also training pairs")
     Path(mixed).write_text("".join(own), encoding="utf-8")
     assert told(test_file=mixed) == []
     languages, swapped, *_ = told(test_file=mixed, pair="en-de")
     assert "with the two sides swapped" in swapped
-    assert languages == f"These are not the pairs of {run}: languages: 'de-en' -> 'en-de'."
+    assert languages == f"The languages differ from those of {run}: languages: 'de-en' -> 'en-de'."
     Path(recipe.train_file).write_text("".join(train[1:]), encoding="utf-8")
     (unknown,) = told(test_file=mixed)
     Path(recipe.test_file).write_text("".join(own), encoding="utf-8")
-    assert f"This is not the test of {run}: test: test.jsonl changed." in told()
-    assert unknown.startswith(f"Test pairs were not compared with those that trained {run}: train:")
+    assert f"The test pairs differ from those of {run}: test: test.jsonl changed." in told()
+    assert unknown.startswith(f"Test pairs were not compared with the training pairs of {run}: ")
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "note": 1}))
     changed, *_ = told()
@@ -330,7 +330,7 @@ def test_run_of_another_or_shorter_recipe_is_rejected(finished):
     before = (run / "recipe.yaml").read_text(encoding="utf-8")
     changed = r"\(dropout: not set -> 0\.3; batch_tokens: 256 -> 512\)"
     for changes, message in (
-        ({"max_steps": 5}, "this run has done 9"),
+        ({"max_steps": 5}, "the run has made 9"),
         ({"dropout": 0.3, "batch_tokens": 512, "num_beams": 2}, changed),
     ):
         with pytest.raises(RequestError, match=message):
@@ -365,7 +365,7 @@ def test_several_files_are_one_data_set_and_weights_share_the_updates(tmp_path):
         run_recipe(dataclasses.replace(recipe, train_weights=(4.0, 2.0)), run)
     with files[0].open("a") as file:
         file.write(files[1].read_text())
-    with pytest.raises(RequestError, match=r"of another run .*pairs.jsonl changed"):
+    with pytest.raises(RequestError, match=r"another run .*pairs.jsonl changed"):
         run_recipe(dataclasses.replace(recipe, max_steps=12), run)
 
 
@@ -403,7 +403,7 @@ def test_complete_run_without_checkpoints_is_neither_retrained_nor_restored(copi
         run_recipe(recipe, run)
     (run / "checkpoints" / "identity.json").write_text("{}")
     (run / "metrics.json").unlink()  # the rest is not trained over
-    with pytest.raises(RequestError, match="is not empty and is no run"):
+    with pytest.raises(RequestError, match="is not empty and not a run"):
         run_recipe(dataclasses.replace(recipe, seed=9), run)
 
 
@@ -518,7 +518,7 @@ def test_changed_training_pairs_are_rejected_after_training_began(tmp_path):
     # Complete, incomplete, and by another recipe, which the number of pairs may have chosen.
     longer = dataclasses.replace(recipe, max_steps=2)
     for chosen in (recipe, longer, dataclasses.replace(longer, dropout=0.3)):
-        with pytest.raises(RequestError, match=r"of another run \(.*files: train: train\.jsonl ch"):
+        with pytest.raises(RequestError, match=r"another run \(.*files: train: train\.jsonl ch"):
             run_recipe(chosen, tmp_path / "run")
     train.write_bytes(before)
     assert run_recipe(recipe, tmp_path / "run") == metrics
@@ -557,7 +557,7 @@ def test_second_training_in_a_directory_is_rejected(unfinished, tmp_path):
     recipe, run, metrics = unfinished
     before = {path.name for path in (run / "checkpoints").iterdir()}
     with training_lock(run):
-        with pytest.raises(RequestError, match=f"{run} is being trained already, by another"):
+        with pytest.raises(RequestError, match=f"another process is already training in {run}"):
             run_recipe(recipe, run)
         score_run(run)  # evaluation needs no lock
     assert {path.name for path in (run / "checkpoints").iterdir()} == before
@@ -584,7 +584,7 @@ def test_training_lock_leaves_no_files_behind(tmp_path):
     run_directory.identify(plan, copy)
     (tmp_path / "own").mkdir()  # with a recipe that somebody wrote
     shutil.copy(tmp_path / "tiny.yaml", tmp_path / "own" / "recipe.yaml")
-    with pytest.raises(RequestError, match="is not empty and is no run"):
+    with pytest.raises(RequestError, match="is not empty and not a run"):
         run_directory.identify(plan, tmp_path / "own")
 
 
@@ -608,7 +608,7 @@ def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplo
     for name in names:
         (run / name).unlink()
         assert run_directory.completed(plan_run(recipe, run), run) is None
-        assert f"{run / name} is gone; averaging and evaluation are repeated" in caplog.text
+        assert f"{run / name} is missing; averaging and evaluating again" in caplog.text
         if name != names[-1]:
             (run / name).write_bytes(before[name])
     (run / "config.json").unlink()
@@ -623,7 +623,7 @@ def test_model_changed_after_its_run_is_rejected_and_not_replaced(copied, monkey
     whole = path.read_bytes()
     for changed in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:-1], b""):
         path.write_bytes(changed)
-        with pytest.raises(RequestError, match=r"model\.safetensors changed; delete that to"):
+        with pytest.raises(RequestError, match=r"model\.safetensors changed; delete it to"):
             run_recipe(recipe, run)
         assert path.read_bytes() == changed
     path.unlink()  # as the message says

@@ -127,12 +127,12 @@ def _score(options: argparse.Namespace) -> int:
 def _pairs_or_none(
     reader: "PairReader", check: Callable[..., object], invalid: list[str]
 ) -> Iterator[tuple[str, str] | None]:
-    """Yield the pairs of a reader, and None in the place of each invalid one.
+    """Yield the pairs of a reader, with None for each invalid one.
 
     Args:
         reader: The reader, which skips malformed rows.
-        check: Gets pairs and the number of the `first`; raises ValueError if one is invalid.
-        invalid: List that gets what is wrong with each invalid pair.
+        check: Function of pairs and the number of the `first`; raises ValueError for invalid pairs.
+        invalid: List to which the error of each invalid pair is added.
     """
     rows: list[tuple[str, str] | None] = []
 
@@ -140,7 +140,7 @@ def _pairs_or_none(
         invalid.append(f"{place}: {error}")
         rows.append(None)
 
-    count = 0  # rows before these
+    count = 0  # rows read so far
     reader.skip = skip  # type: ignore[method-assign]
     for pair in reader.read(reader):
         number = count + len(rows) + 1

@@ -19,7 +19,7 @@ exactly or not at all: if this package cannot represent a part of it, an error s
 """
 _NUMBER, _FILE, _NAME = {"type": int, "metavar": "N"}, {"metavar": "FILE"}, {"metavar": "NAME"}
 _FLAG = {"action": "store_true"}
-_MISSING = {**_NUMBER, "required": True}  # a state dict does not hold it
+_MISSING = {**_NUMBER, "required": True}  # not part of a state dict
 _VOCABULARIES: dict[str, dict[str, Any]] = {
     "source_vocab": {**_FILE, "help": "source tokens, one per line"},
     "target_vocab": {**_FILE, "help": "target tokens, one per line"},
@@ -136,7 +136,7 @@ def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 def _export(options: argparse.Namespace) -> int:
     given = {"quantization": options.quantization} if options.quantization else {}
     if given and options.format != "ctranslate2":
-        raise RequestError(f"--quantization is for ctranslate2; {options.format} has none.")
+        raise RequestError(f"--quantization works only with ctranslate2, not {options.format}.")
     from ..storage.run_files import warn_of_changed_model
     from ..storage.saved_model import model_folder
 

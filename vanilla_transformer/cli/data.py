@@ -1,4 +1,4 @@
-"""`vanilla-transformer data`: look at a file of pairs without training on it."""
+"""`vanilla-transformer data`: inspect a parallel corpus without training on it."""
 
 import argparse
 from collections.abc import Callable
@@ -13,8 +13,8 @@ _DATA_EXAMPLE = """example:
   vanilla-transformer data corpus.en,corpus.cs --pair en-cs
   vanilla-transformer data export.csv --pair en-cs --source-column 3 --target-column 4
 
-Prints the first rows of a table with their numbers, which columns are the sides, counts of odd
-pairs and texts, and what `train --clean` would leave out. Only the cache of `datasets` is written.
+Prints the first rows of a table, its source and target columns, counts of odd pairs and texts, and
+what `train --clean` would leave out. Only the cache of `datasets` is written.
 """
 
 

@@ -65,7 +65,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _rows(scores: Mapping[str, TestTexts]) -> Iterator[dict[str, str]]:
-    """Yield the texts of all test sets, for metrics that this package does not compute."""
+    """Yield the texts of all test sets, so that other tools can compute further metrics."""
     for name, found in scores.items():
         texts = (found["sources"], found["hypotheses"], found["references"])
         for source, hypothesis, references in zip(*texts, strict=True):

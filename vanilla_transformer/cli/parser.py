@@ -111,14 +111,14 @@ def _run_command(options: argparse.Namespace) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, without a list of all options before it."""
+    """A parser that reports errors in one line, without listing all options first."""
 
     _parsing = False
 
     def parse_known_args(
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse options before, between and after other words; return unknown words too."""
+        """Parse options before, between and after positional arguments; return unknown ones."""
         # parse_known_intermixed_args calls this method again for each of its two passes.
         if self._parsing or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
@@ -190,7 +190,7 @@ def _configure_logging() -> None:
 
 
 def _line_for(error: Exception) -> str | None:
-    """Return the line for a mistake of the user; None if the error is not one."""
+    """Return a one-line message if the error is the user's mistake, else None."""
     is_ours = isinstance(error, FileNotFoundError) and error.filename is None
     if isinstance(error, RequestError) or is_ours:
         return " ".join(str(error).split())

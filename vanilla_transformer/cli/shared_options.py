@@ -1,4 +1,4 @@
-"""Options that several commands have, and the check of their outputs before any work."""
+"""Options shared by several commands, and checks of output paths before any work."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,14 +15,14 @@ Names = Sequence[str]  # of options
 
 
 def count(text: str) -> int:
-    """Parse a whole number from 1; argparse names the option that has another value."""
+    """Parse a positive whole number; for other values argparse names the option."""
     if int(text) < 1:
         raise ValueError
     return int(text)
 
 
 def add_test_options(command: argparse.ArgumentParser) -> None:
-    """Add the options for the test pairs and for how they are translated."""
+    """Add the options that choose the test pairs and how to translate them."""
     command.add_argument("--test-file", help="test pairs (default: those of the run's recipe)")
     add_pair_options(command)
     text = "equal sources of test pairs are one with several references"
@@ -39,7 +39,7 @@ def add_test_options(command: argparse.ArgumentParser) -> None:
 
 
 def add_pair_options(command: argparse.ArgumentParser) -> None:
-    """Add the options that say where the two sides of a pair are."""
+    """Add the options for the languages and columns of source and target."""
     text = "languages or other names of the two sides (default: the recipe's, if any)"
     command.add_argument("--pair", metavar="S-T", help=text)
     for side in ("source", "target"):
@@ -55,7 +55,7 @@ def test_options(options: argparse.Namespace) -> dict[str, Any]:
 def add_overwrite(
     command: argparse.ArgumentParser, *, reads: Names, files: Names = (), folders: Names = ()
 ) -> None:
-    """Add `--overwrite` to a command, and say which of its options are paths.
+    """Add `--overwrite` to a command, and record which of its options are paths.
 
     Args:
         command: Parser of the command.
@@ -70,7 +70,7 @@ def add_overwrite(
 
 @contextmanager
 def outputs_held(options: argparse.Namespace) -> Iterator[None]:
-    """Refuse outputs of a command that may not be written, before any work; hold their names."""
+    """Check that a command may write its outputs, and lock them until the block ends."""
     names = (getattr(options, "files", ()), getattr(options, "folders", ()))
     files, folders = ([Path(name) for name in _values(options, kind)] for kind in names)
     if not (files or folders):
@@ -86,13 +86,13 @@ def outputs_held(options: argparse.Namespace) -> Iterator[None]:
 
 
 def check_models_of(options: argparse.Namespace) -> None:
-    """Refuse a name of a model that cannot be one, before the libraries are loaded."""
+    """Refuse invalid model names before the libraries are loaded, which takes seconds."""
     for name in ("directory", "directories", "run_directory", "init_from"):
         for value in listed(getattr(options, name, None)):
             local_model(value)
 
 
 def _values(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Return the texts that options have as values; an option may have a list of them."""
+    """Return the values of the named options as one list; an option may have several."""
     values = [value for name in names for value in listed(getattr(options, name))]
     return [value for value in values if isinstance(value, str)]

@@ -104,12 +104,12 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _program() -> str:
-    """Return the name or path that calls this program: it may not be on PATH."""
+    """Return the command that runs this program: its name if it is on PATH, else a path."""
     name = "vanilla-transformer"
     called = Path(sys.argv[0])
     return str(called) if called.name == name and shutil.which(name) != str(called) else name
 
 
 def is_first_process() -> bool:
-    """Return whether this is the one of several processes that writes and prints."""
+    """Return whether this process has rank 0, the only one that writes and prints."""
     return os.environ.get("RANK", "0") == "0"

@@ -44,7 +44,7 @@ What is translated is kept in a hidden file until --output FILE is complete: aft
 error in a line such as more than 4096 tokens, the same command goes on from there.
 """
 Languages = tuple[str, str] | None  # of source and target, to split lines into sentences
-_MOST_DOUBTFUL = 3  # lines that are named one by one
+_MOST_DOUBTFUL = 3  # doubtful lines that are reported one by one
 
 
 def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -76,7 +76,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--pair", metavar="S-T", help=text)
     text = "size of a batch: sentences x beams x tokens of the longest (default: 16384)"
     command.add_argument("--tokens-at-once", type=count, default=16_384, help=text)
-    text = "draw where the last layer looks as it translates the first line"
+    text = "draw the last layer's attention for the first line"
     command.add_argument("--attention", metavar="PNG", help=text)
     outputs = ("output", "alignments", "attention")
     add_overwrite(command, reads=("directory", "file"), files=outputs)
@@ -123,7 +123,7 @@ def _translate(options: argparse.Namespace) -> int:
             return 4 * len(text) > longest < len(tokenizer(text, verbose=False).input_ids)
 
         def answers_to(rows: Iterator[_Row], before: int) -> Iterator[list]:
-            """Yield translations of each row, and why they may be wrong, if there is a reason."""
+            """Yield the translations of each row, and a warning if they may be wrong, or None."""
             rows, texts = _rows_and_texts(rows)
             if pipe is not None:
                 found = translate_windows(model, tokenizer, arriving(texts, pipe), **search)
@@ -144,7 +144,7 @@ def _translate(options: argparse.Namespace) -> int:
         rows, waiting = itertools.tee(_rows(pipe or source, name, options, languages))
         drawn: tuple[str, str | None] | None = None  # the first text, and its translation
         if options.output and not cannot_be_replaced(Path(options.output)):
-            # Not the size of batches, which changes no translation.
+            # All settings but the batch size, which changes no translation.
             decided = {name: value for name, value in search.items() if name != "tokens_at_once"}
             made_from = {"model": digests(directory, MODEL), "by": __version__, **decided}
             partial = stack.enter_context(kept_rows(Path(options.output)))
@@ -175,9 +175,9 @@ def _translate(options: argparse.Namespace) -> int:
 
 
 def _rows_and_texts(rows: "Iterator[_Row]") -> "tuple[Iterator[_Row], Iterator[str]]":
-    """Return the rows, kept until their translations arrive, and their texts.
+    """Split rows into an iterator over the rows, for the output, and one over their texts.
 
-    A row without texts has an empty one: it is answered in its turn, to a writer who waits.
+    A row without texts yields an empty one, so that the row is printed in its turn.
     """
     read, waiting = itertools.tee(rows)
     return waiting, (text for row in read for text in row.texts or [""])
@@ -190,7 +190,7 @@ def _draw(
     drawn: tuple[str, str | None] | None,
     beams: int,
 ) -> None:
-    """Draw where the model looks in the first text, if a picture is asked for."""
+    """Draw the last layer's attention for the first text, if a picture is requested."""
     from ..visualization import attention_weights, plot_attention, save_figure
 
     if picture is None:
@@ -202,13 +202,13 @@ def _draw(
 
 
 def _count(path: Path) -> int:
-    """Return the number of lines of a file, also of a packed one."""
+    """Return the number of lines of a file, which may be compressed."""
     with open_content(path) as file:
         return sum(1 for _ in read_lines(file, str(path)))
 
 
 def _search(options: argparse.Namespace, model: Any) -> dict[str, Any]:
-    """Return the arguments of the search that the options describe."""
+    """Convert the command's options to arguments of the search."""
     from ..batch_translation import generation_option
 
     nbest = options.nbest or 1
@@ -224,7 +224,7 @@ def _search(options: argparse.Namespace, model: Any) -> dict[str, Any]:
 def _output_lines(
     number: int, row: "_Row", translations: "Sequence[Translation]", nbest: int | None
 ) -> Iterator[str]:
-    """Yield the lines of output for a row, counted from 0."""
+    """Yield the output lines of row `number`, counted from 0."""
     if not row.texts:
         yield row.line()
     for text, score, _, _, doubtful in translations:
@@ -239,7 +239,7 @@ def _output_lines(
 
 
 def _alignment_lines(translations: "Sequence[Translation]") -> Iterator[str]:
-    """Yield the alignment of each translation of a row; a table's header has none."""
+    """Yield a line with the alignment of each translation of a row; empty for a header."""
     for links in [translation.alignment for translation in translations] or [None]:
         yield " ".join(f"{i}-{j}" for i, j in links or ()) + "\n"
 
@@ -250,7 +250,7 @@ def _doubt(
     forms: "WrittenForms",
     is_long: Callable[[str], bool],
 ) -> str | None:
-    """Return why the translation of a row may be wrong, if there is a reason."""
+    """Return a warning if the translation of a row may be wrong, else None."""
     from ..data.languages import foreign_language
 
     text, language = " ".join(map(forms.source_of, row.texts)), forms.languages[0]
@@ -276,7 +276,7 @@ def _languages(options: argparse.Namespace, directory: Path, forms: "WrittenForm
 
 
 def _joined(answers: "list[list[Translation]]", languages: Languages) -> "list[Translation]":
-    """Return the translations of a row; those of its sentences are joined."""
+    """Return the translations of a row, after joining those of its sentences."""
     if len(answers) == 1 or languages is None:
         return answers[0]
     from ..texts.sentences import join_sentences
@@ -287,14 +287,14 @@ def _joined(answers: "list[list[Translation]]", languages: Languages) -> "list[T
 
 
 class _Row(NamedTuple):
-    """A row or line of the input, and the texts in it to translate; a table's header has none."""
+    """A row or line of the input, and its texts to translate; none for a table's header."""
 
     cells: list[str]  # of a table; else the line alone
     texts: list[str]
     separator: str | None = None  # of a table
 
     def line(self, *more: str) -> str:
-        """Return the row with more cells, as a line of its table."""
+        """Return the row with further cells appended, as a line of the table."""
         cells = [*self.cells, *more]
         if self.separator == "\t":  # such a table has no quotes
             return "\t".join(cell.replace("\t", " ") for cell in cells) + "\n"
@@ -330,12 +330,12 @@ def _rows(
             continue
         cells += [""] * (width - len(cells))
         if len(cells) > width:
-            raise RequestError(f"{name}, line {number}: {len(cells)} cells for {width} columns.")
+            raise RequestError(f"{name}, line {number} has {len(cells)} cells for {width} columns.")
         yield _Row(cells, _sentences(cells[place], languages), separator)
 
 
 def _cells(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a table with the numbers of their lines; only CSV has quoted cells."""
+    """Yield the rows of a table with their line numbers; only CSV may have quoted cells."""
     if separator == "\t":
         for number, line in enumerate(lines, start=1):
             yield number, line.split(separator)
@@ -348,7 +348,7 @@ def _cells(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[in
 
 
 def _place(cells: list[str], name: str, column: int | str) -> int:
-    """Return the index of a column, given the first row."""
+    """Return the index of a column, given by name or number, from the first row."""
     if isinstance(column, int) and column <= len(cells):
         return column - 1
     if isinstance(column, str) and cells.count(column) == 1:
@@ -366,14 +366,14 @@ def _sentences(text: str, languages: Languages) -> list[str]:
 
 
 class Pipe(io.BufferedIOBase):
-    """A stream that is read line by line as the lines arrive, without waiting for more."""
+    """A stream whose lines can be read as soon as each one arrives."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream: Any = stream
         self._arrived = io.BytesIO()
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """Return the next line, or `size` bytes of it; wait for it if it is not there yet."""
+        """Return the next line, or `size` bytes of it; wait until it arrives."""
         assert size is not None
         line = self._arrived.readline(size)
         while not line.endswith(b"\n") and len(line) < size:
@@ -389,7 +389,7 @@ class Pipe(io.BufferedIOBase):
 
 
 def arriving(texts: Iterable[str], pipe: Pipe, *, most: int = 2048) -> Generator[list[str]]:
-    """Group the texts that arrive together, since their writer may wait for the answers."""
+    """Group texts that arrive together, since their writer may wait for the translations."""
     group: list[str] = []
     for text in texts:
         group.append(text)

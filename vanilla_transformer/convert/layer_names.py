@@ -1,4 +1,4 @@
-"""Names of the layers' tensors in another system, by ours."""
+"""Map from the names of our layers' tensors to their names in another system."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ STACKS = tuple(_NORMS)
 
 @dataclass(frozen=True)
 class LayerNames:
-    """A system's names of its stacks' modules.
+    """Names of the encoder's and decoder's modules in another system.
 
     Attributes:
-        layers: What the number of a layer follows, of each stack.
-        attentions: Of each stack, within a layer: over itself, and over the source.
-        norms: Of each stack, within a layer, in the order of the sub-layers.
-        projections: Query, key, value and output, within an attention.
-        feed_forward: Both linear maps, within a layer.
-        last_norm: The norm after a stack, with a place for the stack's name.
+        layers: Prefix before a layer's number, for each stack.
+        attentions: Self-attention and cross-attention within a layer, for each stack.
+        norms: Norms within a layer, in the order of the sub-layers, for each stack.
+        projections: Query, key, value and output projections within an attention.
+        feed_forward: Both linear layers of the feed-forward network within a layer.
+        last_norm: The norm after a stack; {} stands for the stack's name.
     """
 
     layers: Mapping[str, str]
@@ -34,7 +34,7 @@ class LayerNames:
     last_norm: str = "{}.layer_norm"
 
     def tensors(self, config: VanillaTransformerConfig) -> dict[str, str]:
-        """Return the name of each tensor of both stacks, by its key in our state dict."""
+        """Map the keys of our state dict to the system's names, for all layers of both stacks."""
         names = {}
         for stack, layers in self.layers.items():
             modules = {
@@ -50,7 +50,7 @@ class LayerNames:
         return names
 
     def _modules(self, stack: str) -> Iterator[tuple[str, str]]:
-        """Yield our name and the system's of each module of a layer."""
+        """Yield our name and the system's name of each module in a layer."""
         for ours, theirs in zip(("self_attn", "cross_attn"), self.attentions[stack], strict=False):
             for projection, name in zip(_PROJECTIONS, self.projections, strict=True):
                 yield f"{ours}.{projection}", f"{theirs}.{name}"

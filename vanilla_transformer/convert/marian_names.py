@@ -12,7 +12,7 @@ from transformers import MarianConfig
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from .layer_names import STACKS, LayerNames
 
-# Fields that mean the same in our configuration and in Marian's; every configuration has the last.
+# Fields that mean the same in our configuration and in Marian's.
 SHARED_FIELDS = (
     VanillaTransformerConfig.__annotations__.keys() & MarianConfig.__annotations__.keys()
     | {"unk_token_id"}
@@ -36,7 +36,7 @@ MARIAN_LAYERS = LayerNames(
     feed_forward=("fc1", "fc2"),
     last_norm="model.{}.layer_norm",
 )
-# Modules whose matrices have the residual stream in their columns; others have it in their rows.
+# Modules whose matrices have d_model as their columns; in all others it is the rows.
 _READING = (
     *("q_proj", "k_proj", "v_proj", "fc1"),
     *("shared", "embed_tokens", "embed_positions", "lm_head"),
@@ -44,7 +44,7 @@ _READING = (
 
 
 def tensor_names(config: VanillaTransformerConfig) -> dict[str, str]:
-    """Return Marian's name for each tensor of our model; tied tensors come once.
+    """Map the tensors of our model to their names in Marian; tied tensors are listed once.
 
     Args:
         config: The configuration of a model that Marian can represent.
@@ -64,13 +64,13 @@ def tensor_names(config: VanillaTransformerConfig) -> dict[str, str]:
 def reordered(
     tensors: Mapping[str, torch.Tensor], columns: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Return Marian's tensors with the residual stream in another order.
+    """Permute the d_model dimension of all of Marian's tensors.
 
-    Tensors of other sizes than the stream's are not changed.
+    Tensors without that dimension are not changed.
     """
     found = dict(tensors)
     for name, tensor in tensors.items():
-        # A bias has no columns, so that of a module that reads the stream stays as it is.
+        # The biases of these modules do not have that dimension.
         axis = 1 if name.split(".")[-2:][0] in _READING else 0
         if tensor.dim() > axis and tensor.size(axis) == len(columns) and name != LOGITS_BIAS:
             found[name] = tensor.index_select(axis, columns.to(tensor.device))
@@ -78,7 +78,7 @@ def reordered(
 
 
 def marian_columns(d_model: int) -> torch.Tensor:
-    """Return our residual-stream column for each of Marian's, (d,): the even, then the odd ones.
+    """Return the index in our d_model dimension of each of Marian's, (d,): first even, then odd.
 
     The `argsort()` of the result is the inverse.
     """
@@ -95,7 +95,7 @@ def marian_config(config: VanillaTransformerConfig) -> MarianConfig:
 
 
 def other_head_widths(config: VanillaTransformerConfig) -> Iterator[str]:
-    """Yield the head widths that Marian's configuration cannot express."""
+    """Yield head widths other than d_model / h, which Marian's configuration cannot express."""
     for stack in STACKS:
         heads = getattr(config, f"{stack}_attention_heads")
         d_k, d_v = config.head_dims(heads)

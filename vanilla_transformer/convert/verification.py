@@ -1,4 +1,4 @@
-"""Checks that an export computes the same as the model, on a few sentence pairs."""
+"""Check on a few sentence pairs that an export computes the same as the model."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -38,7 +38,7 @@ def probe(config: VanillaTransformerConfig) -> Probe:
 
 @torch.inference_mode()
 def log_probabilities(model: torch.nn.Module | Model, probe: Probe) -> Tensor:
-    """Return log-probabilities of all next tokens after each target token, (B, T, V), float32."""
+    """Return log-probabilities of the next token at each target position, (B, T, V), float32."""
     logits = model(
         input_ids=probe.source, attention_mask=probe.mask, decoder_input_ids=probe.target
     ).logits
@@ -60,13 +60,13 @@ def check_equal(differences: Tensor, *, name: str) -> float:
 
 
 def check_exportable(model: Model, *, name: str, obstacles: Iterable[str] = ()) -> None:
-    """Refuse a model that a format cannot represent, with all the reasons.
+    """Refuse a model that a format cannot represent, and list all reasons.
 
     Args:
         model: The model.
         name: The name of the format in errors.
-        obstacles: What the format lacks. Tensors that the architecture lacks, as an adapter's, are
-            one for every format.
+        obstacles: What the format cannot represent. Tensors outside of the architecture, such as
+            an adapter's, are refused for every format.
 
     Raises:
         ValueError: There are obstacles.

@@ -1,4 +1,4 @@
-"""Make further training pairs: two joined, the opposite direction, and sources as people type."""
+"""Data augmentation: joined pairs, the opposite translation direction, and informal sources."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Numbers in the column `made`; 0 is a pair as it was given, and a sum is several.
+# Bits of the column `made`, which says how a pair was made; 0 is an original pair.
 JOINED, OPPOSITE, NOISY = 1, 2, 4
-_TURNS = 4  # that each pair is joined with as many others, or drawn for another form
+_TURNS = 4  # copies: pairs to join each pair with, or draws of a typed form for it
 
 
 def augmented_pairs(
@@ -32,7 +32,7 @@ def augmented_pairs(
     noise: float = 0.0,
     languages: tuple[str, str] = ("", ""),
 ) -> Dataset:
-    """Return pairs, and others that are made of them.
+    """Return training pairs together with pairs that are made from them.
 
     Args:
         dataset: Data set with the columns `source` and `target`, as from `load_pairs`. It is held
@@ -58,7 +58,7 @@ def augmented_pairs(
         return dataset
     key = [dataset._fingerprint, join, opposite, noise, languages]
     made, _ = cached("augmented", key, _tables(dataset, join, opposite, noise, languages))
-    logger.info("%d training pairs, with those made of the %d.", len(made), len(dataset))
+    logger.info("Augmented %d training pairs to %d.", len(dataset), len(made))
     return made
 
 
@@ -73,7 +73,7 @@ def _tables(
     corpora = pair_corpora(dataset)
     if corpora is None:
         corpora = np.zeros(len(pairs), int)
-    # For every seed of a training: runs differ in one thing only.
+    # The same for every training seed, so that runs with different seeds use the same pairs.
     random, typed = np.random.default_rng(0), Random(0)
 
     def made(table: pa.Table, source: pa.Array, target: pa.Array, how: int) -> pa.Table:
@@ -105,7 +105,7 @@ def _tables(
 def _with_noise(
     pairs: pa.Table, share: float, languages: tuple[str, str], random: Random
 ) -> Iterator[pa.Table]:
-    """Yield pairs in blocks; a share of them has another source, and the mark `NOISY`."""
+    """Yield pairs in blocks; give a share of them a source as typed, and mark these `NOISY`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -124,7 +124,7 @@ def _with_noise(
 
 
 def _others(corpora: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return the pair for each to be joined with: of its corpus, and in a random order there."""
+    """Choose a random pair of the same corpus for each pair to be joined with."""
     others = np.empty_like(order)
     others[np.argsort(corpora, kind="stable")] = order[np.argsort(corpora[order], kind="stable")]
     return others

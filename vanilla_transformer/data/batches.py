@@ -21,9 +21,9 @@ from torch.utils.data import Sampler
 from ..errors import RequestError
 from ..ranges import COUNT, Range
 
-# In an epoch of weighted corpora; beside fewer, the one for moving bounds would weigh too much.
+# In an epoch of weighted corpora, so that one more for moving the bounds makes little difference.
 _FEWEST_BATCHES = 20
-# Of each of them, so that rounding moves no share by more than some twentieth.
+# Examples of each corpus, so that rounding changes no share by more than about a twentieth.
 _FEWEST_DRAWS = 10
 
 
@@ -106,10 +106,10 @@ class TokenBatchSampler(Sampler[list[int]]):
         return self
 
     def share(self, chosen: np.ndarray) -> tuple[float, float]:
-        """Return which share of an epoch's target tokens, and of its pairs, some examples are.
+        """Return the share of some examples in an epoch's target tokens and in its pairs.
 
         Args:
-            chosen: Whether each example is one of them, (N,).
+            chosen: Whether each example counts, (N,).
         """
         pairs = np.ones(len(self.target_lengths))
         for examples, count in self._corpora:
@@ -125,7 +125,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.random.default_rng([self.seed, self.epoch, stream])
 
     def _constant_length(self) -> int:
-        """Return the batches of every epoch: the fewest possible, plus one if they are shuffled."""
+        """Return the number of batches per epoch: the fewest possible, plus one if shuffled."""
         longest = np.maximum(self.source_lengths, self.target_lengths)
         if self._corpora:
             # An upper bound: lengths ascend, so the epoch that begins last draws the longest ones.
@@ -137,7 +137,7 @@ class TokenBatchSampler(Sampler[list[int]]):
     def _weighted(
         self, corpora: Sequence[int] | np.ndarray, weights: Sequence[float]
     ) -> list[tuple[np.ndarray, int]]:
-        """Return the examples of each corpus in order of length, and how many an epoch draws."""
+        """Return each corpus's examples sorted by length, and how many of them an epoch draws."""
         numbers = np.asarray(corpora, dtype=np.int64)
         sizes = np.bincount(numbers, minlength=len(weights))
         shares = np.array(weights) / sum(weights)
@@ -154,10 +154,10 @@ class TokenBatchSampler(Sampler[list[int]]):
         return [(order[numbers[order] == corpus], count) for corpus, count in enumerate(draws)]
 
     def _drawn(self, starts: Iterable[int]) -> np.ndarray:
-        """Return the examples that an epoch draws from each corpus, in order of length.
+        """Return the examples that an epoch draws from the corpora, each sorted by length.
 
         Args:
-            starts: How many examples of each corpus the epochs before it drew.
+            starts: How many examples of each corpus earlier epochs have drawn.
         """
         drawn = []
         for (examples, count), start in zip(self._corpora, starts, strict=True):
@@ -173,12 +173,12 @@ class TokenBatchSampler(Sampler[list[int]]):
             drawn = self._drawn([self.epoch * count for _, count in self._corpora])
             source_lengths, target_lengths = source_lengths[drawn], target_lengths[drawn]
         longest = np.maximum(source_lengths, target_lengths)
-        # Up and down in turn: the differences of one longest side start where the last ones ended.
+        # Ascending and descending in turn, so that the differences never jump.
         difference = source_lengths - target_lengths
         difference = np.where(longest % 2, -difference, difference)
         order, first_size = np.arange(len(longest)), 1.0
         if self.shuffle:
-            # Only examples with the same two lengths change places.
+            # Shuffle only examples with the same two lengths.
             rng = self._generator(stream=0)
             rng.shuffle(order)
             first_size = rng.uniform(0.25, 1.0)
@@ -214,7 +214,7 @@ def _split_batches(bounds: np.ndarray, *, count: int) -> np.ndarray:
 
 
 def check_lengths(source: np.ndarray, target: np.ndarray, *, max_tokens: int | None = None) -> None:
-    """Refuse lengths of pairs that are not positive whole numbers, or that exceed a limit.
+    """Refuse token counts that are not positive whole numbers or that exceed a limit.
 
     Args:
         source: Tokens of each source.
@@ -266,23 +266,23 @@ class Stream:
         return getattr(self.loader, name)
 
     def resume(self, epoch: int, batches: int, restore: Callable[[], None]) -> None:
-        """Begin in the pass `epoch`, after some batches of it.
+        """Begin in pass number `epoch`, after its first `batches` batches.
 
         Args:
             epoch: Number of the pass.
-            batches: Those that were trained on.
-            restore: Sets the random numbers to those of the checkpoint, after reading to there.
+            batches: Batches that were already trained on.
+            restore: Restores the checkpoint's random state, once those batches are skipped.
         """
         self.epoch, self._first = epoch, epoch
         self._skipped, self._restore = batches, restore
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the pass by its number since this start."""
+        """Choose the next pass by its number since the training was started or resumed."""
         self.epoch, self.batches = self._first + epoch, 0
         self.loader.set_epoch(self.epoch)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the batches of a pass, or the rest of the one in which the training stopped."""
+        """Yield the batches of a pass, or the rest of the pass in which the training stopped."""
         updates = self._updates()
         if self._restore is not None:
             restore, self._restore = self._restore, None
@@ -304,7 +304,7 @@ class Stream:
                 yield batch
         if self.epoch == self.batches == 0:
             least = f"gradient_accumulation_steps={self.per_update}"
-            raise RequestError(f"got a training stream of fewer than {least} batches: no update.")
+            raise RequestError(f"got fewer than {least} batches in the training stream: no update.")
 
     def _updates(self) -> Iterator[list[Any]]:
         batches = iter(self.loader)

@@ -4,7 +4,7 @@ A model that reads a word sometimes whole and sometimes in parts learns what the
 helps if there are few pairs. The paper does not do this, and it is off by default.
 
 The original skips merges at random while it encodes. Here each text is encoded once, and in every
-batch each merge behind its tokens is undone with some probability, the last one first. This needs
+batch each BPE merge of its tokens is undone with some probability, the last one first. This needs
 token ids only, so the cache of tokenised pairs stays in use. The draw depends on the seed, the
 epoch and the batch alone, so a resumed run sees the same tokens as one that never stopped.
 """
@@ -34,7 +34,7 @@ class BpeDropout:
         probability: Probability of undoing a merge. 0 leaves all tokens whole; 1 undoes every
             merge, which leaves single bytes with our tokenizer.
         seed: Seed of the draws.
-        max_length: Most tokens of a row; one that would get longer stays whole. None for no limit.
+        max_length: Most tokens of a text; one that would exceed it is not split. None for no limit.
 
     Raises:
         ValueError: A probability that is not from 0 to 1, or a tokenizer without merges.
@@ -116,18 +116,18 @@ class BpeDropoutCollator:
     sampler: TokenBatchSampler
 
     def __call__(self, features: Features) -> dict[str, torch.Tensor]:
-        """Split tokens and `collate`; shapes are those of the longer rows."""
+        """Split tokens, then `collate` the longer rows."""
         return self.collate(self.bpe_dropout(features, epoch=self.sampler.epoch))
 
 
 def _parts(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    """Return for each id the two ids that it was merged from, or -1 twice: (V, 2)."""
+    """Return the two ids that each id was merged from, -1 for none: (V, 2)."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     model = {} if backend is None else json.loads(backend.to_str())["model"]
     marks = [model.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix")]
     if model.get("type") != "BPE" or any(marks):
         kind = model.get("type") or type(tokenizer).__name__
-        raise RequestError(f"bpe_dropout: it undoes merges of BPE, not {kind}; set it to 0.")
+        raise RequestError(f"bpe_dropout needs a BPE tokenizer, not {kind}; set it to 0.")
     vocabulary = model["vocab"]
     parts = np.full((max(vocabulary.values(), default=-1) + 1, 2), -1, np.int64)
     for left, right in reversed(model["merges"]):  # the earlier of two merges to one token wins

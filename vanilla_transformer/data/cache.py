@@ -1,4 +1,4 @@
-"""Data sets on disk: memory-mapped Arrow files that are made once.
+"""Cache of data sets: memory-mapped Arrow files that are written once.
 
 A cache is written to a temporary folder and renamed when it is complete; other processes that want
 it wait.
@@ -30,18 +30,18 @@ logger = logging.getLogger(__name__)
 
 # Part of every cache key: raise it when the file format or the rules of reading change.
 _CACHE_VERSION = 14
-DIGEST = "digest"  # key in report.json, of all else
+DIGEST = "digest"  # key in report.json: digest of everything else
 _BLOCK = 2**20
 
 
 def cached(
     name: str, key: list | None, tables: Tables, cache_dir: str | os.PathLike | None = None
 ) -> tuple[Dataset, dict[str, Any]]:
-    """Return the cached data set of a key and its report; make it from `tables` if there is none.
+    """Return the data set cached under a key, and its report; create it from `tables` if missing.
 
     Args:
         name: Kind of the data set.
-        key: What decides its content. None reads the tables each time and keeps equal ones once.
+        key: What the content depends on. None reads the tables each time; equal ones are kept once.
         tables: Generator of one or more tables of a schema, which returns the report. `rows`, the
             number of rows, is added to it.
         cache_dir: Folder of the caches. None is the cache folder of `datasets`.
@@ -81,7 +81,7 @@ def _folder(root: Path, name: str, mark: list) -> Path:
 
 
 def _write(path: Path, tables: Tables) -> dict[str, Any]:
-    """Write tables to an Arrow file and return their report; errors while writing name the file."""
+    """Write tables to an Arrow file, and return their report; write errors name the file."""
     import pyarrow as pa
 
     report: dict[str, Any] = {}
@@ -104,7 +104,7 @@ def _write(path: Path, tables: Tables) -> dict[str, Any]:
 
 
 def _digest(report: dict[str, Any], file: Path) -> str:
-    """Return a digest of a cache: fast enough to read all of it at each opening."""
+    """Return a digest of a cache, by a hash fast enough to be checked whenever it is opened."""
     import xxhash
 
     digest = xxhash.xxh3_128(json.dumps(report, sort_keys=True).encode())
@@ -115,7 +115,7 @@ def _digest(report: dict[str, Any], file: Path) -> str:
 
 
 def _opened(folder: Path) -> tuple[Dataset, dict[str, Any]] | None:
-    """Return the data set in a folder and its report; None, with a warning, if damaged."""
+    """Return a folder's data set and report; if they are damaged, warn and return None."""
     from datasets import Dataset
     from datasets.table import MemoryMappedTable
 
@@ -125,7 +125,7 @@ def _opened(folder: Path) -> tuple[Dataset, dict[str, Any]] | None:
     try:
         report = read_json(folder / "report.json")
         if report.pop(DIGEST, None) != _digest(report, file):
-            raise RequestError("it is not what was written")
+            raise RequestError("it does not match its digest")
         table = MemoryMappedTable.from_file(str(file))
     except (OSError, ValueError) as error:  # Arrow raises ValueError for a cut file
         reason = str(error).rstrip(".")

@@ -45,8 +45,8 @@ logger = logging.getLogger(__name__)
 # One mapping per pair, with `input_ids` and `labels`; other keys are allowed.
 Features = Sequence[Mapping[str, Sequence[int] | np.ndarray]]
 
-CORPUS = "corpus"  # column that tells of which of several joined data sets a pair is, from 0
-MADE = "made"  # column that tells how a pair was made of others: `augmentation.JOINED`, `OPPOSITE`
+CORPUS = "corpus"  # column with the number, from 0, of the joined data set that has the pair
+MADE = "made"  # column that says how a pair was made from others: bits as `augmentation.JOINED`
 _MARKS = (CORPUS, MADE)
 BLOCK = 8000  # pairs taken at a time; each block has an overhead of about 15 ms
 _BLOCK_BYTES = 2**22  # of text in a block; a tokenizer takes 100 bytes for each token
@@ -63,7 +63,7 @@ def load_pairs(
     show_progress: bool = True,
     **reading: Any,
 ) -> Dataset:
-    """Load sentence pairs as a data set with the columns `source` and `target`; read them once.
+    """Load sentence pairs as a cached data set with the columns `source` and `target`.
 
     A cache is found by the name and SHA-256 digest of each file, or by the name of a Hub data set,
     and by the arguments. To follow a Hub data set that changes, give its `revision`.
@@ -91,7 +91,7 @@ def load_pairs(
     is_named = reader.given is not None or kind_of(source) == "pairs"
     tables = _text_tables(reader, is_named=is_named, show_progress=show_progress)
     dataset, report = cached("pairs", key, tables, cache_dir=cache_dir)
-    for note in report["notes"][len(reader.notes) :]:  # those of an earlier reading
+    for note in report["notes"][len(reader.notes) :]:  # of an earlier reading, from the cache
         logger.warning(note)
     if report["malformed"]:
         examples = "; ".join(map(str, report["examples"]))
@@ -106,7 +106,7 @@ def load_pairs(
 
 
 def reading_report(dataset: Dataset) -> dict[str, Any]:
-    """Return what `load_pairs`, `clean_pairs` or `tokenize_pairs` counted when it made a data set.
+    """Return the counts of `load_pairs`, `clean_pairs` or `tokenize_pairs` for a data set.
 
     Returns:
         `rows`; for pairs `malformed`, how many of these are `empty`, and `examples`; for tokens
@@ -121,9 +121,9 @@ def reading_report(dataset: Dataset) -> dict[str, Any]:
 
 
 def mark_corpus(dataset: Dataset, number: int) -> Dataset:
-    """Return pairs with a third column, `corpus`, that holds one number.
+    """Add a column `corpus` that holds the same number for all pairs.
 
-    It stays when they become tokens. Several data sets, numbered from 0 and joined by
+    `tokenize_pairs` keeps it. Several data sets, numbered from 0 and joined by
     `datasets.concatenate_datasets`, are drawn by the weights of a trainer's `train_weights`.
     """
     import pyarrow as pa
@@ -135,7 +135,7 @@ def mark_corpus(dataset: Dataset, number: int) -> Dataset:
 
 
 def sentences(dataset: Dataset, *sides: str) -> Iterator[str]:
-    """Yield every source and target of a data set of pairs, or one side, for a tokenizer."""
+    """Yield all sources and targets of a data set, or one side, to train a tokenizer on."""
     for table in text_blocks(dataset):
         for column in table.select(sides or table.column_names).columns:
             yield from column.to_pylist()
@@ -144,9 +144,8 @@ def sentences(dataset: Dataset, *sides: str) -> Iterator[str]:
 def text_blocks(dataset: Dataset, *, with_marks: bool = False) -> Iterator[pyarrow.Table]:
     """Yield the columns `source` and `target` of a data set, as text, in blocks of rows.
 
-    A block has 8,000 rows, or 4 MiB if they are long.
-    With the columns `corpus` and `made`, if they are asked for and there. Iterating over a column,
-    one row at a time, takes 100 times longer.
+    A block has 8,000 rows, or 4 MiB if they are long. `with_marks` adds the columns `corpus` and
+    `made`, if there are any. Iterating over a column, one row at a time, takes 100 times longer.
     """
     import pyarrow as pa
 
@@ -165,7 +164,7 @@ def _marks(dataset: Dataset) -> list[str]:
 
 
 def _identity(source: Any, cache_key: str | None) -> list | None:
-    """Return what identifies the content of a source, for the cache key; None if nothing does."""
+    """Return digests or names that identify a source in the cache key; None if there are none."""
     if cache_key is not None:
         return ["named", cache_key]
     kind = kind_of(source)
@@ -177,12 +176,12 @@ def _identity(source: Any, cache_key: str | None) -> list | None:
         if not paths[0].is_dir():
             return ["hub", os.fspath(source)]
         paths = [paths[0] / path for path in files_below(paths[0])]
-    # With their names, because the report of malformed lines tells them.
+    # With file names, because the cached report of malformed lines contains them.
     return [kind, [(str(path), sha256(path)) for path in paths]]
 
 
 def _text_tables(reader: PairReader, *, is_named: bool, show_progress: bool) -> Tables:
-    """Yield the pairs; refuse them if most are no translations and `is_named` is false."""
+    """Yield the pairs; unless `is_named`, refuse them if most are not translations."""
     import pyarrow as pa
 
     pairs = iter(progress(reader, what=f"Reading {reader.name}", unit="pairs", shown=show_progress))
@@ -197,7 +196,7 @@ def _text_tables(reader: PairReader, *, is_named: bool, show_progress: bool) -> 
     if not rows:
         problem = f"there is nothing in {reader.name}"
         if reader.examples:
-            problem = f"{reader.examples[0]}, the first of {reader.num_malformed} malformed lines"
+            problem = f"{reader.examples[0]} (first of {reader.num_malformed} malformed lines)"
         remedy = "Check --pair and the format, or give --source-column and --target-column"
         raise RequestError(f"got no usable pair: {problem}. {remedy}.")
     sources, targets = zip(*sample, strict=True)
@@ -225,7 +224,7 @@ def tokenize_pairs(
     cache_dir: str | os.PathLike | None = None,
     show_progress: bool = True,
 ) -> Dataset:
-    """Return the token ids of every pair that is not too long; compute them only once.
+    """Tokenize all pairs that are not too long, and cache the token ids.
 
     Pairs beyond a limit are left out, never cut: half a sentence has no translation.
 
@@ -284,14 +283,14 @@ def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pair_corpora(dataset: Dataset) -> np.ndarray | None:
-    """Return the number of each pair's corpus, (N,); None if `mark_corpus` gave none."""
+    """Return each pair's corpus number, (N,); None without the column of `mark_corpus`."""
     return dataset.with_format("numpy")[CORPUS][:] if CORPUS in dataset.column_names else None
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return a digest of how both sides are encoded, wherever the tokenizer was loaded from.
+    """Return a digest of a tokenizer that is the same wherever it was loaded from.
 
-    Of a tokenizer in Python, it says the class and the id of each piece.
+    For a tokenizer written in Python, it covers the class and the id of each piece.
     """
     sides = []
     for side, of_targets in ((tokenizer, False), (target_tokenizer(tokenizer), True)):
@@ -305,13 +304,13 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def has_tokens(dataset: object) -> bool:
-    """Return whether a data set has columns of tokens and a length, so that it can be measured."""
+    """Return whether a data set has token columns and a known number of rows."""
     columns = getattr(dataset, "column_names", None) or ()
     return {"input_ids", "labels"} <= set(columns) and isinstance(dataset, Sized)
 
 
 def pairs_digest(dataset: Dataset) -> str:
-    """Hash the ids of all pairs in their order, and their corpora."""
+    """Return a digest of the token ids of all pairs, in order, and of their corpora."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -327,10 +326,10 @@ def pairs_digest(dataset: Dataset) -> str:
 
 
 class _Encoder:
-    """Function from the texts of one side to their ids.
+    """Encoder of the texts of one side, source or target, as token ids.
 
     Attributes:
-        digest: Identifies what it computes.
+        digest: Digest of the settings that decide the ids.
         is_fast: Whether two threads may call it at once.
     """
 
@@ -380,7 +379,7 @@ def _token_tables(
                 report["unknown"].append(f"On the {side} side {unknown}.")
 
     def encoded(block: pa.Table) -> tuple[int, int, pa.Table]:
-        """Return how many pairs a block has, how many are filled, and the tokens of those kept."""
+        """Return the numbers of all pairs and of non-empty pairs, and the tokens of kept pairs."""
         bare = [pc.utf8_trim_whitespace(pc.fill_null(block[side], "")) for side in sides]
         filled = block.filter(pc.and_(*(pc.not_equal(text, "") for text in bare)))
         ids = [
@@ -413,7 +412,7 @@ def _token_tables(
 def _computed_ahead(
     function: Callable[[Any], Any], items: Iterable[Any], workers: int
 ) -> Iterator[Any]:
-    """Yield the results of a function for some items in order, computed ahead in threads."""
+    """Yield a function's results in the order of the items, computed ahead in threads."""
     with ThreadPoolExecutor(workers) as pool:
         ahead: deque[Future] = deque()
         for item in items:
@@ -487,4 +486,4 @@ class PairCollator:
             known |= ids == IGNORED
         if not known.all():
             wrong = f"token id {ids[~known][0]} in {name}; allowed are 0 to {size - 1}"
-            raise RequestError(f"got {wrong}. Do tokenizer and model belong together?")
+            raise RequestError(f"got {wrong}. Is this the model's tokenizer?")

@@ -1,4 +1,4 @@
-"""What a file of pairs holds, before anyone trains on it: counts, odd texts, the longest lines."""
+"""Summary of a parallel corpus before training: counts, odd texts, the longest lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .selection import describe_report, pair_report
 if TYPE_CHECKING:
     from datasets import Dataset
 
-# Signs that a text was not brought back to plain sentences; RE2's syntax.
+# Patterns of texts that are not clean sentences, in RE2's syntax.
 _SIGNS = {
     "character entities": r"&(#\d+|#x[0-9a-fA-F]+|[a-zA-Z]{2,8});",
     "markup": r"</?[a-zA-Z][a-zA-Z0-9]*( [^<>]*)?/?>|\{\\an?\d",
@@ -27,7 +27,7 @@ _SHOWN = 60  # characters of an example
 
 
 def examine(pairs: Dataset) -> Iterator[str]:
-    """Yield lines that say what a data set of `load_pairs` holds.
+    """Yield the lines of a summary of a data set of `load_pairs`.
 
     Args:
         pairs: Data set with the columns `source` and `target`.
@@ -59,7 +59,7 @@ def odd_texts(pairs: Dataset) -> Iterator[str]:
 
 
 def few_sources(sources: Sequence[str], pairs: str) -> Iterator[str]:
-    """Yield a warning if the sources of some pairs are nearly all the same."""
+    """Yield a warning if few of the sources differ."""
     if (count := len({*sources})) <= len(sources) / 10:
         yield f"There are only {count} different sources in {len(sources)} {pairs}."
 

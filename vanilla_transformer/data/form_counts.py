@@ -1,4 +1,4 @@
-"""Count how the sources of a training are written: their case, and their final marks."""
+"""Statistics of case and final punctuation in the training sources."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ _LOOKED_AT = 2_000  # sources, to tell whether they are single sentences
 def count_forms(
     sources: Iterable[str], targets: Iterable[str], languages: tuple[str, str]
 ) -> WrittenForms:
-    """Return how the sources of a training are written; see `WrittenForms`.
+    """Count case and final punctuation in the training sources; see `WrittenForms`.
 
     Args:
         sources: The sources, or a fair sample of them.

@@ -1,6 +1,6 @@
 """Choose pairs: clean the training pairs, and hold out pairs for validation and test.
 
-Texts are compared composed (NFC) and with single spaces, by 64-bit hashes, so that millions of
+Texts are compared in NFC and with single spaces, by 64-bit hashes, so that millions of
 pairs need only arrays of numbers. In one of 20,000 data sets of forty million texts, two different
 texts have the same hash; their pairs then count as sharing a text.
 """
@@ -126,7 +126,7 @@ def clean_pairs(
 
 
 def shared_pairs(dataset: Dataset, other: Dataset) -> int:
-    """Count the pairs of one data set that are also in another one, with both texts the same.
+    """Count the pairs of one data set that also occur, with the same two texts, in another one.
 
     Args:
         dataset: Data set whose pairs are counted, as from `load_pairs`.
@@ -137,12 +137,12 @@ def shared_pairs(dataset: Dataset, other: Dataset) -> int:
 
 
 def _pair_hashes(hashes: np.ndarray) -> np.ndarray:
-    """Return one hash per pair, (N,), from those of its sides, (2, N)."""
+    """Return one hash per pair, (N,), from the hashes of its sides, (2, N)."""
     return hashes[0] * np.uint64(0x9E3779B97F4A7C15) + hashes[1]
 
 
 def describe_report(report: dict[str, int]) -> str:
-    """Return a report of `pair_report` in words."""
+    """Describe the counts of `pair_report` in words."""
     doubts = "".join(f", {report[kind]} {KINDS[kind]}" for kind in _DOUBTS if report.get(kind))
     return (
         f"{report['read']} pairs read, {report['malformed']} malformed lines "
@@ -153,7 +153,7 @@ def describe_report(report: dict[str, int]) -> str:
 
 
 def _faults(dataset: Dataset) -> tuple[np.ndarray, dict[str, int]]:
-    """Return the fault of each pair, 0 or its number in `_FAULTS` from 1, (N,); and the report."""
+    """Return each pair's fault, (N,), 0 or its position in `_FAULTS` from 1; and the report."""
     hashes, lengths = _hashes_and_lengths(dataset)
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])
@@ -191,12 +191,12 @@ def _split_tables(dataset: Dataset, wanted: int) -> Tables:
 
 
 def compared(text: str) -> str:
-    """Return a text in the form in which texts are compared: composed, with single spaces."""
+    """Normalize a text for comparison with others: NFC and single spaces."""
     return " ".join(normalize("NFC", text).split())
 
 
 def _hashes_and_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hashes, uint64, and bytes in UTF-8 of all sources and targets, (2, N) each."""
+    """Return the hashes, uint64, and UTF-8 lengths of all sources and targets, (2, N) each."""
     import pyarrow.compute as pc
     from pandas.util import hash_array
 

@@ -1,10 +1,10 @@
-"""The shared byte-level vocabulary of Section 5.1, and tokenizers of other tasks.
+"""Byte-level BPE with a shared vocabulary (Section 5.1), and tokenizers for other tasks.
 
 "Sentences were encoded using byte-pair encoding, which has a shared source-target vocabulary."
 
 Deviation: pieces are made of bytes rather than characters, so that no text needs `<unk>`.
 
-Phonemes, tags or brackets are symbols between spaces, each with an entry of its own.
+For phonemes, tags or brackets, each symbol between spaces can have a token of its own.
 
 The result is a plain `PreTrainedTokenizerFast`: everything it does is written in `tokenizer.json`
 and `tokenizer_config.json`, and the stock `AutoTokenizer` loads it without any code of ours.
@@ -40,7 +40,7 @@ from .checked_pairs import UNSEEN, WHITE_SPACE
 
 logger = logging.getLogger(__name__)
 
-# Their places are their ids; checkpoints depend on them.
+# Their order gives their ids, on which checkpoints depend.
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 
 KINDS = ("bpe", "bytes", "symbols")
@@ -72,7 +72,7 @@ _FULL_WIDTH = [(chr(ord(c) + 0xFEE0), c) for c in string.ascii_letters + string.
 def make_tokenizer(
     kind: str, texts: Iterable[str], *, vocab_size: int, **training: Any
 ) -> PreTrainedTokenizerFast:
-    """Make a tokenizer of a kind, from texts if it is to be learned.
+    """Make a tokenizer: train one on texts, or load one from a file.
 
     Args:
         kind: "bpe": see `train_tokenizer`. "bytes": a token for each byte. "symbols": a token for
@@ -80,7 +80,7 @@ def make_tokenizer(
             `vocab_size`. A text file of symbols, one a line. Or a folder or `tokenizer.json` of a
             tokenizer with padding and an end, whatever it is called.
         texts: The texts of one side, or of both.
-        vocab_size: Most tokens; of bytes and of a tokenizer that is given, there are all.
+        vocab_size: Most tokens; has no effect on bytes or a given tokenizer.
         **training: Other arguments of `train_tokenizer`, for "bpe" and "bytes".
 
     Raises:
@@ -103,7 +103,7 @@ def make_tokenizer(
 
 
 def symbol_tokenizer(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of symbols between spaces; each other symbol becomes `<unk>`.
+    """Return a tokenizer that splits at spaces into symbols; unknown ones become `<unk>`.
 
     Args:
         symbols: The symbols in the order of their ids, after the four special tokens, which may be
@@ -121,7 +121,7 @@ def symbol_tokenizer(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
             raise RequestError(f"got the symbol {quoted(symbol)} {fault}; list each once.")
         ids[symbol] = len(ids)
     if len(ids) == len(SPECIAL_TOKENS):
-        raise RequestError("got no symbol; list one a line, or give pairs that hold some.")
+        raise RequestError("got no symbols; list one per line, or give pairs with symbols.")
     backend = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
     # "</s>" in a user's text is text, and no symbol.
     special = Regex(r"(?<!\S)<(pad|/?s)>(?!\S)")
@@ -133,7 +133,7 @@ def symbol_tokenizer(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
 
 
 def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
-    """Load a user's own tokenizer, and let it append its end token to every text.
+    """Load a user's own tokenizer, and make it append its end token to every text.
 
     Args:
         path: Folder that `save_pretrained` wrote, or a `tokenizer.json` alone, whose special
@@ -158,7 +158,7 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
         ends = f"pad_token {tokenizer.pad_token} and eos_token {tokenizer.eos_token}"
         raise RequestError(f"tokenizer: {path} has {ends}; set both and save it again.")
     if tokenizer("a").input_ids[-1:] != [tokenizer.eos_token_id]:
-        logger.info("The tokenizer of %s gets its %s after each text.", path, tokenizer.eos_token)
+        logger.info("The tokenizer of %s will append %s to each text.", path, tokenizer.eos_token)
         tokenizer.backend_tokenizer.post_processor = _ends_with(
             tokenizer.eos_token, tokenizer.eos_token_id
         )
@@ -166,7 +166,7 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
 
 
 def smallest_vocab_size() -> int:
-    """Return the size of a vocabulary of the special tokens and every byte."""
+    """Return the smallest vocabulary size: the special tokens and every byte."""
     return len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())
 
 
@@ -180,7 +180,7 @@ def train_tokenizer(
     show_progress: bool = True,
     num_texts: int | None = None,
 ) -> PreTrainedTokenizerFast:
-    """Learn one byte-level BPE vocabulary from the sentences of both languages.
+    """Train a byte-level BPE tokenizer on the sentences of both languages.
 
     `tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True)` returns any UTF-8 text
     as `normalize_text` leaves it, including control characters and the words "</s>" or "<pad>":
@@ -224,13 +224,13 @@ def train_tokenizer(
         logger.info("Learning a vocabulary of %s pieces.", f"{vocab_size:,}")
     backend.train_from_iterator(_checked(texts), trainer, length=num_texts)
     if backend.get_vocab_size() < vocab_size:
-        told = "The text gave %d pieces, not the %d asked for: a model of your own needs %s."
+        told = "The text gave %d pieces, not the %d requested: a model of your own needs %s."
         logger.warning(told, backend.get_vocab_size(), vocab_size, "vocab_size=len(tokenizer)")
     return _wrapped(backend)
 
 
 def vocabulary_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return the fields of a new model's config that its tokenizer decides.
+    """Return the fields of a new model's config that depend on its tokenizer.
 
     Raises:
         ValueError: The special tokens of source and target differ in their ids.
@@ -239,7 +239,7 @@ def vocabulary_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     target = target_tokenizer(tokenizer)
     ids, other = ({name: getattr(side, name) for name in names} for side in (tokenizer, target))
     if ids != other:
-        raise RequestError(f"The sides need the same special tokens, not {ids} and {other}.")
+        raise RequestError(f"Both sides need the same special ids, not {ids} and {other}.")
     start = ids["pad_token_id"] if ids["bos_token_id"] is None else ids["bos_token_id"]
     fields = {**ids, "vocab_size": len(tokenizer), "decoder_start_token_id": start}
     if target is not tokenizer:
@@ -248,7 +248,7 @@ def vocabulary_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
 
 
 def text_normalizer(*, keep_typography: bool = False) -> normalizers.Normalizer:
-    """Return the normalizer of texts; see `train_tokenizer`."""
+    """Return the text normalizer that `train_tokenizer` describes."""
     folded = ([], []) if keep_typography else (_FULL_WIDTH, _TYPOGRAPHY)
     before, after = ([normalizers.Replace(Regex(p), to) for p, to in pairs] for pairs in folded)
     steps = [

@@ -1,4 +1,4 @@
-"""Texts as people type them: without capitals, in capitals, without a mark, with a typo, ..."""
+"""Informal variants of a text: lower case, capitals, no final punctuation, a typo, ..."""
 
 from collections.abc import Callable
 from random import Random
@@ -9,17 +9,17 @@ MARKS = ".!?\u2026\u3002\uff01\uff1f\"'\u201c\u201d "
 
 
 def without_mark(text: str) -> str:
-    """Return a text without the marks at its end."""
+    """Remove the punctuation at the end of a text."""
     return text.rstrip(MARKS) or text
 
 
 def in_title_case(text: str, language: str) -> str:
-    """Return a text with a capital at the beginning of each word."""
+    """Return a text with the first letter of each word in upper case."""
     return " ".join(upper(word[:1], language) + word[1:] for word in text.split(" "))
 
 
 def with_typo(text: str, random: Random) -> str:
-    """Return a text with two neighbouring letters swapped inside of a word, if there are any."""
+    """Swap two neighbouring letters inside of a random word, if there are any."""
     inside = range(1, len(text) - 1)
     places = [
         place
@@ -44,7 +44,7 @@ TYPED_FORMS: dict[str, Callable[[str, str, Random], str]] = {
     "in quotation marks": lambda text, language, random: f'"{text}"',
 }
 
-# Forms that a translation takes over from its source.
+# Forms that a translation copies from its source.
 _TAKEN_OVER = ("capitals", "in quotation marks")
 _TYPOS = 6  # for one source in each other form: no two typos are the same, and no rule mends them
 
@@ -52,9 +52,9 @@ _TYPOS = 6  # for one source in each other form: no two typos are the same, and 
 def typed_pair(
     source: str, target: str, languages: tuple[str, str], random: Random
 ) -> tuple[str, str]:
-    """Return a pair with its source in another form, drawn from those that change it.
+    """Return a pair whose source is in a random typed form that differs from the original.
 
-    The target changes only with capitals and quotation marks, which a translation takes over.
+    The target changes only for capitals and quotation marks, which a translation copies.
 
     Args:
         source: The source as written.

@@ -10,7 +10,7 @@ from .scores import corpus_scores
 
 
 class Measure(evaluate.Metric):
-    """One measure of `corpus_scores`, which computes it; `config_name` says which."""
+    """A measure that `corpus_scores` computes, chosen by `config_name`."""
 
     def _info(self) -> evaluate.MetricInfo:
         check_measures([self.config_name])

@@ -1,6 +1,6 @@
-"""Measures that sacreBLEU lacks, derived from its metrics.
+"""Measures that sacreBLEU lacks, derived from its metric classes.
 
-So they have signatures, several references a sentence and a paired bootstrap like its own.
+They therefore support signatures, several references per sentence and the paired bootstrap.
 """
 
 import re
@@ -17,13 +17,13 @@ from ..storage.extras import require
 
 
 class _Share(Metric):
-    """A share in percent: the sum of what is counted in each sentence, over the sum of totals."""
+    """Base class: a count summed over all sentences, as a percentage of a summed total."""
 
     def __init__(self, target_language: str) -> None:
         super().__init__()
 
     def _preprocess_segment(self, sent: str) -> str:
-        # As every tokenizer here reads a text: no translation could have other white space.
+        # Like all tokenizers here, since a translation cannot contain other white space.
         return " ".join(unicodedata.normalize("NFC", sent).split())
 
     def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class _Share(Metric):
 
 
 class ExactMatch(_Share):
-    """Sentences that equal one of their references."""
+    """Share of sentences that equal one of their references."""
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict) -> list[int]:
         return [int(hypothesis in ref_kwargs["references"]), 1]
@@ -69,12 +69,12 @@ class TokenErrorRate(_Share):
         return min(counts)
 
     def get_signature(self) -> Signature:
-        """Add the unit and the version of jiwer."""
+        """Return the signature with the unit and jiwer's version added."""
         return _with_facts(super().get_signature(), unit=self.unit, jiwer=version("jiwer"))
 
 
 class CharacterErrorRate(TokenErrorRate):
-    """As `TokenErrorRate`, in characters, with the spaces between words."""
+    """`TokenErrorRate` on characters, including the spaces between words."""
 
     unit = "character"
 
@@ -100,7 +100,7 @@ class TokenizedBLEU(BLEU):
         return self._moses.tokenize(text.lower(), return_str=True, escape=False)
 
     def get_signature(self) -> Signature:
-        """Add the version and the language of the tokenizer."""
+        """Return the signature with the tokenizer's version and language added."""
         moses = f"sacremoses-{version('sacremoses')}-{self._moses.lang}"
         return _with_facts(super().get_signature(), moses=moses)
 
@@ -126,7 +126,7 @@ class CompoundBLEU(TokenizedBLEU):
         return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", text)
 
     def get_signature(self) -> Signature:
-        """Add what happens to punctuation and compounds."""
+        """Return the signature with the handling of punctuation and compounds added."""
         return _with_facts(super().get_signature(), punct="ascii", compounds="split")
 
 

@@ -51,7 +51,7 @@ def perplexity(
         ValueError: There is no target token, a source has no token, or the likelihood is not
             finite.
     """
-    if not all(sources):  # attention to nothing would give a number too
+    if not all(sources):  # an empty source would yield a number too
         raise RequestError("A source has no token; leave it out.")
     total, tokens = 0.0, sum(map(len, targets))
     if tokens == 0:
@@ -103,7 +103,7 @@ def score_model(
         ValueError: The lists are empty or differ in length, or a sentence is longer than
             `translate` accepts.
     """
-    # Fail before the long work: on a missing package, pairs that do not fit or too long a text.
+    # Fail before translating if a package is missing, pairs do not match or a text is too long.
     scoring: dict[str, Any] = {"target_language": target_language, "measures": measures}
     copies = corpus_scores(sources, references, **scoring)
     encode(model, tokenizer, list(sources))  # refuses long ones; a blank one has ids too, its end
@@ -124,7 +124,7 @@ def score_model(
 
 
 def decode_ids(tokenizer: PreTrainedTokenizerBase, ids: object) -> list[str]:
-    """Decode rows of ids from a Trainer, padded with -100, with `<pad>`, or both.
+    """Decode rows of ids from a Trainer, whatever pads them: -100, `<pad>` or both.
 
     Negative ids are replaced, because the tokenizer overflows on them.
     """
@@ -139,7 +139,7 @@ def compute_metrics(
     target_language: str,
     measures: Sequence[str] = TRANSLATION_MEASURES,
 ) -> Callable[[EvalPrediction], dict[str, float]]:
-    """Make the `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
+    """Return a `compute_metrics` function for a `Seq2SeqTrainer` with `predict_with_generate`.
 
     Args:
         tokenizer: The tokenizer that made the labels.
@@ -218,7 +218,7 @@ def pair_ids(
     *,
     first: int = 1,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the ids of both sides of pairs that can be scored; errors number them from `first`.
+    """Return the ids of both sides of pairs to score; errors count pairs from `first`.
 
     Raises:
         ValueError: A source is blank or has more tokens than can be translated, or a side is
@@ -226,7 +226,7 @@ def pair_ids(
     """
     sources = encode(model, tokenizer, [source for source, _ in pairs], first=first)
     for number, ((source, _), ids) in enumerate(zip(pairs, sources, strict=True), start=first):
-        if not (ids and source.strip()):  # attention to nothing would give a number too
+        if not (ids and source.strip()):  # an empty source would yield a number too
             raise RequestError(f"Pair {number} has a blank source; leave it out.")
     targets = target_ids(model, tokenizer, [target for _, target in pairs], first=first)
     return sources, targets
@@ -254,7 +254,7 @@ def _scored(
 def _log_probabilities(
     model: PreTrainedModel, sources: list[list[int]], targets: list[list[int]]
 ) -> list[float]:
-    """Return the sum over the tokens of each target; the logits are (B, T, V)."""
+    """Return the log-probability of each target, the sum over its tokens."""
     pad, device = model.config.pad_token_id, input_device(model)
     ids, mask = pad_ids(sources, pad, device)
     shifted = [[model.config.decoder_start_token_id, *row[:-1]] for row in targets]

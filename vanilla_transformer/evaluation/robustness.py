@@ -1,4 +1,4 @@
-"""Scores of a model on sources as people type them: in capitals, without marks, with a typo, ..."""
+"""Robustness: scores on sources in capitals, without final punctuation, with a typo, ..."""
 
 from collections.abc import Sequence
 from random import Random
@@ -24,7 +24,7 @@ def robustness(
     measures: Sequence[str],
     **options: Any,
 ) -> dict[str, Scores]:
-    """Return scores of a model on sources in each of `TYPED_FORMS`.
+    """Return a model's scores on sources in each of `TYPED_FORMS`.
 
     Case and the final mark of translations and references do not count, because a translation
     follows its source in both.
@@ -32,7 +32,7 @@ def robustness(
     Args:
         model: A sequence-to-sequence model.
         tokenizer: Its tokenizer.
-        sources: Sentences to translate; of more than `MOST`, so many.
+        sources: Sentences to translate; of a larger number, `MOST` are used.
         references: One reference each, or several each.
         languages: Codes of source and target.
         measures: Names from `MEASURES`.

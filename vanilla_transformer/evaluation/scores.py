@@ -41,7 +41,7 @@ BLEU_TOKENIZERS = {
 
 
 def bleu_tokenizer(language: str) -> str:
-    """Name sacreBLEU's tokenizer for a language: "de" or "de_AT" -> "13a", "Chinese" -> "zh"."""
+    """Return sacreBLEU's tokenizer for a language: "de" or "de_AT" -> "13a", "Chinese" -> "zh"."""
     from ..data.languages import script_of
 
     return BLEU_TOKENIZERS.get(script_of(language), "13a")
@@ -63,7 +63,7 @@ def installed_bleu_tokenizer(language: str) -> str:
 
 
 def measure_metric(name: str, target_language: str) -> "Metric":
-    """Make the metric of a measure.
+    """Return the sacreBLEU metric that computes a measure.
 
     Raises:
         ValueError: There is no such measure, or a package that it needs is not installed.
@@ -88,7 +88,7 @@ def measure_metric(name: str, target_language: str) -> "Metric":
 
 
 def reference_streams(references: References) -> list[list[Any]]:
-    """Transpose references to the lists that sacreBLEU takes, with None for missing ones.
+    """Transpose references to sacreBLEU's lists, with None for missing ones.
 
     Args:
         references: One text for each output, or a sequence of texts for each.
@@ -105,7 +105,7 @@ def corpus_scores(
     target_language: str,
     measures: Sequence[str] = TRANSLATION_MEASURES,
 ) -> Scores:
-    """Score a set of translations by some measures.
+    """Score a set of translations by the chosen measures.
 
     Warns if all translations are the same or empty, and the references are not.
 
@@ -132,25 +132,25 @@ def corpus_scores(
         scores[name] = float(metric.corpus_score(list(hypotheses), streams).score)
         scores[f"{name}_signature"] = str(metric.get_signature())
     if len({*hypotheses} - {""}) <= 1 < len({*streams[0]}):
-        told = "All %d translations are %s: usual early in a training; else see pairs and rate."
+        told = "All %d translations are %s: normal early in training, else check pairs and rate."
         same = f"the same or empty: {quoted(max(hypotheses))}" if any(hypotheses) else "empty"
         logger.warning(told, len(hypotheses), same)
     return cast("Scores", {**scores, "num_sentences": len(hypotheses)})
 
 
 def first_references(references: References) -> list[str]:
-    """Return one reference for each text: the first of several."""
+    """Return the first reference of each text."""
     return [row if isinstance(row, str) else row[0] for row in references]
 
 
 def choose_samples(
     results: Mapping[str, TestTexts], count: int = NUM_SAMPLES
 ) -> dict[str, list[Sample]]:
-    """Choose the first translations of each test set, or of the validation set if there is none.
+    """Choose the first translations of each test set, or without test sets of the validation set.
 
     Args:
         results: `sources`, `references` and `hypotheses` of each test set.
-        count: Samples per test set; raised to those that a model card shows.
+        count: Samples per test set; at least as many as a model card shows.
 
     Returns:
         Samples of each test set: `source`, `reference` and `translation`, each on one line.
@@ -176,7 +176,7 @@ def without_texts(result: TestTexts) -> TestTexts:
 
 
 def check_pairs(hypotheses: Sequence[str], references: References) -> None:
-    """Raise ValueError unless there is something to score, and a reference for each text."""
+    """Raise ValueError if there are no texts to score, or a text has no reference."""
     if len(hypotheses) != len(references):
         counts = f"{len(hypotheses)} translations (or sources) and references of {len(references)}"
         raise RequestError(f"Got {counts}; give one reference for each, or a list of them.")

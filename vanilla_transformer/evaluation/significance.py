@@ -18,7 +18,7 @@ class SystemScore(NamedTuple):
     """A system's score by one measure, in percent."""
 
     score: float
-    p_value: float | None  # probability of so large a difference from the first system by chance
+    p_value: float | None  # probability that chance alone makes so large a difference
 
 
 def paired_bootstrap(
@@ -49,7 +49,7 @@ def paired_bootstrap(
 
     rows: list[dict[str, SystemScore]] = [{} for _ in systems]
     signatures = {}
-    for name in measures:  # one at a time: sacreBLEU has one name for all kinds of BLEU
+    for name in measures:  # one at a time: sacreBLEU names all kinds of BLEU alike
         test = PairedTest(
             [(str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)],
             {name: measure_metric(name, target_language)},
@@ -92,7 +92,7 @@ def most_different(
 
 
 def verdict(base: dict[str, SystemScore], row: dict[str, SystemScore], num_sentences: int) -> str:
-    """Say by each measure whether a system is better than another.
+    """Describe for each measure whether a system is significantly better than another.
 
     Args:
         base: Scores of the first system, from `paired_bootstrap`.

@@ -1,4 +1,4 @@
-"""Load the training, validation and test pairs that a plan names, and identify them exactly."""
+"""Load the training, validation and test pairs of a plan, and record their digests."""
 
 import dataclasses
 import logging
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SPLITS = ("train", "validation", "test")
-# The options that name files, by what `data_identity` calls them.
+# The options that name files, by the keys of `data_identity`.
 FILES = {**{split: f"{split}_file" for split in _SPLITS}, "monolingual": "monolingual_target"}
 _GIVE_FILES = "give files with --train-file, --validation-file and --test-file"
-# Names in `data_identity` of what the model learns from, and its tokenizer too.
+# Keys in `data_identity` of the pairs that model and tokenizer are trained on.
 TRAINING_FILES = frozenset({"train", "dataset"})
 
 
 @dataclasses.dataclass(frozen=True)
 class TextPairs:
-    """Source sentences with their reference translations: one each, or several."""
+    """Source sentences, each with one or several reference translations."""
 
     sources: list[str]
     references: list[str] | list[list[str]]
@@ -48,7 +48,7 @@ class TextPairs:
 
 
 def check_files(data: DataPlan) -> None:
-    """Refuse missing files and files of a wrong kind now, because reading may take long."""
+    """Refuse missing files and wrong file types early, before a long read."""
     for split in _SPLITS:
         _files(data, split)
     if data.monolingual_target is not None and not Path(data.monolingual_target).is_file():
@@ -78,7 +78,7 @@ def validation_pairs(data: DataPlan) -> TextPairs:
 
 
 def evaluation_sets(data: DataPlan) -> dict[str, TextPairs]:
-    """Return the test sets of a plan by name: of several files, each is named as its file."""
+    """Return the test sets of a plan by name; several test sets are named after their files."""
     files = listed(data.test_file)
     names = ["test"]
     if len(files) > 1:  # newstest2014 for newstest2014.en,newstest2014.de
@@ -95,7 +95,7 @@ def evaluation_sets(data: DataPlan) -> dict[str, TextPairs]:
 
 
 def held_out(data: DataPlan, pairs: "Dataset") -> tuple["Dataset", TextPairs, TextPairs]:
-    """Return training, validation and test pairs of a plan that names only training pairs.
+    """Split off validation and test pairs if a plan names only training pairs.
 
     Args:
         data: Plan with the number `held_out_pairs`. If that is None, `hold_out` decides.
@@ -113,7 +113,7 @@ def held_out(data: DataPlan, pairs: "Dataset") -> tuple["Dataset", TextPairs, Te
 
 
 def data_identity(data: DataPlan) -> dict[str, Any]:
-    """Return what identifies the pairs of a plan.
+    """Return digests and revision that identify the pairs of a plan.
 
     Returns:
         `files`: for each split, and for a `dataset` that is a folder, the SHA-256 of the files
@@ -138,7 +138,7 @@ def is_on_hub(data: DataPlan) -> bool:
 
 
 def hub_revision(data: DataPlan) -> str | None:
-    """Return the current commit of the data set on the Hub, else the revision that the plan has."""
+    """Return the current commit of the data set on the Hub, or offline the plan's revision."""
     from huggingface_hub import HfApi, errors
 
     try:
@@ -149,7 +149,7 @@ def hub_revision(data: DataPlan) -> str | None:
 
 
 def _digests(paths: Iterable[Path]) -> dict[str, str]:
-    """Return the SHA-256 of files, and of each file of a folder, by name."""
+    """Return the SHA-256 of files, and of each file in a folder, by name."""
     from ..data.pair_files import files_below
 
     found: dict[str, str] = {}
@@ -202,9 +202,9 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
 
 
 def named_files(names: object) -> list[Path]:
-    """Return the files that names stand for; "SOURCE,TARGET" stands for two if no file has it.
+    """Return the files behind names; "SOURCE,TARGET" means two files unless one is called that.
 
-    `~/` is the home directory: of two files a shell replaces only the first one's.
+    `~/` is the home directory: in "SOURCE,TARGET", a shell expands only the first.
 
     Args:
         names: A name, or a list of them.
@@ -220,7 +220,7 @@ def named_files(names: object) -> list[Path]:
 
 
 def _files(data: DataPlan, split: str) -> list[Path | tuple[str, ...]]:
-    """Return the file or files of each corpus of a split; check that they may hold pairs."""
+    """Return the file or files of each corpus in a split; refuse files that hold no pairs."""
     from ..data.pair_files import kind_of
 
     corpora = []
@@ -236,7 +236,7 @@ def _files(data: DataPlan, split: str) -> list[Path | tuple[str, ...]]:
 
 
 def _texts(dataset: "Dataset | None", data: DataPlan | None = None) -> TextPairs:
-    """Return the texts of pairs; with `several_references`, equal sources become one."""
+    """Return pairs as texts; with `several_references`, merge pairs with equal sources."""
     if dataset is None:
         return TextPairs([], [])
     sources, targets = list(dataset["source"]), list(dataset["target"])

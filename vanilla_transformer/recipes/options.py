@@ -1,4 +1,4 @@
-"""The tables of all options of a recipe, one for each section.
+"""All options of a recipe, in one dataclass for each section.
 
 The defaults are the paper's (Sections 5 and 6.1), so that a recipe lists only what differs. The
 command line, recipe.yaml, the checks, the plan of a run and the card's list of differences from the
@@ -20,7 +20,7 @@ from ..storage.metrics import TRANSLATION_MEASURES
 if TYPE_CHECKING:
     from ..configuration_vanilla_transformer import VanillaTransformerConfig
 
-_SAME = object()  # the paper's value is the default
+_SAME = object()  # marks options whose default is the paper's value
 _SHARE = Range(0, 1, whole=False)
 _RATE = Range(0, 1000, whole=False, above=True)
 _POSITIVE = Range(0, 10**7, whole=False, above=True)  # nineteen years, for minutes
@@ -39,7 +39,7 @@ def _option(
     argument: str | None = None,
     paper: object = None,
 ) -> Any:
-    """Return the dataclass field of one option; all else is derived from its metadata.
+    """Return the dataclass field of one option; its metadata describe the option.
 
     Args:
         default: Value if the recipe has none.
@@ -59,11 +59,11 @@ def _option(
 
 
 def _of_config(help: str, *config: str) -> Any:
-    """Return an option that sets fields of the config; without it the preset has the value."""
+    """Return an option that sets fields of the model's config, by default to the preset's value."""
     return _option(None, help, FIELDS.get(config[0]), config=config)
 
 
-# As `_option`, for an option that sets a training argument; its default is the paper's.
+# `_option` for an option that sets a training argument and defaults to the paper's value.
 _training = functools.partial(_option, argument="", paper=_SAME)
 
 
@@ -101,7 +101,7 @@ class Model:
         """Return the config of a new model.
 
         Args:
-            **vocabulary: Fields that the tokenizer decides.
+            **vocabulary: Fields that depend on the tokenizer.
 
         Raises:
             ValueError: If no model has these sizes.
@@ -118,7 +118,7 @@ class Model:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Text:
-    """Languages, filters, and pairs made of others."""
+    """Languages, filters, and data augmentation."""
 
     source_language: str | None = _option(None, "language to translate from, such as en")
     target_language: str | None = _option(None, "language to translate into, such as de")
@@ -253,7 +253,7 @@ ARGUMENTS = {
 }
 
 LANGUAGES = ("source_language", "target_language")
-# Options that say what a trained model is tested on, and how; `pair` is short for both languages.
+# Options that choose the test pairs and measures; `pair` is short for both languages.
 TEST_OPTIONS = (
     *("pair", "test_file", "source_column", "target_column", "strict", "several_references"),
     *("metric", "num_beams"),
@@ -265,37 +265,37 @@ def names_of(*sections: type) -> frozenset[str]:
     return frozenset(field.name for section in sections for field in dataclasses.fields(section))
 
 
-# Options that may change between two starts of one run, because they affect no update. `precision`
-# may: "auto" is another one on another machine, and the checkpoint refuses any but its own.
+# Options that may change when a run is resumed, because they affect no update. `precision` may
+# because "auto" depends on the machine; the checkpoint refuses another precision anyway.
 CHANGEABLE = names_of(Evaluation) | {
     *("precision", "max_steps", "max_minutes", "checkpoints_to_average"),
     *("several_references", "streaming", "data_source", "data_license"),
 }
-# What a run gives the trainer where the recipe's section `trainer` says nothing else.
+# Training arguments of a run, unless the recipe's section `trainer` overrides them.
 TRAINER_DEFAULTS = {
     **{"logging_steps": 100, "eval_strategy": "steps", "eval_steps": 1_000},
     # The paper's interval is in minutes; how many updates that is depends on the machine.
     **{"save_steps": 1_500, "save_every_minutes": 10.0},
 }
-# The paper's values for the big model, where they are others.
+# The paper's values for the big model, where they differ.
 PAPERS_BIG = {"max_steps": 300_000, "checkpoints_to_average": 20}
 # The paper's values of arguments in the section `trainer`, for the card.
 PAPERS_TRAINER = {
     **{"adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9, "max_grad_norm": 0.0},
     **{"lr_scheduler_type": "Eq. 3", "optim": "Adam", "weight_decay": 0.0},
 }
-# Arguments that may change between two starts, by the beginning of their names.
+# Prefixes of training arguments that may change when a run is resumed.
 _CHANGEABLE_ARGUMENTS = ("log", "eval", "report", "early_stopping", "save_every", "dataloader")
 
 
 def is_changeable(argument: str) -> bool:
-    """Return whether a training argument of the section `trainer` may change in a run."""
+    """Return whether an argument in the section `trainer` may change when a run is resumed."""
     return argument.startswith(_CHANGEABLE_ARGUMENTS)
 
 
 @functools.cache
 def option_type(name: str) -> tuple[type, bool]:
-    """Return the type of an option's value, or of each of several, and whether it may be None."""
+    """Return the type of an option's value (or of each of several), and whether None is allowed."""
     hint: Any = OPTIONS[name].type
     if isinstance(hint, types.UnionType):
         kind = typing.get_args(hint)[0]
@@ -309,5 +309,5 @@ def takes_several(name: str) -> bool:
 
 
 def listed(value: object) -> list[Any]:
-    """Return the value or values of an option as a list, which is empty for None."""
+    """Return the value or values of an option as a list; an empty list for None."""
     return [*value] if isinstance(value, tuple | list) else [] if value is None else [value]

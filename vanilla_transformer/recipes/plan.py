@@ -1,6 +1,6 @@
-"""The plan of a run: every decision, made once from a recipe before anything is read or written.
+"""The plan of a run: all settings, derived once from a recipe before reading or writing anything.
 
-`planning.py` makes it. Each stage of a run takes the part that it needs and never asks the recipe.
+`planning.py` derives it. Each stage of a run reads its part of the plan and never the recipe.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataPlan(Data, Text):
-    """The pairs: where they are, which to leave out, and which to make of others."""
+    """Options of the pairs: where they are, filters, and data augmentation."""
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -25,7 +25,7 @@ class DataPlan(Data, Text):
         return self.source_language or "source", self.target_language or "target"
 
     def check_positions(self, config: "VanillaTransformerConfig") -> None:
-        """Refuse a model with fewer learned positions than the longest sentence may have."""
+        """Refuse a model with fewer learned positions than the longest allowed sentence."""
         longest = max(self.max_source_length, self.max_target_length)
         if config.position_encoding == "learned" and longest > config.max_position_embeddings:
             names, most = "max_source_length, max_target_length", config.max_position_embeddings
@@ -34,17 +34,17 @@ class DataPlan(Data, Text):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run does.
+    """Settings of a run, by its stages.
 
     Args:
         model: The model.
-        data: The pairs; the revision of a data set on the Hub is fixed.
-        tokenizer: The tokenizer; `normalize_text` is decided.
+        data: The pairs; the revision of a data set on the Hub is a commit.
+        tokenizer: The tokenizer; `normalize_text` is true or false.
         arguments: Training arguments, without those that depend on the number of processes.
         evaluation: Measures, search, and choices on validation pairs.
         back_translation: Plan of the model that translates `data.monolingual_target`, if any.
-        settings: The recipe's values as JSON gives them back, to be recorded.
-        binding: Those that no later start of the run may change.
+        settings: The recipe's values, in JSON types, to be recorded.
+        binding: The settings that must not change when the run is resumed.
     """
 
     model: Model
@@ -58,7 +58,7 @@ class Plan:
 
 
 def settings_as_yaml(settings: Mapping[str, Any]) -> str:
-    """Return the values of all options as YAML, with the help of each as a comment."""
+    """Return the values of all options as YAML, each with its help text as a comment."""
     return "".join(
         f"# {option.metadata['help']}\n{as_yaml({name: settings[name]})}"
         for name, option in OPTIONS.items()
@@ -66,7 +66,7 @@ def settings_as_yaml(settings: Mapping[str, Any]) -> str:
 
 
 def changed_settings_as_yaml(settings: Mapping[str, Any]) -> str:
-    """Return the values that are not defaults as YAML: the shortest recipe of these settings."""
+    """Return the values that differ from the defaults as YAML: the shortest equivalent recipe."""
     return "".join(
         as_yaml({name: settings[name]})
         for name, option in OPTIONS.items()

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 Part = TypeVar("Part", Model, DataPlan, Tokenizer, Evaluation)
 
-# Shipped recipes for your own pairs, by the most pairs that each is for.
+# Shipped recipes for your own pairs, by the largest number of pairs that each is for.
 _BY_SIZE = {
     10_000: "fewest_pairs",
     70_000: "few_pairs",
@@ -35,7 +35,7 @@ def plan_run(recipe: Recipe, run: Path) -> Plan:
 
     Args:
         recipe: A recipe from `load_recipe`.
-        run: The run directory. A run that began keeps the revision of its data set, and the
+        run: The run directory. A run that has begun keeps the revision of its data set, and the
             languages and BPE-dropout that it took from its initial model.
 
     Raises:
@@ -57,16 +57,16 @@ def plan_run(recipe: Recipe, run: Path) -> Plan:
 
 
 def _part(recipe: Recipe, part: type[Part]) -> Part:
-    """Return the options of a recipe that belong to one part of the plan."""
+    """Return one part of the plan, with the recipe's values for its options."""
     return part(**{field.name: getattr(recipe, field.name) for field in dataclasses.fields(part)})
 
 
 def data_plan(recipe: Recipe, run: Path | None = None) -> DataPlan:
-    """Return the part of the plan about the pairs, with the revision that a run has recorded.
+    """Return the part of the plan about the pairs, with the revision that a run recorded.
 
     Args:
         recipe: The recipe.
-        run: The run directory. Without one, the newest revision is not asked for.
+        run: The run directory. Without one, the Hub is not asked for the newest revision.
     """
     data = _part(recipe, DataPlan)
     if run is None or not is_on_hub(data):
@@ -78,7 +78,7 @@ def data_plan(recipe: Recipe, run: Path | None = None) -> DataPlan:
 
 
 def argument_values(recipe: Recipe) -> dict[str, Any]:
-    """Return the training arguments that a recipe decides."""
+    """Return the training arguments that a recipe sets."""
     values = {argument: getattr(recipe, name) for name, argument in options.ARGUMENTS.items()}
     values["bpe_dropout"] = recipe.bpe_dropout or 0.0
     values["train_weights"] = options.listed(recipe.train_weights) or None
@@ -96,7 +96,7 @@ def _tokenizer_plan(recipe: Recipe) -> Tokenizer:
 
 
 def _binding(recipe: Recipe) -> dict[str, Any]:
-    """Return the values that no later start may change; of files, their names alone count."""
+    """Return the settings that must not change when a run is resumed; files count by name only."""
     values = {name: value for name, value in vars(recipe).items() if name not in options.CHANGEABLE}
     values["trainer"] = {
         name: value
@@ -111,7 +111,7 @@ def _binding(recipe: Recipe) -> dict[str, Any]:
 
 
 def _back_translation(recipe: Recipe, run: Path) -> Plan | None:
-    """Return the plan of the opposite direction, on the same pairs and with the same sizes."""
+    """Return the plan to train a model of equal size for the opposite direction."""
     if recipe.monolingual_target is None:
         return None
     folder = run.absolute().with_name(f"{run.absolute().name}-back")
@@ -139,7 +139,7 @@ def _back_translation(recipe: Recipe, run: Path) -> Plan | None:
 
 
 def _check_outside_of_pairs(data: DataPlan, run: Path) -> None:
-    """Refuse a directory whose files would be read as pairs by the next start."""
+    """Refuse a run directory inside a folder of pairs: its files would be read as pairs later."""
     names = [getattr(data, option) for option in (*FILES.values(), "dataset")]
     for path in named_files([each for name in names for each in options.listed(name)]):
         if path.is_dir() and run.resolve().is_relative_to(path.resolve()):
@@ -147,10 +147,10 @@ def _check_outside_of_pairs(data: DataPlan, run: Path) -> None:
 
 
 def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
-    """Return the shipped recipe whose model suits the number of training pairs.
+    """Choose the shipped recipe for the number of training pairs.
 
     Args:
-        typed: Values as on the command line; languages come from these alone.
+        typed: Values as on the command line, which must give the languages.
         run: The run directory.
 
     Raises:
@@ -165,15 +165,15 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
     number = len(training_pairs(data))
     names = (name for most, name in _BY_SIZE.items() if number <= most)
     name = next(name for name in names if name != "fewest_pairs" or _can_be_turned(recipe))
-    logger.info("%d training pairs: model and schedule are those of the recipe %s.", number, name)
+    logger.info("%d training pairs: using model and schedule of the recipe %s.", number, name)
     return load_recipe(name, {**dict.fromkeys(options.LANGUAGES), **typed})
 
 
 def _can_be_turned(recipe: Recipe) -> bool:
-    """Return whether the recipe for the fewest pairs, which turns pairs around, suits these.
+    """Return whether the recipe for the fewest pairs, which adds reversed pairs, suits the pairs.
 
-    From a summary no model can learn to write the text, and a list of symbols has no tag. Pairs
-    beside text in one language, or beside what an initial model knows, were not tried.
+    A summary cannot be turned back into its text, and symbol tokenizers lack the direction tag.
+    Monolingual text and initial models were not tried with that recipe.
     """
     from ..data.languages import language_of
 
@@ -183,9 +183,9 @@ def _can_be_turned(recipe: Recipe) -> bool:
 
 
 def inherit(recipe: Recipe, run: Path) -> Recipe:
-    """Return a recipe with languages and BPE-dropout of its initial model where it has none.
+    """Fill in languages and BPE-dropout that a recipe does not set from its initial model.
 
-    A run that began keeps those that it began with, so that it resumes without that model.
+    A run that has begun keeps its values, so that it can be resumed without that model.
 
     Raises:
         ValueError: There is no such model.

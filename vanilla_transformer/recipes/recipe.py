@@ -1,4 +1,4 @@
-"""A recipe: what to train, on which pairs and for how long. YAML becomes a dataclass.
+"""A recipe: all settings of a training run, read from YAML into a dataclass.
 
 To add an option, add one entry to a table in options.py and the code that uses its value.
 `planning.plan_run` turns a recipe into the plan of a run.
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _PAIRS = ("train_file", "dataset")  # where training pairs can come from
 _RATES = ("learning_rate", "learning_rate_factor")  # two ways to set the peak learning rate
-# What a typed option replaces of a recipe file, besides its own value.
+# Other values of a recipe file that an option on the command line resets to their defaults.
 _REPLACED = {
     **dict.fromkeys(_PAIRS, options.names_of(options.Data)),
     "preset": options.names_of(options.Model),
@@ -35,17 +35,16 @@ _REPLACED = {
     | {*options.LANGUAGES, "bpe_dropout"},
     **dict.fromkeys(_RATES, frozenset(_RATES)),
 }
-# A model that training starts from has them; its regularization may change.
+# Options that are fixed by an initial model; only its regularization may change.
 _SHAPE = options.names_of(options.Model, options.Tokenizer) - {
     *("init_from", "dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 }
-# Options of which only one can be given: they set the same thing, or one would undo the other.
+# Mutually exclusive options: they set the same thing, or one would undo the other.
 _EXCLUSIVE = [
     _PAIRS,
     _RATES,
     *(("init_from", name) for name in sorted(_SHAPE)),
-    # The model that translates back has the sizes of the recipe, and its pairs are not made of
-    # others.
+    # The model for back-translation has the recipe's sizes, and no pairs from augmentation.
     *(("monolingual_target", name) for name in ("init_from", "join_pairs", "both_directions")),
 ]
 # Training arguments that a run sets itself.
@@ -65,7 +64,7 @@ class Recipe(options.Evaluation, options.Training, options.Tokenizer, DataPlan, 
     """
 
     def __post_init__(self) -> None:
-        """Refuse values that no run can have, naming the option."""
+        """Refuse invalid values; the message names the option."""
         for name in options.OPTIONS:
             _check(name, getattr(self, name))
         given = {name: it for name, it in vars(self).items() if not _is_default(name, it)}
@@ -75,18 +74,18 @@ class Recipe(options.Evaluation, options.Training, options.Tokenizer, DataPlan, 
         weights = len(options.listed(self.train_weights))
         if weights and (weights != corpora or corpora < 2):
             raise RequestError(
-                f"train_weights: got {weights} for {corpora} corpora; give each one."
+                f"train_weights: got {weights} for {corpora} corpora; give one each."
             )
         sides = self.tokenizer.split(",")
         if len(sides) > 2 or not all(sides):
-            raise RequestError(f"tokenizer: {quoted(self.tokenizer)}; give one, or SOURCE,TARGET.")
+            raise RequestError(f"tokenizer: got {quoted(self.tokenizer)}; give one, or two as A,B.")
         if taken := {*(self.trainer or {})} & ({*options.ARGUMENTS.values()} | _OF_RUN):
             raise RequestError(f"trainer: got {', '.join(sorted(taken))}, which the run sets.")
         self.check_positions(self.config(vocab_size=self.vocab_size))
 
 
 def paper_values(preset: str) -> dict[str, object]:
-    """Return the paper's value of each option for which it has one.
+    """Return the paper's value of each option that the paper specifies.
 
     Args:
         preset: The paper's model, one of `PRESETS`.
@@ -109,10 +108,10 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
 
     Args:
         name_or_path: Name or path, such as `demo` or `my/recipe.yaml`.
-        typed: Values that win over the file's, as on the command line. Training pairs replace all
+        typed: Values that override the file's, as on the command line. Training pairs replace all
             that the file says about its pairs except languages, a preset its model, `init_from` its
             model, regularization, tokenizer and languages, and one way to set the learning rate the
-            other. Of `trainer`, only the arguments named are replaced.
+            other. In `trainer`, only the arguments given are replaced.
 
     Returns:
         The recipe, with every value checked.
@@ -140,19 +139,19 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
 
 
 def make_recipe(values: Mapping[str, object]) -> Recipe:
-    """Return a recipe from keys and values as in a YAML file or on the command line."""
+    """Make a recipe from keys and values as in a YAML file or on the command line."""
     return Recipe(**_converted(values))
 
 
 def _without(
     values: Mapping[str, Any], replaced: Iterable[str], by: str, value: object
 ) -> dict[str, Any]:
-    """Reset the values of a recipe that an option replaces to their defaults, and log them."""
+    """Reset values of a recipe that an option makes invalid to their defaults, and log them."""
     names = [name for name in options.OPTIONS if name in replaced]
     lost = {name: values[name] for name in names if not _is_default(name, values[name])}
     if lost:
         text = ", ".join(f"{name} {shown(value)}" for name, value in lost.items())
-        logger.info("%s %s replaces these values of the recipe: %s.", by, shown(value), text)
+        logger.info("%s %s resets these values of the recipe: %s.", by, shown(value), text)
     return {**values, **{name: options.OPTIONS[name].default for name in lost}}
 
 
@@ -161,11 +160,11 @@ def _is_default(name: str, value: object) -> bool:
 
 
 def _check_exclusive(given: Mapping[str, object]) -> None:
-    """Refuse options that do not go together."""
+    """Refuse options that exclude each other."""
     for names in _EXCLUSIVE:
         if given.keys() >= {*names}:
             both = " and ".join(f"{name}={shown(given[name])}" for name in names)
-            raise RequestError(f"got {both}, which do not go together; leave one of them out.")
+            raise RequestError(f"got {both}, which exclude each other; leave one of them out.")
 
 
 def _check(name: str, value: object) -> None:
@@ -175,7 +174,7 @@ def _check(name: str, value: object) -> None:
     if value is None and optional:
         return
     if isinstance(value, tuple) and options.takes_several(name) and value:
-        for each in value:  # one of several is neither None nor several
+        for each in value:  # None or a list inside of the list is refused
             _check(name, [each] if each is None or isinstance(each, tuple) else each)
         return
     if isinstance(allowed, Range):
@@ -195,7 +194,7 @@ def _check(name: str, value: object) -> None:
 
 
 def _can_be_recorded(values: Mapping[Any, Any]) -> bool:
-    """Return whether a mapping of names can be written as JSON in UTF-8."""
+    """Return whether a mapping has text keys and can be written as JSON in UTF-8."""
     try:
         json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError):
@@ -204,7 +203,7 @@ def _can_be_recorded(values: Mapping[Any, Any]) -> bool:
 
 
 def find_recipe(name_or_path: str) -> Path:
-    """Return the file of a recipe: a path, or one of the shipped recipes by name."""
+    """Return the file of a recipe, given by path or by the name of a shipped recipe."""
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return path
@@ -223,7 +222,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def _converted(content: Mapping[str, object]) -> dict[str, Any]:
-    """Return values by option, in the option's type if possible; refuse unknown names."""
+    """Convert values to their options' types if possible; refuse unknown names."""
     values: dict[str, Any] = {}
     for key, value in content.items():
         if key == "pair":
@@ -237,14 +236,14 @@ def _converted(content: Mapping[str, object]) -> dict[str, Any]:
 
 
 def languages_of_model(folder: Path, pair: str | None) -> tuple[str, str]:
-    """Return source and target language of a model: those typed, or its recipe's.
+    """Return a model's source and target language, from `pair` or else from its recipe.
 
     Args:
         folder: Folder of the model.
-        pair: What was typed, if anything.
+        pair: The languages that the user gave, such as en-de, if any.
 
     Raises:
-        ValueError: If nothing was typed, and the model has no recipe.
+        ValueError: If there is no `pair`, and the model has no recipe.
     """
     known = recipe_values(folder) if pair is None else _split_pair(pair)
     if not known:
@@ -282,7 +281,7 @@ def _convert(name: str, value: Any) -> object:
 
 
 def _plain(value: Any) -> object:
-    """Return a value with each text in it that is JSON parsed: "3" becomes 3."""
+    """Parse each text in a value that is JSON: "3" becomes 3."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Decide which pairs test a model and how, and say what makes the scores doubtful."""
+"""Choose test pairs and measures for a model, and warn of what makes scores unreliable."""
 
 import dataclasses
 import logging
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NOT_COMPARED = "Test pairs were not compared with those that trained %s: %s."
+_NOT_COMPARED = "Test pairs were not compared with the training pairs of %s: %s."
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelTest:
-    """What a model is tested on, and how."""
+    """Test pairs, measures and search settings to score a model with."""
 
     languages: tuple[str, str]
     measures: list[str]
@@ -43,7 +43,7 @@ class ModelTest:
 
     @property
     def scoring(self) -> dict[str, Any]:
-        """Arguments of the functions that compute scores."""
+        """Arguments of the functions that compute scores: target language and measures."""
         return {"target_language": self.languages[1], "measures": self.measures}
 
 
@@ -83,14 +83,14 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
     changed = _changed_files(trained, recorded)
     split = "validation" if "validation" in sets else "test"
     if split in changed and "test_file" not in given:
-        logger.warning("This is not the test of %s: %s.", run, changed[split])
+        logger.warning("The test pairs differ from those of %s: %s.", run, changed[split])
     changed_training = "; ".join(changed[name] for name in TRAINING_FILES & changed.keys())
     if not any(map(len, sets.values())) and data.held_out_pairs != 0:
-        # Which pairs are held out depends on the texts of all.
+        # All texts together determine which pairs are held out.
         other = sorted({"pair", "source_column", "target_column"} & given.keys())
         if changed_training or other:
             told = f"differently now ({changed_training or ', '.join(other)}); give --test-file"
-            raise RequestError(f"The test of {run} is held out of pairs that are read {told}.")
+            raise RequestError(f"{run} has test pairs held out of files that are read {told}.")
         sets = {"test": held_out(data, training_pairs(data))[2]}
     elif not changed_training and TRAINING_FILES & recorded.keys():
         shared_with_training(trained, training_pairs(trained), sets)
@@ -111,19 +111,19 @@ def warn_of_another_test(folder: Path, languages: tuple[str, str]) -> None:
     """Warn when scoring a model without its training record."""
     run_files.warn_of_changed_model(folder)
     warn_of_other_languages(folder, languages)
-    logger.warning(_NOT_COMPARED, folder, "the folder does not say which those are")
+    logger.warning(_NOT_COMPARED, folder, "the folder does not record them")
 
 
 def warn_of_other_languages(folder: Path, languages: tuple[str, str]) -> None:
-    """Warn if the model of a folder, perhaps a published one, was trained for other languages."""
+    """Warn if a model, from a run or published, was trained for other languages."""
     if run_files.recipe_values(folder):
         both = ({"languages": "-".join(it)} for it in (languages_of_model(folder, None), languages))
         if told := run_files.differences(*both):
-            logger.warning("These are not the pairs of %s: %s.", folder, "; ".join(told))
+            logger.warning("The languages differ from those of %s: %s.", folder, "; ".join(told))
 
 
 def _changed_files(data: DataPlan, recorded: Mapping[str, Any]) -> dict[str, str]:
-    """Return what changed in the files of each split since their digests were recorded."""
+    """Describe, for each split, which files changed since their digests were recorded."""
     now = data_identity(data).get("files", {})
     changed = {
         split: run_files.differences({split: files}, {split: now.get(split)})
@@ -143,13 +143,13 @@ def texts_as_dataset(data: DataPlan, pairs: Iterable[tuple[str, str]]) -> "Datas
 def shared_with_training(
     data: DataPlan, pairs: "Dataset", sets: Mapping[str, TextPairs]
 ) -> dict[str, int]:
-    """Count the pairs of each set that are training pairs too, if any, and warn."""
+    """Count the pairs of each set that are also training pairs, and warn of them."""
     from ..data.selection import shared_pairs
 
     counts = {}
     for name, texts in sets.items():
         if len(texts) and (count := shared_pairs(texts_as_dataset(data, texts.pairs()), pairs)):
             counts[name] = count
-            told = "%d of %d %s pairs are training pairs too: they make the scores too high."
+            told = "%d of %d %s pairs are also training pairs, which makes the scores too high."
             logger.warning(told, count, len(texts), name)
     return counts

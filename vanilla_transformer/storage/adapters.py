@@ -1,4 +1,4 @@
-"""LoRA adapters of saved models: a model that is given as an adapter is merged with its base."""
+"""LoRA adapters: load a model that was saved as an adapter by merging it with its base model."""
 
 import atexit
 import shutil
@@ -37,14 +37,14 @@ def merged_adapter(folder: Path) -> Path:
 
     Args:
         folder: Folder with adapter_config.json and adapter_model.safetensors. It may have a
-            tokenizer; else the base model's is taken.
+            tokenizer; otherwise the base model's is used.
 
     Returns:
         A folder with the merged model in float32 and the tokenizer, for as long as this process
         lives.
 
     Raises:
-        ValueError: It is no LoRA adapter of a saved model, or is damaged, or is of another model.
+        ValueError: It is not a LoRA adapter, is damaged, or does not fit the base model.
         ImportError: peft is not installed.
     """
     require("a LoRA adapter", "peft")
@@ -54,14 +54,14 @@ def merged_adapter(folder: Path) -> Path:
     name, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
     if not name or kind != "LORA":
         what = f"peft_type {quoted(str(kind))} and base_model_name_or_path {quoted(str(name))}"
-        raise RequestError(f"{folder / ADAPTER} has {what}; allowed: a LORA adapter of a model.")
+        raise RequestError(f"{folder / ADAPTER} has {what}; allowed: LORA and a base model.")
     base = model_folder(name, settings.get("revision"))
     model = load_saved_model(base, dtype=torch.float32)
     own = {key for key, _ in read_tensors(own_file(folder / ADAPTER_WEIGHTS))}
     with named_errors(f"{folder} does not fit its base model {base}"):
         adapted = PeftModel.from_pretrained(model, str(folder))
         if own != get_peft_model_state_dict(adapted).keys():
-            raise RequestError(f"{folder} is an adapter of another model than {base}.")
+            raise RequestError(f"{folder} is not an adapter of the model {base}.")
         merged = adapted.merge_and_unload()
     target = Path(tempfile.mkdtemp(prefix="vanilla-transformer-"))
     atexit.register(shutil.rmtree, target, ignore_errors=True)

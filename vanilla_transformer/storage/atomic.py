@@ -1,9 +1,9 @@
-"""Outputs of commands: checked before, and written atomically, complete or not at all.
+"""Write the outputs of commands: check the paths first, then write atomically or not at all.
 
 Output goes into a new temporary folder next to its target, so that it cannot overwrite a file of
 the user, and is moved into place once it is complete and on the disk. A killed process leaves the
 old file, and perhaps a folder `.vanilla-transformer-partial-...`, which the next write there
-deletes. A folder that was written holds a mark, without which no folder with files is replaced.
+deletes. A written folder contains a marker file; other folders with files are never replaced.
 """
 
 import errno
@@ -23,7 +23,7 @@ from ..errors import RequestError
 from .reading import sha256
 
 PARTIAL = ".vanilla-transformer-partial-"  # prefix of temporary folders
-MARKER = ".vanilla-transformer-output"  # in each folder that was written
+MARKER = ".vanilla-transformer-output"  # marker file in each folder that a command wrote
 _MARK = "A command of vanilla-transformer wrote this folder; --overwrite replaces all of it."
 _WRITING = ".vanilla-transformer-writing-"  # prefix of the lock beside an output
 _NEW: set[Path] = set()  # outputs of this command that did not exist when it began
@@ -31,7 +31,7 @@ _LOCK = "lock"  # held by the process that writes into a temporary folder
 
 
 def sync(*paths: Path) -> None:
-    """Flush files, and the entries of folders, to the disk, so that they survive a power cut."""
+    """Flush files and folder entries to the disk, so that they survive a power failure."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -51,8 +51,8 @@ def move_into_place(aside: Path, target: Path) -> None:
 
 
 def cannot_be_replaced(path: Path) -> bool:
-    """Return True for a device, a pipe or a folder, which no file can replace."""
-    # Redirected to a file, /dev/stdout looks like one.
+    """Return True for a device, a pipe or a folder: a file cannot replace these."""
+    # If /dev/stdout is redirected to a file, it looks like a file.
     folder = str(path.absolute().parent)  # /dev/shm holds files
     is_device = folder in ("/dev", "/dev/fd") or folder.startswith("/proc/")
     return is_device or (path.exists() and not path.is_file())
@@ -77,7 +77,7 @@ def file_written_aside(path: Path) -> Iterator[Path]:
         if target in _NEW and target.exists():
             kept = _free_name(target)
             move_into_place(aside / target.name, kept)
-            raise RequestError(f"{path} appeared meanwhile, and stays; the output is in {kept}.")
+            raise RequestError(f"{path} appeared meanwhile and is kept; the output is in {kept}.")
         move_into_place(aside / target.name, target)
 
 
@@ -89,9 +89,9 @@ def _free_name(path: Path) -> Path:
 
 @contextmanager
 def held_outputs(outputs: Sequence[Path]) -> Iterator[None]:
-    """Keep other commands from writing the same outputs until the block ends.
+    """Lock outputs against other commands until the block ends.
 
-    A file that appears meanwhile is not replaced. Without locks on the file system nothing is held.
+    A file that appears meanwhile is not replaced. File systems without locks are not protected.
 
     Raises:
         ValueError: Another command writes one of them.
@@ -137,7 +137,7 @@ def keep_text(path: Path, text: str) -> None:
 
 @contextmanager
 def parents_made(path: Path) -> Iterator[None]:
-    """Create the parent folders of a path; at the end remove those of them that are empty."""
+    """Create the parent folders of a path; at the end remove the ones that stayed empty."""
     created = [folder for folder in path.absolute().parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -174,7 +174,7 @@ def check_outputs(
     Args:
         files: Files to write. A device or a pipe is never refused.
         folders: Folders to write with `folder_written_aside`.
-        inputs: Files and folders that the command reads. One that is missing counts for nothing.
+        inputs: Files and folders that the command reads; missing ones are ignored.
         overwrite: Whether to replace files that exist, and folders that commands wrote.
 
     Raises:
@@ -221,7 +221,7 @@ def _content(folder: Path) -> list[Path]:
 def folder_written_aside(output: Path) -> Iterator[Path]:
     """Write to a temporary folder and move it into place at the end; an error creates nothing.
 
-    What an earlier call wrote there is replaced; commands ask before (`check_outputs`).
+    An output of an earlier call is replaced; commands check before (`check_outputs`).
 
     The block creates the folder at that path, for example by `save_pretrained`.
     Parent folders are created, and removed again after an error. A folder that exists stays, since
@@ -252,7 +252,7 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, if the system and the file system support such locks."""
+    """Lock a folder until the block ends, if the system and the file system support that."""
     if sys.platform == "win32":
         yield
         return
@@ -268,7 +268,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _replace_content(output: Path, whole: Path) -> None:
-    """Replace the files of a folder with those of another one, its mark first."""
+    """Replace the files of a folder with those of another folder, starting with the marker file."""
     old = [path for path in _content(output) if path.name != MARKER]
     move_into_place(whole / MARKER, output / MARKER)
     for path in old:
@@ -318,7 +318,7 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
         lock = FileLock(folder / _LOCK)
         with suppress(OSError, NotImplementedError):  # a file system without locks
             lock.acquire()
-        if folder.is_dir():  # else another start took it for a leftover before it was locked
+        if folder.is_dir():  # else another process removed it before it was locked
             break
     try:
         (folder / "new").mkdir()
@@ -329,15 +329,15 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 def _remove_leftovers(parent: Path) -> None:
-    """Remove the temporary folders of killed processes: nobody holds their locks."""
+    """Remove the temporary folders of killed processes, which are those without a held lock."""
     for folder in parent.glob(f"{PARTIAL}*"):
-        # Held, of another user, or on a file system without locks.
+        # Ignore folders that are locked, another user's, or on a file system without locks.
         with suppress(OSError, NotImplementedError), FileLock(folder / _LOCK, timeout=0):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def let_others_read_weights(folder: Path) -> None:
-    """Give weights the permissions of config.json: safetensors lets only their owner read them."""
+    """Give weights the permissions of config.json, since safetensors allows only the owner."""
     if not (folder / "config.json").is_file():
         return
     for weights in folder.glob("*.safetensors"):

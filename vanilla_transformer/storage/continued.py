@@ -1,4 +1,4 @@
-"""Rows that take hours to make, kept so that the same command goes on after it was killed."""
+"""Save the rows of a long computation, so that a killed command continues when repeated."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ _ON_THE_DISK = 30.0  # seconds after which rows are on the disk, even if the pow
 
 @contextmanager
 def kept_rows(output: Path) -> Iterator[Path]:
-    """Give the file where rows are kept until an output is complete, when the block ends."""
+    """Yield the file that keeps rows until the output is complete; delete it at the end."""
     path = output.with_name(f"{_ROWS}{output.name}")
     try:
         yield path
@@ -31,7 +31,7 @@ def kept_rows(output: Path) -> Iterator[Path]:
         if path.exists() and not path.stat().st_size:
             path.unlink()
         elif path.exists():
-            logger.warning("What is done is in %s; the same command goes on from there.", path)
+            logger.warning("Finished rows are in %s; repeat the command to continue.", path)
         raise
     path.unlink(missing_ok=True)
 
@@ -42,25 +42,25 @@ def continued(
     sources: Iterable[Any],
     make: Callable[[Iterator[Any], int], Iterable[Any]],
 ) -> Iterator[Any]:
-    """Yield a row for each source: those that an earlier start kept, then new ones, which are kept.
+    """Yield a row for each source: first the saved rows, then new ones, which are saved too.
 
-    Each kept row has a digest of what it was made from, of its source, and of all rows before it.
-    So whatever changed, from the first difference on rows are made anew: another text, model or
-    search, or a damaged file.
+    Each saved row has a digest of its inputs, of its source, and of all rows before it. Rows from
+    the first difference on are computed again, whether the text, the model or the search changed
+    or the file is damaged.
 
     Args:
         path: The file of `kept_rows`.
-        made_from: What decides the rows beside their sources, such as digests of a model; JSON.
-        sources: What a row is made of, in order; each is JSON.
-        make: Makes a row, which is JSON, of each of the sources that are left; also gets the number
-            of rows before them.
+        made_from: What rows depend on besides their sources, such as digests of a model; JSON.
+        sources: The input of each row, in order; each is JSON.
+        make: Computes a row, which is JSON, for each remaining source; also gets the number of
+            rows before them.
     """
     mark, left, known = _digest(b"", made_from, b""), iter(sources), 0
     path.touch()
     with path.open("r+b") as file:
         good = 0
         for line in iter(partial(file.readline, _LONGEST), b""):
-            if (source := next(left, _NONE)) is _NONE:  # the text is shorter now
+            if (source := next(left, _NONE)) is _NONE:  # the text has become shorter
                 break
             row, _, found = line.rpartition(b" ")
             expected = _digest(mark, source, row)
@@ -70,10 +70,10 @@ def continued(
             mark, known, good = expected, known + 1, file.tell()
             yield json.loads(row)
         if path.stat().st_size > good:
-            told = "%s is of another text, model or search, or damaged, from row %d on: made anew."
+            told = "%s is damaged or of another text, model or search; redoing rows from %d on."
             logger.warning(told, path, known + 1)
         elif known:
-            logger.info("%s has %s rows already.", path, f"{known:,}")
+            logger.info("%s has the first %s rows; continuing.", path, f"{known:,}")
         file.seek(good)
         file.truncate()
         given, left = tee(left)

@@ -1,4 +1,4 @@
-"""Packages that only some tasks need, and how to install them."""
+"""Optional packages that some tasks need, and how to install them."""
 
 from importlib.util import find_spec
 
@@ -16,7 +16,7 @@ EXTRAS = {
 
 
 def how_to_install(package: str) -> str | None:
-    """Return what to do if an optional package is missing; None for any other package."""
+    """Return how to install a missing optional package; None for any other package."""
     if package not in EXTRAS:
         return None
     return f"in the clone of vanilla_transformer, pip install '.[{EXTRAS[package]}]'"
@@ -26,8 +26,8 @@ def require(task: str, *packages: str) -> None:
     """Check that optional packages are installed, without importing them.
 
     Args:
-        task: What needs them, as the beginning of a sentence.
-        packages: Their names.
+        task: Task that needs the packages, as the beginning of a sentence.
+        packages: Names of the packages.
 
     Raises:
         ImportError: One is missing; the message says how to install it.

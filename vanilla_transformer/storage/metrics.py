@@ -1,4 +1,4 @@
-"""Schema of `metrics.json`, the source of cards, comparisons and reports; the names of measures."""
+"""Schema of `metrics.json`, from which cards and reports are made, and the list of measures."""
 
 import hashlib
 import json
@@ -10,12 +10,12 @@ from ..errors import RequestError, quoted
 from .atomic import write_json
 from .reading import checked, own_file, read_json
 
-_DIGEST = "digest"  # key in metrics.json, of all else
-NUM_SAMPLES = 3  # as many as a card shows and a page offers; a run keeps no fewer
+_DIGEST = "digest"  # key in metrics.json: digest of everything else
+NUM_SAMPLES = 3  # samples that a card shows and a demo page offers; a run saves at least as many
 
 
 class Measure(NamedTuple):
-    """Label of a measure, and whether lower is better."""
+    """Label of a measure, and whether lower values are better."""
 
     label: str
     lower_is_better: bool = False
@@ -51,7 +51,7 @@ def check_measures(names: Sequence[str]) -> None:
 
 
 class Scores(TypedDict, total=False):
-    """Scores of a model on a test set: by each of `MEASURES`, with its signature, and these."""
+    """Scores of a model on a test set: `MEASURES` with their signatures, and the following."""
 
     num_sentences: int
     perplexity: float
@@ -63,7 +63,7 @@ class Scores(TypedDict, total=False):
 
 
 class TestTexts(Scores, total=False):
-    """`Scores` with the texts, which `metrics.json` leaves out."""
+    """`Scores` with the texts, which are not written to `metrics.json`."""
 
     sources: list[str]
     references: Sequence[str] | Sequence[Sequence[str]]
@@ -81,7 +81,7 @@ class Sample(TypedDict):
 
 
 class Chosen(TypedDict):
-    """What validation pairs chose at the end of a run: checkpoints and length penalty."""
+    """Number of averaged checkpoints and length penalty, chosen on validation pairs."""
 
     pairs: int
     averaged: int  # checkpoints
@@ -92,7 +92,7 @@ class Chosen(TypedDict):
 
 
 class Published(TypedDict, total=False):
-    """What publishing adds to the metrics."""
+    """Facts that publishing adds to the metrics."""
 
     model: str  # name on the Hub, or the folder if the model was not pushed
     pushed: bool
@@ -109,7 +109,7 @@ class Published(TypedDict, total=False):
 
 
 class Metrics(TypedDict, total=False):
-    """The whole file; that of a published model or of `evaluate` has fewer keys."""
+    """Content of metrics.json; a published model's, or `evaluate`'s, has fewer keys."""
 
     scores: dict[str, Scores]  # by test set, including "validation"
     samples: dict[str, list[Sample]]  # by test set; a published model has those of its card
@@ -121,7 +121,7 @@ class Metrics(TypedDict, total=False):
     averaged_checkpoints: list[str]
     chosen_on_validation: Chosen
     model: dict[str, Any]  # config fields that no recipe has
-    validation_scores: dict[str, dict[str, float]]  # percentiles of what is usual
+    validation_scores: dict[str, dict[str, float]]  # percentiles of usual scores
     model_files: dict[str, str]  # SHA-256 by file
     published: Published
     # Sizes, time, speed, machine and software of the training.
@@ -152,7 +152,7 @@ def _digest(metrics: Mapping[str, Any]) -> str:
 
 
 def all_metrics(path: Path) -> Metrics:
-    """Return the content of a metrics.json, of a run or of `evaluate`; nothing without a file.
+    """Return the content of a metrics.json from a run or `evaluate`; {} if there is no file.
 
     Raises:
         ValueError: It is damaged, or was changed after it was written.
@@ -167,13 +167,13 @@ def all_metrics(path: Path) -> Metrics:
 
 
 def read_metrics(path: Path) -> Metrics | None:
-    """Return the metrics of a run; None without a file, or if it has only scores of `evaluate`."""
+    """Return the metrics of a run; None if there is no file, or only scores from `evaluate`."""
     metrics = all_metrics(path)
     return metrics if "recipe" in metrics else None
 
 
 def example_sources(metrics: Metrics | None) -> list[str]:
-    """Choose a few source texts from all test sets for a visitor to try; none without metrics."""
+    """Choose a few source texts from the test sets as examples; none without metrics."""
     sets = metrics.get("samples", {}).values() if metrics else ()
     texts = [sample["source"].strip() for of_one_set in sets for sample in of_one_set]
     texts = [text for text in dict.fromkeys(texts) if text]

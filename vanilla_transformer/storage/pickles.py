@@ -41,22 +41,22 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
             content = torch.load(path, map_location="cpu", weights_only=True)
         _check_storages(content)
         return content
-    except Exception as error:  # torch raises any kind for what a file may hold
+    except Exception as error:  # damaged files can make torch raise any kind of error
         if isinstance(error, OSError) and error.filename is not None:  # there is no such file
             raise
-        # Of torch's advice, only what it found: the rest says how to run the code.
+        # Quote only the problem from torch's message: the rest advises how to run the code.
         found = str(error).rpartition("WeightsUnpickler error: ")[2]
         told = f"no torch.save file of plain tensors ({reason_of(found)})"
-        raise RequestError(f"{path} is {told}, and nothing in it was run.") from error
+        raise RequestError(f"{path} is {told}; no code in it was run.") from error
 
 
 def _check_stored(path: Path) -> None:
-    """Refuse a compressed archive: torch.save compresses nothing."""
+    """Refuse a compressed archive: torch.save never compresses."""
     if is_zipfile(path):
         with ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
         if unpacked > path.stat().st_size:
-            raise RequestError(f"it unpacks to {unpacked:,} bytes")
+            raise RequestError(f"it decompresses to {unpacked:,} bytes")
 
 
 def _check_storages(content: object) -> None:
@@ -70,7 +70,7 @@ def _check_storages(content: object) -> None:
         if isinstance(value, torch.Tensor):
             is_whole = value.layout is torch.strided and not value.is_meta
             if not is_whole or value.nbytes > value.untyped_storage().nbytes():
-                raise RequestError(f"a tensor of shape {[*value.shape]} without all its numbers")
+                raise RequestError(f"a tensor of shape {[*value.shape]} lacks some of its numbers")
         elif isinstance(value, dict):
             values += value.values()
         elif isinstance(value, list | tuple | set):

@@ -36,7 +36,7 @@ IS_NO_TEXT = "is packed, binary or UTF-16; unpack it, or convert it: iconv -f UT
 StrPath = str | os.PathLike[str]  # how callers may give a path
 LINE_BYTES = 2**20  # of a text: a longer line is neither a sentence nor a pair
 _READING = threading.Lock()  # the limit on memory is the whole process's
-# First bytes of packed files, and what unpacks them.
+# First bytes of compressed files, and how to open them.
 _UNPACKERS: dict[bytes, Any] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
     b"BZh": bz2.BZ2File,
@@ -51,7 +51,7 @@ _Content = TypeVar("_Content")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file of at most 32 MiB that holds an object.
+    """Read a JSON file that holds an object and has at most 32 MiB.
 
     Raises:
         ValueError: The file holds something else.
@@ -64,7 +64,7 @@ def checked(content: object, schema: type[_Content], path: Path) -> _Content:
     """Check that the content of a file matches its schema, and return it.
 
     Raises:
-        ValueError: It is not; the message names the first places that differ.
+        ValueError: It does not match; the message names the first wrong keys.
     """
     places = [*islice(_mistakes(content, schema, ""), 3)]
     if places:
@@ -78,7 +78,7 @@ def read_text(path: Path, language: str, most: int, parse: Callable[[str], Any] 
 
     Args:
         path: Existing file.
-        language: What it must hold, for errors.
+        language: Expected format, for errors.
         most: Largest number of bytes.
         parse: Returns the content of a text.
 
@@ -141,7 +141,7 @@ def read_yaml(path: Path, *, typed: bool = False) -> dict[str, Any]:
     def parse(text: str) -> object:
         # A few can stand for gigabytes.
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise RequestError("it has an alias, which is not read here")
+            raise RequestError("it has an alias, which is not allowed")
         return yaml.load(text, Loader=yaml.SafeLoader if typed else _text_loader())
 
     content = read_text(path, "YAML", YAML_BYTES, parse)
@@ -149,14 +149,14 @@ def read_yaml(path: Path, *, typed: bool = False) -> dict[str, Any]:
 
 
 def as_yaml(values: Mapping[str, object]) -> str:
-    """Return YAML that any YAML 1.1 parser reads as these values."""
+    """Format values as YAML that any YAML 1.1 parser reads as the same values."""
     import yaml
 
     return yaml.safe_dump(dict(values), allow_unicode=True)
 
 
 def read_lines(file: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[bytes]:
-    """Yield the lines of a text file without their ends (LF or CRLF) and the byte order mark.
+    """Yield the lines of a text file without line ends (LF or CRLF) and the byte order mark.
 
     A line longer than `LINE_BYTES` is cut, but stays longer than that, so that a caller can refuse
     it. The rest is never held in memory at once.
@@ -175,7 +175,7 @@ def read_lines(file: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[bytes
         yield text
         mark, count = b"", count + 1
     if count == 1 and b"\r" in text:
-        raise RequestError(f"{name} ends its lines with CR alone; convert them: tr '\\r' '\\n'.")
+        raise RequestError(f"{name} ends lines with CR alone; convert it: tr '\\r' '\\n'.")
 
 
 def open_content(path: Path) -> BinaryIO:
@@ -217,7 +217,7 @@ class _XzReader(io.RawIOBase):
             elif self._unpacker.needs_input:
                 packed = self._file.read(_CHUNK)
                 if not packed:
-                    raise EOFError("it ends too early")
+                    raise EOFError("it is cut off")
             data = self._unpacker.decompress(packed, len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -225,17 +225,17 @@ class _XzReader(io.RawIOBase):
 
 @contextmanager
 def errors_naming(path: str | os.PathLike) -> Iterator[None]:
-    """Name the file in errors of the operating system and of decompression.
+    """Add the file's name to errors of the operating system and of decompression.
 
     Raises:
-        ValueError: A packed file is damaged.
+        ValueError: A compressed file is damaged.
     """
     try:
         yield
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         # gzip and bzip2 raise an OSError without a number.
         if not isinstance(error, OSError) or error.errno is None:
-            told = f"{path} is not a whole packed file: {error}. Fetch it again."
+            told = f"{path} is a damaged compressed file: {error}. Download it again."
             raise RequestError(told) from error
         if error.filename is not None:
             raise
@@ -246,8 +246,8 @@ def in_bounded_memory(batches: Iterator[_Content]) -> Iterator[_Content]:
     """Iterate over batches, each of which may take at most 1 GB of memory (on Linux only).
 
     Raises:
-        MemoryError: A batch takes more. Files of other programs can say much in few bytes, in more
-            ways than checks could list.
+        MemoryError: A batch takes more. A small file of another program may expand to gigabytes,
+            in more ways than checks could list.
     """
     while (batch := _next_in_bounded_memory(batches)) is not None:
         yield batch
@@ -262,7 +262,7 @@ def _next_in_bounded_memory(batches: Iterator[_Content]) -> _Content | None:
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         size, used, shared, *_, data, _ = map(int, Path("/proc/self/statm").read_text().split())
         # Memory that is mapped but not used, as by allocators, is part of the gigabyte.
-        # gVisor does not say `data`.
+        # gVisor does not report `data`.
         page = resource.getpagesize()
         most = max((used - shared) * page + 2**30, (data or size) * page + 2**28)
         lower = most if soft == resource.RLIM_INFINITY else min(soft, most)
@@ -289,10 +289,10 @@ def own_file(path: Path) -> Path:
 
 
 def printable(text: str) -> str:
-    """Escape control characters and others that change how the text around them is shown.
+    """Escape characters that change how the text around them is shown.
 
-    These are control characters, line ends and what reorders the signs after it, but no joiner or
-    direction mark, which some languages need.
+    These are control characters, line ends and direction overrides, but not joiners or direction
+    marks, which some languages need.
     """
     return "".join(
         sign.encode("unicode_escape").decode()
@@ -318,7 +318,7 @@ def sha256(path: Path) -> str:
 
 
 def _text_loader() -> type:
-    """Return a safe YAML loader that reads all values but null as text; it refuses a key twice."""
+    """Return a safe YAML loader that reads all values but null as text; no duplicate keys."""
     import yaml
 
     class Loader(yaml.SafeLoader):

@@ -1,7 +1,7 @@
-"""The files of a run: their names, what decided them, and the one comparison of two records.
+"""The files of a run: their names, the recorded settings and digests, and how to compare these.
 
-Two things are joined by what they are, never by their names: a run and its resumption, the
-checkpoints of a mean, a model and its scores, test pairs and the pairs that a run began with.
+Before things are combined, their recorded digests are compared, not their names: a run and its
+resumption, checkpoints to average, a model and its scores, test pairs and the pairs of the run.
 """
 
 import logging
@@ -30,7 +30,7 @@ ATTENTION = "attention.png"
 HYPOTHESES = "hypotheses.{}.txt"  # translations of a test set, one line each
 HISTORY = "history.tsv"  # the log, one line per logged update
 CHECKPOINTS = "checkpoints"
-IDENTITY = Path(CHECKPOINTS, "identity.json")  # what decides a run, from before its first update
+IDENTITY = Path(CHECKPOINTS, "identity.json")  # recorded before the first update
 LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
 
 # Values or digests by name, in any depth.
@@ -44,12 +44,12 @@ class _Written(TypedDict):
 
 
 _DIGEST = re.compile("[0-9a-f]{16,64}")
-# Fields of config.json that say where a model comes from, or change no value that it computes.
+# Fields of config.json that record a model's origin, or do not affect its outputs.
 _PROVENANCE = {"transformers_version", "_name_or_path", "use_cache", "dtype", "torch_dtype"}
 
 
 def differences(before: Identity, now: Identity) -> list[str]:
-    """Return what differs between two records, as `name: before -> now` or `name changed`."""
+    """List the differences between two records, as `name: before -> now` or `name changed`."""
     lines = []
     for name in dict.fromkeys((*before, *now)):
         old, new = before.get(name), now.get(name)
@@ -67,11 +67,11 @@ def differences(before: Identity, now: Identity) -> list[str]:
 
 
 def check_same(before: Identity, now: Identity, what: str) -> None:
-    """Refuse to continue a run if what decides it has changed.
+    """Refuse to continue a run if its settings or digests have changed.
 
     Args:
-        before: What was recorded.
-        now: What there is now.
+        before: The recorded settings and digests.
+        now: The present ones.
         what: The beginning of the message.
 
     Raises:
@@ -82,7 +82,7 @@ def check_same(before: Identity, now: Identity, what: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a value of a record or a recipe for a message; several with commas between them."""
+    """Format a value from a record or recipe for a message; list items are joined by commas."""
     if isinstance(value, list | tuple):
         return ", ".join(map(quoted, value))
     if isinstance(value, str) and _DIGEST.fullmatch(value):
@@ -91,7 +91,7 @@ def shown(value: Any) -> str:
 
 
 def config_identity(config: Identity) -> Identity:
-    """Return the fields of a model's config that decide what it computes."""
+    """Return the fields of a model's config that affect its outputs."""
     return {name: value for name, value in config.items() if name not in _PROVENANCE}
 
 
@@ -108,19 +108,18 @@ def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
         recorded: The result of `digests`, read back from a file.
 
     Raises:
-        ValueError: `recorded` names no file, or one elsewhere.
+        ValueError: `recorded` is empty, or names a file outside the folder.
     """
     if not recorded or any(Path(name).name != name for name in recorded):
-        raise RequestError(f"the record of the files in {folder} is damaged.")
+        raise RequestError(f"the digests recorded for {folder} are damaged.")
     now = digests(folder, recorded)
     return [name for name, digest in recorded.items() if now.get(name) != digest]
 
 
 def recipe_values(folder: Path) -> dict[str, Any]:
-    """Return the values of the recipe that trained a run or a published model.
+    """Return the recipe's values for a run or a published model.
 
-    If no file says them, or that file is damaged, there are none: use them only for what works
-    without them.
+    Returns {} if the file is missing or damaged, so callers must also work without them.
     """
     with suppress(RequestError):  # a damaged file
         if (folder / RECIPE).is_file():
@@ -130,7 +129,7 @@ def recipe_values(folder: Path) -> dict[str, Any]:
 
 
 def recorded_identity(run: Path) -> dict[str, Any]:
-    """Return the recorded settings and digests of a run; for a published model perhaps none."""
+    """Return the recorded settings and digests of a run; a published model may have none."""
     if (run / IDENTITY).is_file():
         return read_json(run / IDENTITY)
     metrics = read_metrics(run / METRICS) or {}
@@ -148,8 +147,8 @@ def changed_since_scored(directory: Path) -> list[str]:
 
 
 def warn_of_changed_model(directory: Path) -> None:
-    """Warn if a run's model is not the one that its metrics were measured on."""
-    with suppress(RequestError):  # metrics that nobody needs here
+    """Warn if a run's model changed after its metrics were measured."""
+    with suppress(RequestError):  # damaged metrics, which are not needed here
         if changed := changed_since_scored(directory):
             names = ", ".join(changed)
             logger.warning("%s changed since %s was written or scored.", names, directory)

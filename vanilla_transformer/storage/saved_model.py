@@ -1,4 +1,4 @@
-"""Find a saved model by name, and load it and its tokenizer without running code of its folder.
+"""Find a saved model by name, and load it and its tokenizer without running code in its folder.
 
 transformers builds the model and reports weights that do not fit. Weights come only from
 safetensors, and nothing in the directory can choose code or files elsewhere, or prompt the user to
@@ -41,7 +41,7 @@ WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"  # of weights in several files
 PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 TOKENIZER_SETTINGS = "tokenizer_config.json"  # every tokenizer has this file
-# Our tokenizer is one more file; those of imported models have others instead.
+# Our tokenizers have tokenizer.json; those of imported models may have other files instead.
 VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "vocab-src.json")
 PIECES = (
     *VOCABULARY_FILES,
@@ -59,7 +59,7 @@ MODEL = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX)
 _OF_HUB = [*SETTINGS, ADAPTER, "*.safetensors*", "*.model", METRICS]
 # Tokenizers of transformers, and the package that each needs.
 TOKENIZER_PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
-# Fields of a config.json that make transformers load code, kernels or weights from elsewhere.
+# Fields of config.json that make transformers load code, kernels or weights from elsewhere.
 CHOOSE_CODE = {
     "attn_implementation",
     "experts_implementation",
@@ -107,7 +107,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     if folder is None:
         folder = _hub_folder(name, revision)
     elif revision is not None:
-        raise RequestError(f"{name} is not on the Hub; leave out --revision.")
+        raise RequestError(f"{name} is a local model; leave out --revision.")
     if not (folder / CONFIG).is_file() and (folder / ADAPTER).is_file():
         from .adapters import merged_adapter
 
@@ -118,7 +118,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
 
 
 def _hub_folder(name: str, revision: str | None) -> Path:
-    """Download a model from the Hub, unless it is there already."""
+    """Download a model from the Hub, unless it is in the cache."""
     try:
         # Not those of checkpoints or exports, which are in folders.
         chosen: Any = {"allow_patterns": _OF_HUB, "ignore_patterns": "*/*"}
@@ -142,7 +142,7 @@ def load_saved_model(
         device: Device of the model; `auto` takes the GPU if there is one.
 
     Raises:
-        ValueError: Something is missing, damaged, not finite, of another kind, or would run code.
+        ValueError: A file is missing or damaged, holds NaN or another kind of model, or needs code.
     """
     directory = Path(directory)
     config, generation = read_config(directory), read_generation_config(directory)
@@ -155,7 +155,7 @@ def load_saved_model(
         with torch.device("meta"):
             described = sum(weight.numel() for weight in kind(config).parameters())
         saved = sum(tensor.numel() for tensor in tensors.values())
-        if described > 2 * saved + _NOT_SAVED:  # random numbers would fill the memory
+        if described > 2 * saved + _NOT_SAVED:  # initializing the missing ones could fill memory
             raise RequestError(
                 f"config.json describes {described:,} weights, but there are {saved:,}."
             )
@@ -169,10 +169,10 @@ def load_saved_model(
             ignore_mismatched_sizes=True,  # reports them like the others
             output_loading_info=True,
         )
-    # transformers takes whole numbers for weights.
+    # transformers accepts integers as weights.
     weights = tensors.keys() & dict(model.named_parameters()).keys()
     report["mismatched_keys"] |= {it for it in weights if not tensors[it].is_floating_point()}
-    # It only warns about these, and fills the gaps with random numbers.
+    # transformers only warns about these, and initializes missing weights randomly.
     for problem in ("missing", "unexpected", "mismatched"):
         if keys := sorted(map(str, report[f"{problem}_keys"])):
             raise RequestError(f"{directory}: {problem} weights, such as {keys[0]}.")
@@ -186,7 +186,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     """Load the tokenizer of a directory.
 
     Raises:
-        ValueError: There is none, a file of it is damaged, or it has more ids than the model.
+        ValueError: There is none, one of its files is damaged, or it has more ids than the model.
         ImportError: It needs a package that is not installed; `name` says which.
     """
     directory = Path(directory)
@@ -195,7 +195,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
         path.name in VOCABULARY_FILES or path.suffix == ".model" for path in files
     ):
         raise RequestError(f"{directory} has no tokenizer; save the tokenizer beside the model.")
-    # Its libraries read files without a limit.
+    # The tokenizer libraries read files of any size.
     for path in files:
         if path.name in TOKENIZER_FILES and path.stat().st_size > JSON_BYTES:
             raise RequestError(f"{path} is larger than {JSON_BYTES // 2**20} MiB; copy it again.")
@@ -214,10 +214,10 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     size = config.get("vocab_size")
     if size is not None and largest >= size:
         sizes = f"ids up to {largest}, but config.json says vocab_size={size}"
-        raise RequestError(f"the tokenizer in {directory} has {sizes}; it is another model's.")
+        raise RequestError(f"the tokenizer in {directory} has {sizes}; use the model's own.")
     own, said = tokenizer.eos_token_id, config.get("eos_token_id")
     if None not in (own, said) and own not in (said if isinstance(said, list) else [said]):
-        told = "The tokenizer in %s has eos_token_id=%s, but config.json says %s; is it another's?"
+        told = "The tokenizer in %s has eos_token_id=%s, but config.json says %s; is it right?"
         logger.warning(told, directory, own, said)
     return tokenizer
 
@@ -250,10 +250,10 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def nothing_trained(directory: Path, missing: str) -> RequestError:
-    """Return the error for a folder that has no model."""
+    """Return the error for a folder without a trained model."""
     advice = f"give a run directory, or a model of the package: {', '.join(pretrained_models())}"
     if (folder := directory / CHECKPOINTS).is_dir():
-        advice = f"its training did not end: repeat it, or give a checkpoint in {folder}"
+        advice = f"its training is not finished: repeat it, or give a checkpoint in {folder}"
     return RequestError(f"{directory} has no trained model (no {missing}); {advice}.")
 
 
@@ -264,19 +264,19 @@ def indexed_files(index: Path) -> list[Path]:
         index: File such as `model.safetensors.index.json`, whose files end in `.safetensors`.
 
     Raises:
-        ValueError: It is damaged, or names a file that is not there or lies elsewhere.
+        ValueError: The index is damaged, or names a file that is missing or in another folder.
     """
     ending = index.suffixes[-3]
     names = sorted({*checked(read_json(index), _WeightsIndex, index)["weight_map"].values()})
     for name in names:
         path = index.parent / name
         if path.parent != index.parent or path.suffix != ending or not path.is_file():
-            raise RequestError(f"{index} names {name!r}, which is no {ending} file beside it.")
+            raise RequestError(f"{index} lists {name!r}, which is not a {ending} file beside it.")
     return [own_file(index.parent / name) for name in names]
 
 
 def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """Read a safetensors file tensor by tensor, and check that each is finite.
+    """Read a safetensors file tensor by tensor, and refuse NaN and infinity.
 
     Yields:
         Names and tensors, memory-mapped from the file.
@@ -318,7 +318,7 @@ def read_generation_config(directory: Path) -> GenerationConfig:
         ValueError: The file is damaged. The search checks the values that it reads.
     """
     path = directory / GENERATION_CONFIG
-    with named_errors(f"{path} does not say how to generate"):
+    with named_errors(f"{path} is not a valid generation config"):
         if not path.exists():  # saved by an older version of transformers
             return GenerationConfig.from_model_config(read_json(directory / CONFIG))
         return GenerationConfig.from_dict(_without_code(read_json(path), GenerationConfig))
@@ -355,7 +355,7 @@ def _check_class(directory: Path, kind: type[PreTrainedModel], config: PreTraine
 
 
 def _without_code(settings: Mapping[str, Any], kind: type) -> dict[str, object]:
-    """Drop settings that would make transformers load code, or replace one of its methods."""
+    """Drop config fields that would make transformers load code, or override config methods."""
     known = {field.name for field in fields(kind)} if is_dataclass(kind) else ()
     return {
         name: _without_code(value, object) if isinstance(value, dict) else value
@@ -367,12 +367,12 @@ def _without_code(settings: Mapping[str, Any], kind: type) -> dict[str, object]:
 
 @contextmanager
 def named_errors(problem: str) -> Iterator[None]:
-    """Turn an error of transformers in the block into one line that names the problem."""
+    """Replace errors of transformers within the block by one line that names the problem."""
     try:
         yield
     except (RequestError, ImportError, KeyboardInterrupt, SystemExit):
         raise
-    # transformers raises any kind for a value in a file, and Rust's panics are no Exception.
+    # Damaged files can raise any kind of error, and Rust's panics are no Exception.
     except BaseException as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise

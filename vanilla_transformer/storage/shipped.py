@@ -1,4 +1,4 @@
-"""Files that come with the package: models, recipes, templates of cards, the page of the Space."""
+"""Files that come with the package: models, recipes, card templates, the demo page."""
 
 import re
 from pathlib import Path
@@ -9,11 +9,11 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped_folder(in_wheel: str, in_clone: str) -> Path:
-    """Return a folder with data of the package: inside a wheel, or beside the package in a clone.
+    """Return a folder of package data: inside the package if it is a wheel, else in the clone.
 
     Args:
-        in_wheel: Its name inside the package, as `pyproject.toml` sets it.
-        in_clone: Its path in a clone of the repository.
+        in_wheel: Name of the folder inside the package, as `pyproject.toml` sets it.
+        in_clone: Path of the folder in a clone of the repository.
 
     Raises:
         ValueError: There is neither.
@@ -32,7 +32,7 @@ def pretrained_models() -> dict[str, Path]:
 def local_model(name: str) -> Path | None:
     """Return the folder of a model on this machine or in the package; None for one on the Hub.
 
-    A name that begins with a local folder is local: `runs/demo` is never asked of the Hub.
+    A name that begins with a local folder is local: `runs/demo` is never looked up on the Hub.
 
     Raises:
         ValueError: There is no such folder, and a model on the Hub has another kind of name.

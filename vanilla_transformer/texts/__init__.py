@@ -1,1 +1,1 @@
-"""What texts look like, whatever reads or translates them."""
+"""Helpers for texts: split sentences, encode targets, find unknown words."""

@@ -1,4 +1,4 @@
-"""Split paragraphs into sentences, which the models translate one by one, and join them again."""
+"""Split paragraphs into sentences, to be translated one by one, and join them again."""
 
 from __future__ import annotations
 

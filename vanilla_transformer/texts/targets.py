@@ -1,4 +1,4 @@
-"""The ids of targets, which a model is trained, scored or drawn with."""
+"""Encode targets as ids, for training, scoring and drawing attention."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def target_ids(
     *,
     first: int = 1,
 ) -> list[list[int]]:
-    """Return target ids as the model should produce them: with the end, without the start.
+    """Return the ids of targets as the model generates them: with `</s>`, without the start symbol.
 
     Raises:
         ValueError: A text is longer than the model's table of positions; the error counts the texts
@@ -39,19 +39,19 @@ def target_ids(
 
 
 def writes_start(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether targets begin with the start symbol; an empty one may consist of its end."""
+    """Return whether a tokenizer puts the start symbol before targets."""
     start = getattr(tokenizer, "bos_token_id", None)
     if start is None:
         return False
     empty = tokenizer(text_target="", verbose=False)["input_ids"]
-    at_least = 2 if start == tokenizer.eos_token_id else 1
+    at_least = 2 if start == tokenizer.eos_token_id else 1  # an empty text may be </s> alone
     return empty[:1] == [start] and len(empty) >= at_least
 
 
 def hold_target_tokenizer(
     tokenizer: PreTrainedTokenizerFast, target: PreTrainedTokenizerFast
 ) -> None:
-    """Store the target's tokenizer among the settings that the source's tokenizer is saved with."""
+    """Store the target's tokenizer in the settings of the source's, to save both together."""
     names = ("padding_side", "model_input_names", "split_special_tokens")
     settings = {name: getattr(target, name) for name in (*names, "clean_up_tokenization_spaces")}
     backend = json.loads(target.backend_tokenizer.to_str())

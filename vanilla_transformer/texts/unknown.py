@@ -1,4 +1,4 @@
-"""Texts in another form than the training's: words that show as `<unk>`, or unknown characters."""
+"""Detect texts unlike the training texts: a high share of `<unk>` or of unknown characters."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ from ..written_forms import written_forms
 def unknown_tokens(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], rows: Sequence[Sequence[int]]
 ) -> str | None:
-    """Describe the share of `<unk>` in the ids of texts, with an example, if it is above a tenth.
+    """Describe the share of `<unk>` in texts, with an example; None if below a tenth.
 
-    A model of pieces (`@@`, lower case, another script) cannot read raw text, and says nothing.
+    A model made for preprocessed text (`@@`, lower case, another script) fails silently on others.
     """
     unknown = getattr(tokenizer, "unk_token_id", None)
     counts = [row.count(unknown) for row in rows]
@@ -22,9 +22,9 @@ def unknown_tokens(
 
 
 def unknown_characters(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> str | None:
-    """Describe the share of characters that no training source has, as `unknown_tokens` does.
+    """Describe the share of characters that are in no training source, like `unknown_tokens`.
 
-    Texts count as the model reads them: in the case of the sources, and normalised.
+    Texts are counted as the model reads them: in the sources' case, and normalised.
     """
     forms = written_forms(tokenizer)
     if not forms.signs:

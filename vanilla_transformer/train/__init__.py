@@ -16,5 +16,5 @@ from .trainer import VanillaTransformerTrainer as VanillaTransformerTrainer
 
 
 def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
-    """Train and evaluate a model from a recipe, as `run_plan` says."""
+    """Train and evaluate a model from a recipe; see `run_plan`."""
     return run_plan(plan_run(recipe, Path(output_dir)), output_dir)

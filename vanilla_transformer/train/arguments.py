@@ -11,15 +11,15 @@ from transformers.training_args import OptimizerNames
 from ..errors import RequestError
 from ..storage.metrics import MEASURES
 
-# Arguments that have no effect beside a token budget. The first would change the training and are
-# refused; the others change nothing that matters, and a warning names them.
+# Arguments that have no effect together with a token budget. The first ones would otherwise change
+# the training and are refused; the others are harmless, and a warning names them.
 _BATCHES = (
     *("per_device_train_batch_size", "train_sampling_strategy", "dataloader_drop_last"),
     "auto_find_batch_size",
 )
 _VOID = ("per_device_eval_batch_size", "dataloader_in_order", "length_column_name")
 _VOID_OF_ACCELERATE = ("even_batches", "split_batches", "dispatch_batches", "use_seedable_sampler")
-# With these a process holds a part of the model; we evaluate and save the whole one.
+# With these, each process holds only a part of the model; we evaluate and save the whole model.
 _SHARDED = ("fsdp", "deepspeed", "parallelism_config")
 
 
@@ -79,7 +79,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     logging_nan_inf_filter: bool = field(default=False)
 
     def __post_init__(self) -> None:
-        """Run the parent's checks, which allow no None for the schedule and the optimizer."""
+        """Run the parent's checks, with None for schedule and optimizer set aside meanwhile."""
         papers = [name for name in ("lr_scheduler_type", "optim") if getattr(self, name) is None]
         for name in papers:
             setattr(self, name, getattr(Seq2SeqTrainingArguments, name))
@@ -95,22 +95,22 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
             setattr(self, name, None)
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out the Hub token: every checkpoint holds a pickle of its arguments."""
+        """Leave out the Hub token, since every checkpoint contains a pickle of the arguments."""
         return {**self.__dict__, "hub_token": None}
 
     @property
     def precision(self) -> str:
-        """The format of the products: "bf16", "fp16" or "fp32"."""
+        """The number format of matrix products: "bf16", "fp16" or "fp32"."""
         return "bf16" if self.bf16 else "fp16" if self.fp16 else "fp32"
 
     @property
     def order_seed(self) -> int:
-        """The seed of the order of batches."""
+        """Seed of the order of batches."""
         return self.seed if self.data_seed is None else self.data_seed
 
     @property
     def asks_for_papers_adam(self) -> bool:
-        """Whether no argument asks for an optimizer of transformers."""
+        """Whether the optimizer is the paper's Adam: no argument requests another one."""
         others = (self.optim, self.weight_decay, self.optim_args, self.optim_target_modules)
         return not any(others)
 
@@ -119,7 +119,7 @@ def share_of_update(batches: int, processes: int) -> int:
     """Divide the batches of an update among the processes.
 
     Raises:
-        ValueError: They do not divide evenly.
+        ValueError: The batches do not divide evenly.
     """
     if batches % processes == 0:
         return batches // processes
@@ -130,15 +130,15 @@ def share_of_update(batches: int, processes: int) -> int:
 def check_arguments(
     args: VanillaTransformerTrainingArguments, figures: Sequence[str], *, by_tokens: bool
 ) -> None:
-    """Refuse arguments that a training would ignore in silence.
+    """Refuse arguments that the training would silently ignore.
 
     Args:
         args: The training arguments.
         by_tokens: Whether batches are filled up to `batch_tokens`.
-        figures: What an evaluation finds, such as "loss"; nothing if it has several sets.
+        figures: Names of an evaluation's results, such as "loss"; none if it has several sets.
 
     Raises:
-        ValueError: Names such arguments.
+        ValueError: There are such arguments; the message names them.
     """
     if by_tokens:
         _refuse(args, _BATCHES, "batches are filled up to batch_tokens; set that to None, or leave")
@@ -155,19 +155,19 @@ def check_arguments(
 
 
 def refuse_sharding(args: VanillaTransformerTrainingArguments) -> None:
-    """Refuse arguments that would give a process a part of the model."""
+    """Refuse arguments that would split the model among processes."""
     _refuse(args, _SHARDED, "here each process holds the whole model; use Seq2SeqTrainer, or leave")
 
 
 def void_arguments(
     args: VanillaTransformerTrainingArguments, *, evaluates_by_host: bool
 ) -> list[str]:
-    """Return "name=value" of arguments that have no effect beside `batch_tokens`, and do no harm.
+    """Return "name=value" of harmless arguments that have no effect together with `batch_tokens`.
 
     Args:
         args: The training arguments.
-        evaluates_by_host: Whether evaluations run the loop of transformers too, whose batches have
-            `per_device_eval_batch_size` examples.
+        evaluates_by_host: Whether evaluations also run transformers' own loop, which uses
+            `per_device_eval_batch_size`.
     """
     names = _VOID[1:] if evaluates_by_host else _VOID
     found = _changed(args, VanillaTransformerTrainingArguments, names)
@@ -175,7 +175,7 @@ def void_arguments(
 
 
 def _refuse(args: VanillaTransformerTrainingArguments, names: Iterable[str], advice: str) -> None:
-    """Refuse the arguments that differ from their defaults."""
+    """Refuse the named arguments if they differ from their defaults."""
     if found := _changed(args, VanillaTransformerTrainingArguments, names):
         raise RequestError(f"got {', '.join(found)}; {advice} it out.")
 
@@ -185,7 +185,7 @@ def _changed(given: object, defaults: object, names: Iterable[str]) -> list[str]
     # Not all versions of transformers have all attributes.
     values = {name: getattr(given, name, None) for name in names}
     return [
-        f"{name}={getattr(value, 'value', value)!r}"  # of an enum, what the user typed
+        f"{name}={getattr(value, 'value', value)!r}"  # for an enum, the value that the user typed
         for name, value in values.items()
         if value != getattr(defaults, name, None)
     ]

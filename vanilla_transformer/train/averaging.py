@@ -35,7 +35,7 @@ from ..translation.many_texts import translate
 
 logger = logging.getLogger(__name__)
 
-# Files that lie beside the weights of some models; no optimizer or trainer state.
+# Files besides the weights that some models have; no optimizer or trainer state.
 _COMPANIONS = (
     *(saved_model.CONFIG, saved_model.GENERATION_CONFIG, *saved_model.TOKENIZER_FILES),
     "*.model",  # of SentencePiece
@@ -43,10 +43,10 @@ _COMPANIONS = (
     "*.py",  # the code of a model saved for trust_remote_code
 )
 
-CLOSE = 0.5  # with beams, the mean of more was better where greedy scores were so close (LOG.md)
+CLOSE = 0.5  # if greedy scores are this close, the larger average is better with beams (LOG.md)
 PAIRS = 1000  # validation pairs, each translated about ten times; 200 were too few
 COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
-# By whether a search stops early: it then finds shorter translations, and needs larger penalties.
+# By `early_stopping`: with it, a search finds shorter translations and needs larger penalties.
 PENALTIES = {False: (SearchSettings.length_penalty, 1.0, 1.5), True: (1.0, 1.5, 2.0, 3.0)}
 
 
@@ -56,8 +56,8 @@ def average_checkpoints(
     """Write the arithmetic mean of some checkpoints as a model that Auto classes load.
 
     Sums are float64, and each tensor keeps its dtype. Integer tensors, which are counters or tables
-    rather than weights, come from the last checkpoint, as do configuration and tokenizer. If it has
-    no tokenizer, which can happen with a stock Trainer, the log says so. The sums are held in
+    rather than weights, come from the last checkpoint, as do configuration and tokenizer. If that
+    has no tokenizer, which can happen with a stock Trainer, a warning says so. The sums are held in
     memory, and the result is written as one file.
 
     Other files in `output_dir` stay. The new files are written aside and renamed once all are
@@ -89,9 +89,9 @@ def average_checkpoints(
             shutil.copyfile(own_file(path), aside / path.name)
         save_file(mean, aside / saved_model.WEIGHTS, metadata={"format": "pt"})
     names = ", ".join(directory.name for directory in checkpoints)
-    logger.info("The mean of %d checkpoint(s), %s.", len(checkpoints), names)
+    logger.info("Averaged %d checkpoint(s): %s.", len(checkpoints), names)
     if not (output / saved_model.TOKENIZER_SETTINGS).is_file():
-        logger.warning("%s has no tokenizer, so neither does the mean.", last)
+        logger.warning("%s has no tokenizer, so the averaged model has none.", last)
     return output
 
 
@@ -124,7 +124,7 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 
 def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
-    """Return what checkpoints to average must have in common: config, tokenizer, shapes."""
+    """Return what all checkpoints of an average must share: config, tokenizer, shapes."""
     settings = directory / saved_model.TOKENIZER_SETTINGS
     target = read_json(settings).get(TARGET_TOKENIZER) if settings.is_file() else None
     tokenizers = digests(directory, saved_model.PIECES)
@@ -142,17 +142,17 @@ def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
 def choose_on_validation_pairs(
     checkpoints: list[Path], pairs: TextPairs, plan: Evaluation, target_language: str
 ) -> Chosen:
-    """Choose how many checkpoints to average, then the length penalty of the mean.
+    """Choose the number of checkpoints to average, then the length penalty of the averaged model.
 
-    A measure decides both: by greedy translations the largest number that is within `CLOSE` of the
-    best, then by beam search with that mean the penalty. Nothing is written.
+    Greedy translations choose the largest number whose score is within `CLOSE` of the best; beam
+    search with that average then chooses the penalty. Nothing is written.
 
     Args:
         checkpoints: The checkpoints that may be averaged, oldest first.
         pairs: The validation pairs; every n-th is used, 1,000 at most.
         plan: The planned measures, of which the first one counts, and the planned search, whose
             length penalty is tried too and wins a tie.
-        target_language: Decides how BLEU splits words.
+        target_language: Language code, which selects BLEU's tokenizer.
 
     Returns:
         `averaged`, the number of checkpoints, and `length_penalty` if there is more than one beam;

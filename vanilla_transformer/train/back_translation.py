@@ -1,8 +1,8 @@
-"""Make training pairs of text in the target language: back-translation (Sennrich et al., 2016).
+"""Back-translation: make training pairs from target-language text (Sennrich et al., 2016).
 
-The pairs of a run train a model of the opposite direction, which translates the text. What it makes
-of a sentence becomes the source of one more training pair, behind a tag that tells the model what
-kind of source it reads (Caswell et al., 2019). All of it stands beside the run and is resumed:
+The pairs of a run train a model of the opposite direction, which translates the text. Its
+translation of a sentence becomes the source of a new training pair, after a tag that tells the
+model that the source is back-translated (Caswell et al., 2019). The files are kept and resumed:
 
     RUN-back/train.jsonl, validation.jsonl    the pairs of the run
     RUN-back/model/              the run of the model of the opposite direction
@@ -44,9 +44,9 @@ logger = logging.getLogger(__name__)
 
 MADE_FROM = "made_from.json"
 TAG = "<BT> "
-FEWEST_PAIRS = 1_000  # a model of fewer translates nothing back
-_LONGEST = 4_000  # bytes of a line, at most as many tokens as are translated at once
-_LOOKED_AT = 1_000  # sentences, to tell the language
+FEWEST_PAIRS = 1_000  # a model trained on fewer cannot back-translate
+_LONGEST = 4_000  # bytes of a line, so that it has no more tokens than can be translated
+_LOOKED_AT = 1_000  # sentences, to identify the language
 
 
 def back_translated(
@@ -62,10 +62,10 @@ def back_translated(
 
     Args:
         plan: The plan of the run.
-        run: Its directory.
-        train: Its training pairs.
-        validation: Its validation pairs.
-        args: Its arguments, which know the other processes.
+        run: The run directory.
+        train: The training pairs.
+        validation: The validation pairs.
+        args: The training arguments, which know the other processes.
         train_run: `run_plan`, which every process calls.
 
     Returns:
@@ -83,10 +83,10 @@ def back_translated(
     done, model = folder / "translated.jsonl", folder / "model"
     begun = bool(checkpoints(run / CHECKPOINTS))
     if begun and not done.is_file():
-        # Another translation would be other pairs.
+        # Translating again would give different pairs.
         remedy = "put it back, or give another --output-dir"
-        raise RequestError(f"{run} was trained with {done}, which is gone; {remedy}.")
-    if begun:  # these translations are trained on already
+        raise RequestError(f"{run} was trained with {done}, which is missing; {remedy}.")
+    if begun:  # the run has already trained on these translations
         if read_json(folder / MADE_FROM).get("pairs") != sha256(done):
             raise RequestError(f"{done} changed; restore it, or give another --output-dir.")
         return done
@@ -99,8 +99,8 @@ def back_translated(
             write_aside(folder / "validation.jsonl", partial(_write, pairs=validation))
     if not (folder / "validation.jsonl").stat().st_size:
         back = dataclasses.replace(back, data=dataclasses.replace(back.data, validation_file=None))
-    logger.info("Training the model that translates %s back, in %s.", text, model)
-    train_run(back, model)  # which refuses other pairs than those that it began with
+    logger.info("Training the model to back-translate %s, in %s.", text, model)
+    train_run(back, model)  # refuses to resume with other pairs
     with args.main_process_first(local=False):
         if args.should_save:
             with training_lock(model):
@@ -109,9 +109,9 @@ def back_translated(
 
 
 def _check(languages: tuple[str, str], text: Path, train: "Dataset", folder: Path) -> None:
-    """Refuse training pairs or a text that are no use for it, before anything is written."""
+    """Refuse pairs or text that are unfit for back-translation, before writing anything."""
     if not (folder / "model").is_dir() and any(folder.glob("[!.]*")):
-        held = "is needed for the text translated back, and holds something else"
+        held = "is needed for back-translation, but holds other files"
         raise RequestError(f"{folder} {held}; give another --output-dir.")
     if len(train) < FEWEST_PAIRS:
         got = f"Got {len(train)} training pairs, without those held out"
@@ -134,21 +134,21 @@ def _check(languages: tuple[str, str], text: Path, train: "Dataset", folder: Pat
 
 
 def _translate(text: Path, model_dir: Path, done: Path) -> None:
-    """Translate the text back; another start goes on with the pairs that are kept.
+    """Back-translate the text; when repeated after a stop, continue after the saved pairs.
 
-    Another text or model, or the same model with another search, begins anew.
+    Another text, model or search starts from the beginning.
     """
     path = done.with_name(MADE_FROM)
     made_from: dict[str, Any] = {"text": sha256(text), "model": digests(model_dir, MODEL)}
     is_made = path.is_file() and done.is_file()
     if is_made and read_json(path) == {**made_from, "pairs": sha256(done)}:
-        logger.info("%s has the text, translated back by an earlier command.", done)
+        logger.info("%s already holds the back-translated text.", done)
         return
     done.unlink(missing_ok=True)
     model = load_saved_model(model_dir, device="auto")
     tokenizer = load_saved_tokenizer(model_dir)
     total = sum(1 for _ in _lines(text))
-    logger.info("Translating %d sentences back; after a stop the same command goes on.", total)
+    logger.info("Back-translating %d sentences; if stopped, repeat the command to continue.", total)
 
     def sources_of(targets: Iterator[str], before: int) -> Iterator[str]:
         found = translate(model, tokenizer, targets, first=before + 1)
@@ -157,24 +157,24 @@ def _translate(text: Path, model_dir: Path, done: Path) -> None:
 
     with kept_rows(done) as partial, file_written_aside(done) as aside:
         sources = continued(partial, made_from, _lines(text), sources_of)
-        # An empty source is no pair, and is left out when it is read.
+        # Pairs with an empty source are left out when they are read.
         pairs = zip(sources, _lines(text), strict=True)
         _write(aside, pairs=((source and TAG + source, target) for source, target in pairs))
         with aside.open(encoding="utf-8") as file:
             has_pairs = any(f'"source": "{TAG}' in line for line in file)
     if not has_pairs:
-        done.unlink()  # so that a better model starts afresh
-        raise RequestError(f"The model in {model_dir} writes nothing at all; train it longer.")
+        done.unlink()  # so that a better model starts again
+        raise RequestError(f"The model in {model_dir} gives empty translations; train it longer.")
     write_json(path, {**made_from, "pairs": sha256(done)})
 
 
 def _lines(text: Path) -> Iterator[str]:
-    """Yield the sentences of the text."""
+    """Yield the usable sentences of the text."""
     return filter(None, _read(text))
 
 
 def _read(text: Path) -> Iterator[str | None]:
-    """Yield the sentence of each line, empty if it is blank; None if it is damaged or too long."""
+    """Yield the sentence on each line, "" for a blank line, None for a damaged or too long one."""
     for line in sentence_lines(text):
         try:
             yield decoded(line).strip() if len(line) <= _LONGEST else None

@@ -18,18 +18,18 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingInterrupted(Exception):
-    """A signal ended the training; `checkpoint` is the last one that is whole, if any."""
+    """A signal ended the training; `checkpoint` is the last complete one, if any."""
 
     def __init__(self, signum: int, checkpoint: Path | None) -> None:
         self.signum = signum
         self.checkpoint = checkpoint
         kept = "before the first checkpoint" if checkpoint is None else f"after {checkpoint}"
         name = signal.Signals(signum).name
-        super().__init__(f"Stopped by {name} {kept}. Run the same command again to go on.")
+        super().__init__(f"Stopped by {name} {kept}. Run the same command again to continue.")
 
 
 class RunControl(TrainerCallback):
-    """Callback that stops by time, patience or a signal, sets the sampler's epoch, and logs lines.
+    """Callback that stops by time, patience or a signal, sets the sampler's epoch, and logs.
 
     Args:
         trainer: Our trainer.
@@ -37,18 +37,18 @@ class RunControl(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
-        self.signum = 0  # of the signal that stopped the last training, so that it may go on
+        self.signum = 0  # number of the signal that stopped the training; 0 if none
 
     def note_signal(self, signum: int, frame: FrameType | None) -> None:
-        """Stop the training after the update, or at once if it was to stop already."""
+        """Stop the training after this update, or at the second signal immediately."""
         if self.signum:
             raise KeyboardInterrupt
         self.signum = signum
         name = signal.Signals(signum).name
-        logger.warning("Got %s: the run ends after this update. Again: it stops at once.", name)
+        logger.warning("Got %s: stopping after this update. A second signal stops at once.", name)
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Set the model up, start the clock, and log the size of the training."""
+        """Prepare the model, start the clock, and log the size of the training."""
         self.trainer.begin()
         # A checkpoint restores its own intervals; use those of this start.
         state.compute_steps(args, state.max_steps)
@@ -76,23 +76,23 @@ class RunControl(TrainerCallback):
             sampler.set_epoch(state.global_step // self.trainer.updates_per_epoch)
 
     def on_substep_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Compute with as many threads as cores are free; beside others, more take seconds."""
+        """Use as many threads as cores are free; more would wait for other programs."""
         if args.device.type == "cpu":
             self.trainer.threads.adapt()
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Stop or save if the time has come, or after a signal."""
+        """Stop or save if it is time to, or after a signal."""
         self.on_substep_end(args, state, control)
         minutes = self.trainer.progress.seconds / 60
         out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
         since = (time.monotonic() - self.last_save) / 60
         save_due = 0 < args.save_every_minutes <= since
-        # All ranks do the same.
+        # All ranks must decide alike.
         own = (self.signum, out_of_time, save_due)
         signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
         saves = args.save_strategy != SaveStrategy.NO
         control.should_save |= bool(signum or save_due or (out_of_time and saves))
-        if (stream := self.trainer.stream) is not None:  # the host counts from this start
+        if (stream := self.trainer.stream) is not None:  # transformers counts from this start
             batches = state.max_steps * args.gradient_accumulation_steps
             state.epoch = stream.epoch + stream.batches / batches
         if args.logging_strategy != IntervalStrategy.NO:  # log the last few updates too
@@ -108,7 +108,7 @@ class RunControl(TrainerCallback):
             control.should_training_stop, control.should_evaluate = True, False
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Skip the evaluation and checkpoint of an epoch's end if the training stops before it."""
+        """Skip the end-of-epoch evaluation and checkpoint if training stops within the epoch."""
         # transformers calls this when a training stops in mid-epoch too, and then evaluates and
         # saves again if these go by epochs.
         each = self.trainer.updates_per_epoch
@@ -117,13 +117,13 @@ class RunControl(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Stop if the patience is used up."""
-        training = self.trainer.threads is not None  # else the user calls `evaluate`
+        training = self.trainer.threads is not None  # otherwise the user called `evaluate`
         watched = args.early_stopping_on
         if training and stopped_early(state.log_history, args.early_stopping_patience, watched):
             if state.is_world_process_zero:
                 label = MEASURES[watched].label if watched in MEASURES else "validation loss"
                 count = args.early_stopping_patience
-                logger.info("Stopping: no better %s in %d evaluations.", label, count)
+                logger.info("Stopping: %s has not improved in %d evaluations.", label, count)
             control.should_training_stop = True
             control.should_save |= args.save_strategy != SaveStrategy.NO
 
@@ -132,7 +132,7 @@ class RunControl(TrainerCallback):
         self.last_save = time.monotonic()
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Log a line for training, for an evaluation, or for other figures."""
+        """Log one line for an update, an evaluation or other results."""
         if not state.is_world_process_zero:
             return
         if logs.keys() >= {"loss", "learning_rate"}:
@@ -146,7 +146,7 @@ class RunControl(TrainerCallback):
             )
             return
         hidden = {"epoch", "train_loss", "eval_training_loss"}
-        if "eval_perplexity" in logs and not self.trainer.has_other_loss:  # it says the same
+        if "eval_perplexity" in logs and not self.trainer.has_other_loss:  # exp of the loss
             hidden.add("eval_loss")
         labels = {f"eval_{name}": measure.label for name, measure in MEASURES.items()}
         labels["eval_perplexity"] = "validation perplexity"

@@ -1,8 +1,8 @@
-"""Decide which checkpoints are whole, kept, averaged (Section 6.1) and safe to resume from.
+"""Decide which checkpoints are complete, kept, averaged (Section 6.1) and safe to resume from.
 
-A checkpoint is many files, and a run may be killed while writing any of them. It counts only once
-it has its manifest, which is written last, atomically, and lists the digest of every file. It is
-resumed from only if what decides the updates is as it was.
+A checkpoint is many files, and a run may be killed while writing any of them. It is complete once
+it has its manifest, which is written last, atomically, and lists the digest of every file. A
+training resumes from it only if the settings and data that determine the updates are unchanged.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
-# Of our own arguments, those that decide no update; and those of transformers that do.
+# Our arguments that do not affect updates, and arguments of transformers that do.
 _WITHOUT_EFFECT = {
     *("output_dir", "max_minutes", "early_stopping_patience", "early_stopping_on"),
     *("save_every_minutes", "checkpoints_to_keep", "logging_nan_inf_filter"),
@@ -44,19 +44,19 @@ _OF_TRANSFORMERS = ("adam_beta1", "label_smoothing_factor", "neftune_noise_alpha
 
 @dataclasses.dataclass
 class Progress:
-    """Totals and settings of a run over all its resumptions; saved in each checkpoint."""
+    """Totals and settings of a run, including resumed parts; saved in each checkpoint."""
 
     training_seconds: float = 0.0  # wall clock inside the training loop, evaluations included
     evaluation_seconds: float = 0.0  # the part spent in evaluations
-    identity: dict = dataclasses.field(default_factory=dict)  # what decides the updates
-    matmul_precision: str = ""  # of float32, as it suits the processor
+    identity: dict = dataclasses.field(default_factory=dict)  # what determines the updates
+    matmul_precision: str = ""  # chosen for the processor
     world_size: int = 0  # processes; 0 before the first update
-    threads: list = dataclasses.field(default_factory=list)  # each number that torch computed with
+    threads: list = dataclasses.field(default_factory=list)  # numbers of threads that were used
     hardware: dict = dataclasses.field(default_factory=dict)  # that trained last
-    versions: dict = dataclasses.field(default_factory=dict)  # of the packages then
-    git_commit: str | None = None  # of the clone then
-    unlogged: list | None = None  # sum of the losses since the last log, and the update of that
-    stream_epoch: int = 0  # passes over a stream that are done
+    versions: dict = dataclasses.field(default_factory=dict)  # of packages, in the last training
+    git_commit: str | None = None  # of the clone, in the last training
+    unlogged: list | None = None  # sum of the losses since the last log, and its update
+    stream_epoch: int = 0  # completed passes over a stream
     stream_batches: int = 0  # batches taken in the current pass, by this process
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
     _started: float | None = None
@@ -74,7 +74,7 @@ class Progress:
         return int(self._tokens)
 
     def stop(self) -> None:
-        """Stop the clock: what follows the training is not part of it."""
+        """Stop the clock at the end of the training."""
         self.training_seconds, self._started = self.seconds, None
 
     def start(self) -> None:
@@ -104,13 +104,13 @@ class Progress:
 
     @classmethod
     def load(cls, checkpoint: Path) -> "Progress":
-        """Read what `save` wrote into a checkpoint that is whole."""
+        """Read the totals that `save` wrote into a complete checkpoint."""
         totals = read_json(checkpoint / PROGRESS)
         return cls(_tokens=totals.pop("target_tokens"), **totals)
 
 
 def seal(checkpoint: Path) -> None:
-    """Mark a checkpoint as whole: write its manifest with each file's name and SHA-256."""
+    """Mark a checkpoint as complete by its manifest, with each file's name and SHA-256."""
     let_others_read_weights(checkpoint)
     names = [path.name for path in checkpoint.iterdir() if path.is_file()]
     names = sorted(name for name in names if name != MANIFEST)
@@ -119,7 +119,7 @@ def seal(checkpoint: Path) -> None:
 
 
 def step_of(checkpoint: Path) -> int:
-    """Return the number of updates that a checkpoint has seen."""
+    """Return the number of updates before a checkpoint, from its name."""
     return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
@@ -145,7 +145,7 @@ def is_whole(checkpoint: Path) -> bool:
 
 
 def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:
-    """Return all checkpoints by update, whole or not, oldest first."""
+    """Return all checkpoints by update, complete or not, oldest first."""
     found = {
         step_of(path): path
         for path in Path(directory).glob("checkpoint-*")
@@ -155,19 +155,19 @@ def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:
 
 
 def last_whole_checkpoint(directory: str | os.PathLike[str]) -> Path | None:
-    """Return the newest whole checkpoint; log a warning for each broken one that is skipped."""
+    """Return the newest complete checkpoint; warn of each incomplete one that is skipped."""
     for path in reversed(checkpoints(directory).values()):
         if is_whole(path):
             return path
-        logger.warning("%s is not whole (damaged, or killed while it was written); skipped.", path)
+        logger.warning("%s is incomplete or damaged, so it is skipped.", path)
     return None
 
 
 def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) -> list[Path]:
-    """Return the last whole checkpoints to average: multiples of `every`, and the very last one.
+    """Return the last complete checkpoints to average: multiples of `every`, and the final one.
 
     Checkpoints written because of a signal or the clock are left out, so that an interrupted run
-    ends with the same average as an uninterrupted one. A warning names those that are not whole.
+    ends with the same average as an uninterrupted one. A warning names incomplete ones.
     """
     found = checkpoints(directory)
     chosen: list[Path] = []
@@ -178,9 +178,9 @@ def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) 
     last = max(found, default=0)
     scheduled = min(count, last // every + bool(last % every))
     if broken or len(chosen) < scheduled:
-        reason = f"not whole: {', '.join(map(str, broken))}" if broken else "the run kept no more"
+        reason = f"incomplete: {', '.join(map(str, broken))}" if broken else "the run kept no more"
         counts = f"{len(chosen)} checkpoints instead of {scheduled}"
-        logger.warning("The mean is over %s: %s.", counts, reason)
+        logger.warning("Averaging %s: %s.", counts, reason)
     return chosen[::-1]
 
 
@@ -198,16 +198,16 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     folder = folder if folder.is_dir() else directory
     found = list(checkpoints(folder).values())
     if len(found) < count:
-        raise RequestError(f"{folder} holds {len(found)} folders checkpoint-N, not {count}.")
+        raise RequestError(f"{folder} has {len(found)} folders checkpoint-N, fewer than {count}.")
     return found[-count:]
 
 
 def stopped_early(
     log_history: Iterable[Mapping[str, Any]], patience: int | None, watched: str = "loss"
 ) -> bool:
-    """Return whether the last `patience` evaluations were no better than one before them.
+    """Return whether none of the last `patience` evaluations was the best so far.
 
-    Better is a lower validation loss, or a better score by the measure that is watched.
+    Better means a lower validation loss, or a better score by the watched measure.
 
     Every checkpoint holds the log, so a resumed run gives the same answer, with one exception: if
     it was interrupted in an update that is due for evaluation, that evaluation is left out.
@@ -221,11 +221,11 @@ def stopped_early(
 
 
 def prune(newest: Path, *, every: int, keep: int | None, spare: str | None = None) -> None:
-    """Delete all but the newest checkpoint and the last `keep` of the schedule; None keeps all.
+    """Delete old checkpoints: keep the newest and the last `keep` scheduled ones; None keeps all.
 
-    At least two of the schedule stay, so that there is one to fall back on; so does `spare`, the
-    best one. Checkpoints of later updates than `newest` are remnants of a killed start: this
-    start resumed from an earlier checkpoint.
+    At least two scheduled ones stay, so that there is one to fall back on; so does `spare`, the
+    best one. Checkpoints after `newest` are left from a killed process: this one resumed from an
+    earlier checkpoint.
     """
     found = checkpoints(newest.parent)
     step_of_newest = next(step for step, path in found.items() if path.name == newest.name)
@@ -234,55 +234,55 @@ def prune(newest: Path, *, every: int, keep: int | None, spare: str | None = Non
     kept = {step_of_newest, *(past if keep is None else scheduled[-max(keep, 2) :])}
     for step, path in found.items():
         if step not in kept and path.name != Path(spare or "").name:
-            # These go first: an interrupted deletion leaves no whole checkpoint, and none that
-            # seems to be another trainer's.
+            # Deleted first, so that an interrupted deletion leaves no folder that looks like a
+            # complete checkpoint or another trainer's.
             for name in (MANIFEST, TRAINER_STATE_NAME):
                 (path / name).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
 
 
 def checkpoint_to_resume(folder: Path, asked: str | os.PathLike[str] | bool | None) -> Path | None:
-    """Return the checkpoint that a training resumes from; None: it is a new one.
+    """Return the checkpoint that a training resumes from; None for a new training.
 
     Args:
         folder: Output directory of the training, which deletes older checkpoints there.
-        asked: A checkpoint, or whether to resume from the last whole one of the folder.
+        asked: A checkpoint, or whether to resume from the folder's last complete one.
 
     Raises:
-        ValueError: The training would delete checkpoints of another one, or there is none.
+        ValueError: Another training's checkpoints would be deleted, or there is no checkpoint.
     """
     given = None if asked is None or isinstance(asked, bool) else Path(asked)
     elsewhere = given is not None and given.resolve().parent != folder.resolve()
     for path in checkpoints(folder).values():
         stock = (path / TRAINER_STATE_NAME).is_file() and not (path / PROGRESS).is_file()
         if stock or elsewhere:
-            raise RequestError(f"{path} is of another training; give another output_dir.")
+            raise RequestError(f"{path} belongs to another training; give another output_dir.")
     if given is not None:
         return given
     found = last_whole_checkpoint(folder)
     if bool(asked) != (found is not None):
-        holds = "no whole checkpoint" if found is None else f"{found}, which it would replace"
+        holds = "no complete checkpoint" if found is None else f"{found}, which it would replace"
         got = f"resume_from_checkpoint={asked}"
         raise RequestError(f"got {got}, but output_dir holds {holds}; give {not asked}.")
     return found
 
 
 def progress_to_continue(checkpoint: Path, identity: files.Identity) -> Progress:
-    """Return the clock and counts of a checkpoint, if it is whole and of this training.
+    """Return a checkpoint's totals; refuse an incomplete one, or one of another training.
 
     Args:
         checkpoint: The checkpoint.
         identity: Result of `identity_of_updates` for this training.
 
     Raises:
-        ValueError: It is broken, or what decides the updates was different.
+        ValueError: It is incomplete, or the settings or data that determine updates differ.
     """
     has_parts = all(map(any, map(checkpoint.glob, ("*.safetensors", OPTIMIZER_NAME))))
     if not is_whole(checkpoint) or not has_parts:
         parts = f".safetensors or, with save_only_model, {OPTIMIZER_NAME}"
-        raise RequestError(f"{checkpoint} is not whole, or lacks {parts}; resume from another.")
+        raise RequestError(f"{checkpoint} is incomplete or lacks {parts}; resume from another.")
     progress = Progress.load(checkpoint)
-    files.check_same(progress.identity, identity, "the checkpoint was trained otherwise")
+    files.check_same(progress.identity, identity, "the checkpoint was trained differently")
     return progress
 
 
@@ -297,11 +297,11 @@ def identity_of_updates(
     """Return the settings and digests that determine a training's updates.
 
     Args:
-        args: Its arguments.
+        args: The training arguments.
         config: The model's config.
         tokenizer: The tokenizer, if it is known.
         train_dataset: The training data.
-        constants: Those of an optimizer that the arguments may not describe.
+        constants: Constants of the optimizer, which the arguments may not describe.
     """
     own = VanillaTransformerTrainingArguments.__annotations__.keys() - _WITHOUT_EFFECT
     names = {*own, *_OF_TRANSFORMERS}
@@ -318,7 +318,7 @@ def identity_of_updates(
         "seed of the order": args.order_seed,
         "seed of bpe_dropout": args.seed if args.bpe_dropout else None,
         "precision": args.precision,
-        # As JSON gives them back: lists and enumerations would not be equal.
+        # As JSON types, because tuples and enumerations would differ after reading them back.
         **json.loads(json.dumps(values)),
         "model": {
             name: value
@@ -336,4 +336,4 @@ def check_rate(schedule: LRScheduler | None, update: int) -> None:
     for base, factor, last in rates:
         if not math.isclose(now := base * factor(schedule.last_epoch), last, rel_tol=1e-6):
             rate = f"a learning rate of {last:.3g}, but the schedule has {now:.3g} there"
-            raise RequestError(f"the checkpoint ends with {rate}; give its arguments as they were.")
+            raise RequestError(f"the checkpoint ends with {rate}; give the same arguments again.")

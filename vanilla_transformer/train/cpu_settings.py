@@ -29,15 +29,15 @@ _FLOAT32_ERROR = 1e-4
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD = -1, -3, 2**25
 
 
-_DROPOUT = nn.Dropout.forward  # torch's own; a patched one is left alone
+_DROPOUT = nn.Dropout.forward  # torch's own; a patched one is not replaced
 
 
 class FastDropout(nn.Dropout):
-    """nn.Dropout that draws 16 random bits per number for its masks, on a CPU, in training.
+    """nn.Dropout that draws its masks faster on a CPU, from 16 random bits per number.
 
-    There, torch draws masks in one thread, one float at a time, which takes a tenth of a training
-    step. p is rounded to a multiple of 2^-16; the scale uses the rounded p, so that the expectation
-    is exact. The bits come from torch's default generator, whose state is in every checkpoint.
+    torch draws masks in one thread, one float at a time, which takes a tenth of a training step. p
+    is rounded to a multiple of 2^-16; the scale uses the rounded p, so that the expectation is
+    exact. The bits come from torch's default generator, whose state is in every checkpoint.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class FastDropout(nn.Dropout):
 
 
 class FastDropoutOfSums(FastDropout):
-    """Dropout on the sums of embeddings and positions, cast first to autocast's dtype.
+    """Dropout on the sums of embeddings and positions, after a cast to autocast's dtype.
 
     All residual connections that follow then have that dtype.
     """
@@ -67,7 +67,7 @@ class FastDropoutOfSums(FastDropout):
 
 @contextlib.contextmanager
 def cpu_training_settings(model: PreTrainedModel) -> Iterator[None]:
-    """On a CPU, use eager attention, fast float32 products and dropout; keep freed memory.
+    """On a CPU, use eager attention, fast float32 products, fast dropout and memory reuse.
 
     Only `sdpa` becomes `eager`, and only plain dropout is replaced; a user's own attention or
     dropout is kept. Under bfloat16 autocast the residual connections of both stacks become
@@ -82,7 +82,7 @@ def cpu_training_settings(model: PreTrainedModel) -> Iterator[None]:
         return
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     logger.info("Training on the CPU: %d thread(s), %d usable core(s).", threads, usable_cores())
-    with returned_attention_weights(model), _kept_memory():  # eager attention is the faster one
+    with returned_attention_weights(model), _kept_memory():  # eager attention is faster
         torch.set_float32_matmul_precision(fast_float32_products())
         _set_fast_dropout(model)
         try:
@@ -142,7 +142,7 @@ def _kept_memory() -> Iterator[None]:
     try:
         yield
     finally:
-        # glibc cannot go back to thresholds that adapt; this is the largest that they would reach.
+        # glibc cannot go back to adaptive thresholds; these are the largest that they would reach.
         mallopt(_M_TRIM_THRESHOLD, 2 * _LARGEST_MMAP_THRESHOLD)
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)

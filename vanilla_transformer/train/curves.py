@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
-    """Draw whichever of loss, learning rate and measures were logged, over the updates.
+    """Draw the logged losses, learning rate and measures over the updates.
 
     There is no title: a run directory may have any name, and a card names its model itself.
 
@@ -24,7 +24,7 @@ def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
             "training": _series(log_history, "eval_training_loss"),
             "validation": _series(log_history, "eval_loss"),
         },
-        # Not comparable to the plain loss. The log does not say whether a run has either.
+        # Not comparable to the plain loss. The log does not record smoothing and dropout.
         "training loss, with any smoothing and dropout": {"training": _series(log_history, "loss")},
         "learning rate": {"training": _series(log_history, "learning_rate")},
     }
@@ -53,6 +53,6 @@ def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
 
 
 def _series(log_history: Sequence[Mapping[str, Any]], key: str) -> dict[int, float]:
-    """Return the values of a key by update; the last entry for an update counts."""
+    """Return the values of a key by update; of several entries for an update, the last."""
     entries = (entry for entry in log_history if "step" in entry and entry.get(key) is not None)
     return dict(sorted({int(entry["step"]): float(entry[key]) for entry in entries}.items()))

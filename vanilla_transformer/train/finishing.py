@@ -1,4 +1,4 @@
-"""Finish a run: average its checkpoints, score the mean, and write the results."""
+"""Finish a run: average its checkpoints, score the averaged model, and write the results."""
 
 import dataclasses
 import logging
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 def finish(
     plan: Plan, run: Path, args: VanillaTransformerTrainingArguments, pairs: RunPairs, final: Path
 ) -> None:
-    """Average the checkpoints, score the mean, and write the results.
+    """Average the checkpoints, score the averaged model, and write the results.
 
     Args:
         plan: The plan of the run.
@@ -110,10 +110,10 @@ def _average(
     validation: TextPairs,
     final: Path,
 ) -> tuple[list[Path], Chosen | None]:
-    """Write the mean of the last checkpoints to the run directory, with its search.
+    """Write the average of the last checkpoints to the run directory, with search settings.
 
     Returns:
-        The averaged checkpoints, and what was chosen on validation pairs, if anything.
+        The averaged checkpoints, and the values chosen on validation pairs, if any.
     """
     every = int(trainer_state(final).save_steps)  # the argument may be a share of the run
     averaged = averaging_set(final.parent, every=every, count=args.checkpoints_to_keep or 1)
@@ -131,7 +131,7 @@ def _average(
 
 def _save_search(search: SearchSettings, final: Path, run: Path) -> None:
     """Write the settings of the search to the generation config, so that `generate` uses them."""
-    config = GenerationConfig.from_pretrained(final)  # that of the run may be damaged
+    config = GenerationConfig.from_pretrained(final)  # the run's own may be damaged
     config.num_beams = search.num_beams
     config.length_penalty = search.length_penalty
     # None, the default in transformers, selects the paper's rule.
@@ -144,7 +144,7 @@ def _save_search(search: SearchSettings, final: Path, run: Path) -> None:
 def training_facts(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, seed: int, progress: Progress
 ) -> dict[str, Any]:
-    """Return sizes, time, speed, machine and software of a training.
+    """Return sizes, duration, speed, machine and software versions of a training.
 
     The machine is the one that trained, which need not be the one that finishes the run.
     """
@@ -168,7 +168,7 @@ def training_facts(
 
 
 def _shape(model: PreTrainedModel, plan: Plan) -> dict[str, Any]:
-    """Return config values that the recipe does not record and that are not the paper's."""
+    """Return config values that differ from the paper's and are not in the recipe."""
     paper, recorded = VanillaTransformerConfig(), plan.model.fields()
     fields = config_identity(VanillaTransformerConfig.__annotations__)
     names = [name for name in fields if name not in recorded and not name.endswith("_id")]
@@ -189,7 +189,7 @@ def write_history(log_history: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def write_hypotheses(run: Path, results: Mapping[str, TestTexts]) -> None:
-    """Write all translations, one file per test set."""
+    """Write the translations of each test set to a file."""
     for name, result in results.items():
         lines = (" ".join(text.splitlines()) for text in result["hypotheses"])
         write_text(run / HYPOTHESES.format(name), "".join(f"{line}\n" for line in lines))
@@ -213,10 +213,10 @@ def sample_text(sample: Sample) -> str:
 
 @contextmanager
 def _picture(name: str) -> Iterator[None]:
-    """Log a picture that cannot be drawn, and let the run continue."""
+    """Log errors while drawing a picture, and let the run continue."""
     try:
         yield
-    except Exception as error:  # no fault of a picture may end a training
+    except Exception as error:  # an error in a picture must not end a training
         unforeseen = not isinstance(error, RequestError)
         message = "%s could not be drawn (%s); the run continues without it."
         logger.warning(message, name, error, exc_info=unforeseen)

@@ -26,7 +26,7 @@ def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) 
         warmup_steps: Updates until the peak; 4000 in the paper.
         factor: Multiple of Eq. 3; 1.0 in the paper. Small models tolerate more.
     """
-    warmup_steps = max(warmup_steps, 1)  # without any, the first update has the peak
+    warmup_steps = max(warmup_steps, 1)  # without warm-up, the first update has the peak rate
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 

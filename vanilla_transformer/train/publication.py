@@ -1,4 +1,4 @@
-"""What a Trainer publishes: our card of what is known, and a model that anybody can load."""
+"""`push_to_hub` of our Trainer: publish a model card and a model that anybody can load."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +14,7 @@ from ..storage.run_files import TRAINER_STATE
 if TYPE_CHECKING:
     from ..publish.card import TrainerFacts
 
-# Arguments of the host's card that ours has no place for.
+# Arguments of transformers' model card that our card does not use.
 _OF_THE_HOST = ("tags", "tasks", "dataset_tags", "dataset_args", "model_name")
 
 
@@ -22,11 +22,11 @@ class PublishingTrainer(Seq2SeqTrainer):
     """Seq2SeqTrainer whose `push_to_hub` publishes as `vanilla-transformer publish` does."""
 
     def create_model_card(self, *, model_name: str | None = None, **facts: Any) -> None:  # type: ignore[override]  # by name
-        """Write our card of what is known into the output directory.
+        """Write our model card, with the facts known so far, into the output directory.
 
         Args:
             model_name: Name of the model.
-            **facts: As of `push_to_hub`.
+            **facts: As for `push_to_hub`.
         """
         from ..publish.card import NATIVE, card_facts, render_card, training_facts
 
@@ -55,7 +55,7 @@ class PublishingTrainer(Seq2SeqTrainer):
 
         Args:
             commit_message: Message of the commit. None names the model.
-            blocking: Not read: the push has always ended when this returns.
+            blocking: Ignored: the call always waits for the push.
             token: Access token of the Hub. None takes `hub_token` of the arguments.
             revision: Branch. None takes `hub_revision` of the arguments.
             private: Make the repository private if it is created.
@@ -67,7 +67,7 @@ class PublishingTrainer(Seq2SeqTrainer):
             The commit; None on other processes than the first.
 
         Raises:
-            ValueError: As of `publish_folder`.
+            ValueError: As for `publish_folder`.
         """
         from ..publish.publishing import publish_folder
 
@@ -94,11 +94,11 @@ def _for_our_card(
     finetuned_from: str | None = None,
     **others: Any,
 ) -> dict[str, Any]:
-    """Return arguments of the host's card as those of `publish_folder`."""
+    """Convert arguments of transformers' model card to arguments of `publish_folder`."""
     languages = listed(language)
     is_local = finetuned_from is not None and Path(finetuned_from).exists()
     return {
-        "license": license or "unknown",  # the Hub's name for one that nobody has stated
+        "license": license or "unknown",  # the Hub's name for an unstated licence
         "data_source": ", ".join(listed(dataset)) or None,
         "pair": "-".join(languages) if len(languages) == 2 else None,
         "base_model": None if is_local else finetuned_from,

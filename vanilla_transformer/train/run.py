@@ -1,13 +1,13 @@
 """Run a plan: pairs, tokenizer, training, averaging, evaluation, run directory.
 
-Each stage writes its result to disk atomically, and the next start does not repeat it.
+Each stage writes its result to disk atomically, and is not repeated when the run is resumed.
 
     RUN/recipe.yaml                  the settings of the run
     RUN/tokenizer.json, tokenizer_config.json
     RUN/checkpoints/checkpoint-N/    see checkpoints.py
-    RUN/checkpoints/identity.json    what decides the run: a later start must have the same
+    RUN/checkpoints/identity.json    settings and digests, which must be the same on resumption
     RUN/checkpoints/training.lock, training.holder    exist while a process trains
-    RUN/config.json, generation_config.json, model.safetensors    the mean of the last checkpoints
+    RUN/config.json, generation_config.json, model.safetensors    average of the last checkpoints
     RUN/curves.png, history.tsv, samples.md, attention.png
     RUN/hypotheses.NAME.txt          all translations of a test set, one line each
     RUN/metrics.json                 written last; its presence marks the run as complete
@@ -56,7 +56,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
     Raises:
         ValueError: If the directory holds something else or another process trains in it, or if
             the data or the arguments are invalid.
-        TrainingInterrupted: If SIGTERM or Ctrl-C ended the training, after a whole checkpoint.
+        TrainingInterrupted: If SIGTERM or Ctrl-C ended the training, after saving a checkpoint.
     """
     run = Path(output_dir)
     args = training_arguments(plan.arguments, run / CHECKPOINTS)
@@ -72,7 +72,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             last = last_whole_checkpoint(run / CHECKPOINTS)
             identity = run_directory.identify(plan, run, from_start=last is None)
             if last is not None and (done := step_of(last)) > args.max_steps:
-                raise RequestError(f"got max_steps={args.max_steps}, but this run has done {done}.")
+                raise RequestError(f"got max_steps={args.max_steps}, but the run has made {done}.")
             pairs = run_inputs.read_run_pairs(plan.data)
         known = [*pairs.validation.pairs()]
         added = back_translated(plan, run, pairs.given, known, args=args, train_run=run_plan)
@@ -95,7 +95,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             )
         if last is None or not _is_final(last, args):
             trainer = _trainer(plan, args, tokenizer, pairs, encoded, last, initial)
-            logger.info("Computing in %s.", args.precision)
+            logger.info("Precision: %s.", args.precision)
             trainer.train(resume_from_checkpoint=last)
             last, done = last_whole_checkpoint(run / CHECKPOINTS), trainer.state.global_step
             if args.should_save and (last is None or step_of(last) != done):
@@ -109,7 +109,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
 def training_arguments(
     values: Mapping[str, Any], output_dir: Path
 ) -> VanillaTransformerTrainingArguments:
-    """Return the training arguments of a plan, with those that depend on the machine."""
+    """Return the training arguments of a plan, including those that depend on the machine."""
     cuda = torch.cuda.is_available()
     of_machine = {
         "dataloader_num_workers": 2 if cuda else 0,
@@ -127,7 +127,7 @@ def training_arguments(
         )
     except (TypeError, ValueError) as error:
         raise RequestError(f"trainer: {error}") from error
-    # A recipe counts the batches of all processes; their number is known only now.
+    # A recipe gives the batches of all processes; the number of processes is known only now.
     batches = args.gradient_accumulation_steps
     args.gradient_accumulation_steps = share_of_update(batches, args.world_size)
     return args
@@ -142,14 +142,14 @@ def _trainer(
     last: Path | None,
     initial: Path | None,
 ) -> VanillaTransformerTrainer:
-    """Return a trainer with a new model, or with one to train further."""
+    """Return a trainer with a new model, the initial model or the last checkpoint."""
     train, validation = encoded
     evaluation, language = plan.evaluation, plan.data.languages[1]
     if validation is None:
         args.eval_strategy = IntervalStrategy.NO
     if args.eval_strategy == IntervalStrategy.NO and args.early_stopping_patience:
         args.early_stopping_patience = None
-        logger.warning("Nothing is evaluated on the way, so early_stopping_patience has no effect.")
+        logger.warning("There are no evaluations, so early_stopping_patience has no effect.")
     _warn_of_missing_sets(plan, pairs)
     set_seed(args.seed)
     model = run_inputs.run_model(plan.model, plan.data, tokenizer, last or initial)
@@ -172,18 +172,18 @@ def _trainer(
 
 
 def _warn_of_missing_sets(plan: Plan, pairs: run_inputs.RunPairs) -> None:
-    """Warn if validation and test pairs are missing, or may be known already."""
+    """Warn if validation or test pairs are missing or may have been trained on."""
     if not len(pairs.validation) and plan.evaluation.choose_on_validation:
         logger.warning("There are no validation pairs, so choose_on_validation has no effect.")
     if not pairs.scored:
         logger.warning("There are no validation or test pairs, so there will be no scores.")
     if plan.model.init_from is not None and pairs.facts["held_out_pairs"]:
-        told = "Held-out pairs may be training pairs of %s; give --validation-file, --test-file."
+        told = "%s may have trained on the held-out pairs; give --validation-file, --test-file."
         logger.warning(told, plan.model.init_from)
 
 
 def _is_final(checkpoint: Path, args: VanillaTransformerTrainingArguments) -> bool:
-    """Return whether the planned updates, minutes or patience are used up."""
+    """Return whether a checkpoint ends the run: by updates, minutes or early stopping."""
     minutes = Progress.load(checkpoint).seconds / 60
     out_of_time = args.max_minutes is not None and minutes >= args.max_minutes
     log_history = trainer_state(checkpoint).log_history

@@ -1,7 +1,7 @@
-"""Decide whether a run may start or resume in a directory, and keep other processes out of it.
+"""Check that a run may start or resume in a directory, and lock it against other processes.
 
-What decides a run is recorded before its first update: the settings that bind it, and the digests
-of its pairs and of the model that it starts from. Every later start must have the same.
+The identity of a run is recorded before its first update: the settings that must not change, and
+the digests of its pairs and of its initial model. It must be the same whenever the run is resumed.
 """
 
 import logging
@@ -26,14 +26,14 @@ from .run_inputs import identify_model
 
 logger = logging.getLogger(__name__)
 
-INITIAL_MODEL = "initial_model"  # in the identity of a run: the files of the model of `init_from`
+INITIAL_MODEL = "initial_model"  # key in the identity of a run: digests of the `init_from` model
 
 
 def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, Any]:
-    """Return what decides a run: settings, digests of pairs, the model that it starts from.
+    """Return the identity of a run: settings, digests of pairs and of the initial model.
 
-    Files that are gone are taken to be the same, because a complete run does not need them. After
-    the first checkpoint neither does a run need its initial model.
+    Missing files are assumed to be unchanged, because a complete run does not need them. After
+    the first checkpoint, a run does not need its initial model either.
 
     Args:
         plan: The plan of the run.
@@ -41,12 +41,12 @@ def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, An
         from_start: Whether the training begins with the first update.
 
     Raises:
-        ValueError: If the directory holds something else, or a run that something else decides; or
-            if the initial model is missing or of another kind.
+        ValueError: If the directory holds other files or a run with another identity, or if the
+            initial model is missing or of another kind.
     """
     identity = {**plan.binding, **data_identity(plan.data)}
     if not _trained(run) and run.is_dir() and not _may_be_replaced(run):
-        raise RequestError(f"{run} is not empty and is no run; give another --output-dir.")
+        raise RequestError(f"{run} is not empty and not a run; give another --output-dir.")
     if from_start and plan.model.init_from is not None:
         identity[INITIAL_MODEL] = identify_model(plan.model.init_from)
     if not _trained(run):
@@ -56,7 +56,7 @@ def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, An
         if name in before:
             identity[name] = {**before[name], **identity.get(name, {})}
     now = {name: identity.get(name) for name in before}
-    files.check_same(before, now, f"{run} is of another run")
+    files.check_same(before, now, f"{run} holds another run")
     return identity
 
 
@@ -67,7 +67,7 @@ def data_facts(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _may_be_replaced(run: Path) -> bool:
-    """Return whether nothing is lost if a run begins in a directory: it has no checkpoint yet."""
+    """Return whether a run may start in a directory: it holds no checkpoints or foreign files."""
     is_attempt = (run / files.RECIPE).is_file() and (run / files.IDENTITY).is_file()
     is_attempt &= not (run / WEIGHTS).exists()
     # Left by a first start that was killed before it wrote its recipe.
@@ -101,9 +101,9 @@ def completed(plan: Plan, run: Path) -> Metrics | None:
     changed = [] if others else files.changed_files(run, metrics.get(files.MODEL_FILES, {}))
     if there := [name for name in changed if (run / name).exists()]:
         names = " and ".join(there)
-        raise RequestError(f"{run} is complete, but {names} changed; delete that to restore it.")
+        raise RequestError(f"{run} is complete, but {names} changed; delete it to restore it.")
     if not others and not changed:
-        identify(plan, run)  # refuses other pairs
+        identify(plan, run)  # refuses a run on other pairs
         logger.info("%s is complete.", run)
         # A continuation may have been stopped before its first update.
         keep_text(run / files.RECIPE, settings_as_yaml(plan.settings))
@@ -112,23 +112,23 @@ def completed(plan: Plan, run: Path) -> Metrics | None:
     if last_whole_checkpoint(run / files.CHECKPOINTS) is None:
         told = "; ".join(others or changed)
         raise RequestError(
-            f"{run} can neither continue nor be restored ({told}): no whole checkpoint."
+            f"{run} can neither continue nor be restored ({told}): no complete checkpoint."
         )
     if changed:
-        logger.warning("%s is gone; averaging and evaluation are repeated.", run / changed[0])
+        logger.warning("%s is missing; averaging and evaluating again.", run / changed[0])
     return None
 
 
 def claim(plan: Plan, run: Path, identity: Mapping[str, Any]) -> None:
-    """Record recipe and identity of the run, with which later starts are compared."""
+    """Record the recipe and identity of the run, to compare them when it is resumed."""
     if not _trained(run):
-        (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # it may be of other pairs
+        (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # may have been trained on other pairs
     metrics = read_metrics(run / files.METRICS)
     if metrics and (changed := files.differences(metrics["recipe"], plan.settings)):
         told = "%s is complete; it continues with other values (%s), and its model is replaced."
         logger.warning(told, run, "; ".join(changed))
     (run / files.IDENTITY).parent.mkdir(parents=True, exist_ok=True)
-    write_json(run / files.IDENTITY, identity)  # first: a recipe without it may be the user's
+    write_json(run / files.IDENTITY, identity)  # first, since a lone recipe may be the user's
     write_text(run / files.RECIPE, settings_as_yaml(plan.settings))
 
 
@@ -148,7 +148,7 @@ def training_lock(run: Path) -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            raise RequestError(f"{run} is being trained already, by another process.") from None
+            raise RequestError(f"another process is already training in {run}.") from None
         except (OSError, NotImplementedError):
             logger.warning("The file system of %s has no locks; train there only once.", run)
         path.touch()  # without locks too: see `check_shared`

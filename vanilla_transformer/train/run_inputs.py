@@ -1,4 +1,4 @@
-"""What a run starts with: its pairs, tokenised, its tokenizer and its model, new or trained."""
+"""Inputs of a run: tokenised pairs, the tokenizer, and a new or trained model."""
 
 import dataclasses
 import logging
@@ -72,10 +72,10 @@ _COUNTED = 100_000  # pairs, at most, in which the written forms of sources are 
 
 @dataclasses.dataclass(frozen=True)
 class RunPairs:
-    """Training, validation and test pairs as texts, and what is known of them."""
+    """Training, validation and test pairs as texts, with counts and other facts."""
 
     train: "Dataset"
-    given: "Dataset"  # those of `train` that were not made of the others
+    given: "Dataset"  # the pairs in `train` that are not augmented
     validation: TextPairs
     test_sets: dict[str, TextPairs]
     facts: dict[str, Any]  # for metrics.json
@@ -88,7 +88,7 @@ class RunPairs:
 
 
 def read_run_pairs(data: DataPlan) -> RunPairs:
-    """Return the pairs of a run; without validation and test pairs, some are held out."""
+    """Return the pairs of a run; hold some out if there are no validation and test pairs."""
     check_files(data)
     train = training_pairs(data)
     validation, test_sets = validation_pairs(data), evaluation_sets(data)
@@ -112,7 +112,7 @@ def read_run_pairs(data: DataPlan) -> RunPairs:
 
 
 def _with_made(data: DataPlan, pairs: "Dataset") -> "Dataset":
-    """Return training pairs, and those that the plan makes of them."""
+    """Return training pairs, with the augmented pairs that the plan requests."""
     return augmented_pairs(
         pairs,
         join=data.join_pairs,
@@ -123,7 +123,7 @@ def _with_made(data: DataPlan, pairs: "Dataset") -> "Dataset":
 
 
 def with_translations(data: DataPlan, pairs: RunPairs, added: Path) -> RunPairs:
-    """Return the pairs of a run, and those of a file that `back_translated` made of them."""
+    """Add the back-translated pairs of a file to the training pairs of a run."""
     from datasets import concatenate_datasets
 
     source, target = data.languages
@@ -133,7 +133,7 @@ def with_translations(data: DataPlan, pairs: RunPairs, added: Path) -> RunPairs:
     scored = {compared(target) for texts in pairs.scored.values() for _, target in texts.pairs()}
     kept = [number for number, text in enumerate(new["target"]) if compared(text) not in scored]
     if others := len(new) - len(kept):
-        logger.info("%d sentences of the text are to be scored, and are left out.", others)
+        logger.info("Left out %d sentences that are also in validation or test pairs.", others)
     new = new.select(kept)
     pairs.facts["train_back_translated"] = len(new)
     pairs.facts["train_pairs"] += len(new)
@@ -146,7 +146,7 @@ def with_translations(data: DataPlan, pairs: RunPairs, added: Path) -> RunPairs:
 def tokenized_run_pairs(
     data: DataPlan, pairs: RunPairs, tokenizer: PreTrainedTokenizerBase, *, batch_tokens: int
 ) -> tuple["Dataset", "Dataset | None"]:
-    """Return the training pairs, and the validation pairs if any, as ids; count the pairs.
+    """Tokenize the training pairs and any validation pairs, and record how many there are.
 
     Raises:
         ValueError: Both directions are requested, and each side has a tokenizer of its own.
@@ -166,7 +166,7 @@ def tokenized_run_pairs(
     train = given if pairs.train is pairs.given else tokenize(pairs.train)
     validation = None
     if len(pairs.validation):
-        # Of any length: leaving out long sentences would improve the perplexity unfairly.
+        # Without length limits: leaving out long sentences would improve the perplexity unfairly.
         texts = zip(pairs.validation.sources, pairs.validation.targets, strict=True)
         validation = tokenize_pairs(texts_as_dataset(data, texts), tokenizer, show_progress=False)
     pairs.facts["train_pairs_kept"] = len(given)
@@ -181,7 +181,7 @@ def tokenized_run_pairs(
 
 
 def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, dict[str, float]]:
-    """Return and log the shares that corpora and made pairs really have in the training."""
+    """Return and log the actual shares of corpora and augmented pairs in the training."""
     weights, corpora = listed(data.train_weights), pair_corpora(train)
     planned: dict[str, tuple[np.ndarray, str, float]] = {}  # pairs, unit, share
     if corpora is not None:
@@ -205,7 +205,7 @@ def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, di
     for name, (chosen, unit, share) in planned.items():
         tokens, pairs = map(float, sampler.share(chosen))
         shares[name] = {"target_tokens": tokens, "pairs": pairs}
-        misses = abs(shares[name][unit] - share) > share / 10  # too long ones are left out
+        misses = abs(shares[name][unit] - share) > share / 10  # too long pairs are left out
         logger.log(
             logging.WARNING if misses else logging.INFO,
             "The share of %s is %.1f%% of the target tokens and %.1f%% of the pairs; planned were "
@@ -218,9 +218,9 @@ def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, di
 def try_scored_pairs(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: RunPairs, plan: Plan
 ) -> None:
-    """Encode the pairs to be scored, so that a bad one fails before the training, not after.
+    """Encode the validation and test pairs, so that an invalid one fails before the training.
 
-    Symbols that the vocabulary lacks are counted: no model can read or write them.
+    Warns of symbols outside of the vocabulary, which no model can read or write.
     """
     for measure in plan.evaluation.measures if pairs.scored else ():
         measure_metric(measure, plan.data.languages[1])
@@ -236,7 +236,7 @@ def try_scored_pairs(
 
 
 def identify_model(name: str) -> dict[str, Any]:
-    """Return data that identifies a model exactly.
+    """Return the digests and the revision that identify a model exactly.
 
     Args:
         name: A folder, or a name on the Hub.
@@ -273,7 +273,7 @@ def run_tokenizer(
     last: Path | None,
     initial: Path | None,
 ) -> PreTrainedTokenizerBase:
-    """Return the run's tokenizer; the first start trains it, or copies that of `init_from`.
+    """Return the run's tokenizer; a new run trains one, or copies the `init_from` model's.
 
     Args:
         plan: The plan of the tokenizer.
@@ -312,7 +312,7 @@ def _new_tokenizer(plan: Tokenizer, pairs: "Dataset") -> PreTrainedTokenizerBase
 
 
 def _count_forms(pairs: "Dataset", languages: tuple[str, str]) -> WrittenForms:
-    """Count how sources are written, without those that begin with a tag, which nobody types."""
+    """Count case and punctuation of sources, but not of those that begin with a tag."""
     step = -(-len(pairs) // _COUNTED) or 1
     sources, targets = (
         [*islice(sentences(pairs, side), 0, None, step)] for side in ("source", "target")
@@ -324,7 +324,7 @@ def _count_forms(pairs: "Dataset", languages: tuple[str, str]) -> WrittenForms:
 def run_model(
     plan: Model, data: DataPlan, tokenizer: PreTrainedTokenizerBase, start: Path | None
 ) -> VanillaTransformerForConditionalGeneration:
-    """Return a new model, or with `init_from` the one to start or to resume from.
+    """Return a new model, or with `init_from` the initial model or the last checkpoint.
 
     Args:
         plan: The plan of the model.
@@ -355,10 +355,10 @@ def run_model(
 def warn_of_start(
     initial: Path, data: DataPlan, args: VanillaTransformerTrainingArguments, d_model: int
 ) -> None:
-    """Warn if the settings of a training may spoil the model that it starts from.
+    """Warn if the settings of a training may damage its initial model.
 
     Args:
-        initial: Folder of that model.
+        initial: Folder of the initial model.
         data: The plan of the pairs.
         args: The training arguments.
         d_model: Width of the model.

@@ -1,4 +1,4 @@
-"""Score models on their test sets, and compare several on the same sentences."""
+"""Score models on their test sets, and compare several models on the same sentences."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ def score_folder(
 
 
 class ComparedRun(NamedTuple):
-    """A model to compare, and its results by test set."""
+    """A model in a comparison, and its results by test set."""
 
     name: str
     test: ModelTest
@@ -107,8 +107,8 @@ def compare_runs(
     """Score the models of run directories on the same test pairs.
 
     Args:
-        directories: Two or more run directories, or names of models. One that is no run is
-            tested like the first run, whose recipe it takes.
+        directories: Two or more run directories, or names of models. A model without a recipe
+            is tested with the first run's recipe.
         tokens_at_once: Tokens in a batch.
         with_robustness: As for `score_run`.
         **test_options: `TEST_OPTIONS`, which override the recipes. None: the recipe's value, and

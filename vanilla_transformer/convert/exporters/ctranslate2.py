@@ -71,7 +71,7 @@ class VanillaTransformerLoader(ModelLoader):
         return transformer_spec.TransformerSpec(encoder, decoder)
 
     def _set_stack(self, spec: Any, embeddings: Any, stack: Encoder | Decoder) -> None:
-        """Set what both stacks have: embeddings, positions, layers, and a final norm if any.
+        """Set the parts of either stack: embeddings, positions, layers, and a final norm if any.
 
         CTranslate2's pre_norm is our norm_first; either value allows a final norm.
         """
@@ -113,7 +113,7 @@ class VanillaTransformerLoader(ModelLoader):
         spec.register_target_vocabulary(tokens[1])
 
     def set_config(self, config: Any, model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Set what CTranslate2 reads besides the weights."""
+        """Set the special tokens and other settings that CTranslate2 reads besides the weights."""
         _, tokens = self.get_vocabulary(model, tokenizer)
         ours, eos = model.config, model.config.eos_token_id
         config.decoder_start_token = tokens[_first(ours.decoder_start_token_id)]
@@ -139,7 +139,7 @@ def _set_attention(spec: Any, attention: MultiHeadAttention) -> None:
     heads, width = attention.num_heads, max(attention.d_k, attention.d_v)
     *inputs, output = spec.linear
     parts = [attention.q_proj, attention.k_proj, attention.v_proj]
-    # CTranslate2 joins those that read the same: Q, K and V, or over the source K and V.
+    # CTranslate2 fuses Q, K and V of self-attention, and K and V of cross-attention.
     joined = [parts] if len(inputs) == 1 else [parts[:1], parts[1:]]
     for linear, projections in zip(inputs, joined, strict=True):
         linear.weight = torch.cat([_widen(part.weight, heads, width) for part in projections])
@@ -158,7 +158,7 @@ def _widen(tensor: Tensor, num_heads: int, width: int) -> Tensor:
 
 
 def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
-    """Return the tokens in order of id; ids without a token get a made-up one.
+    """Return the tokens in order of id; ids without a token get a placeholder.
 
     Raises:
         ValueError: The tokenizer has ids that the model lacks.
@@ -166,7 +166,7 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
     tokens = [f"<unused {number}>" for number in range(size)]
     for token, number in tokenizer.get_vocab().items():
         if number >= size:
-            raise RequestError(f"The tokenizer has id {number} ({token!r}), the model {size} rows.")
+            raise RequestError(f"The tokenizer has id {number} ({token!r}), the model {size} ids.")
         tokens[number] = token
     return tokens
 
@@ -195,7 +195,7 @@ def export_ctranslate2(
     def write(source: Path, folder: Path) -> str:
         model = load_source(source, dtype=torch.float32)
         converter = TransformersConverter(str(source))
-        converter.load_model = lambda *_, **__: model  # not what the config chooses to load
+        converter.load_model = lambda *_, **__: model  # not a model that the config names
         converter.convert(str(folder), force=True)
         difference = f"at most {_largest_difference(model, folder):.1e}"
         if quantization != "float32":
@@ -209,7 +209,7 @@ def export_ctranslate2(
 
 
 def _largest_difference(model: Model, written: Path) -> float:
-    """Return the largest difference of a token's log-probability from the model's."""
+    """Return the largest difference between the log-probabilities of the export and the model."""
     translator = ctranslate2.Translator(str(written), compute_type="float32")
     source_tokens, target_tokens = written_vocabularies(written)
     sentences = probe(model.config)

@@ -1,4 +1,4 @@
-"""Export to ONNX, which ONNX Runtime and many other engines run: an encoder and a decoder graph.
+"""Export to ONNX, for ONNX Runtime and many other engines: an encoder and a decoder graph.
 
 Files, names and configuration are those that Optimum and Transformers.js read. The decoder is one
 graph for the first step and for all others: it projects the source's states that have no keys and
@@ -64,7 +64,7 @@ class DecoderGraph(nn.Module):
         encoder_hidden_states: Tensor,
         past: list[Tensor],
     ) -> tuple[Tensor, ...]:
-        """Map target ids, (B, T), to logits, (B, T, V), and the keys and values with the new ones.
+        """Map target ids, (B, T), to logits, (B, T, V), and the extended keys and values.
 
         `past` has four tensors a layer: keys and values of the target, (B, h, P, .), then those of
         the source, (B, h, K, .), where K is 0 or S.
@@ -92,7 +92,7 @@ class DecoderGraph(nn.Module):
 
 
 def _additive(allowed: Tensor) -> Tensor:
-    """Turn a mask, true if allowed, (B, L) or (1, T, L), into an additive one, (., 1, ., L)."""
+    """Convert a mask, true if allowed, (B, L) or (1, T, L), to an additive one, (., 1, ., L)."""
     allowed = allowed[:, None, None, :] if allowed.dim() == 2 else allowed[:, None]
     return torch.where(allowed.bool(), 0.0, FORBIDDEN)
 
@@ -117,13 +117,13 @@ def export_onnx(model_dir: StrPath, output_dir: StrPath) -> Path:
 
 
 def write_onnx(model: Model, source: Path, folder: Path, *, half: bool = False) -> str:
-    """Write a model in float32 and its tokenizer, and compare what was written with the model.
+    """Write a model in float32 and its tokenizer, and compare the written graphs with the model.
 
     Args:
         model: The model.
         source: Directory with its tokenizer.
         folder: Directory to create.
-        half: Whether to store in float16 what is exact in it.
+        half: Whether to store weights in float16 where that is exact.
 
     Returns:
         The largest difference of log-probabilities, for the log.
@@ -136,7 +136,7 @@ def write_onnx(model: Model, source: Path, folder: Path, *, half: bool = False) 
     model.set_attn_implementation("eager")
     (folder / ENCODER).parent.mkdir(parents=True)
     write_graphs(model, folder, half=half)
-    marian = marian_config(model.config)  # what is computed stands in the graphs
+    marian = marian_config(model.config)  # the graphs alone define the computation
     marian.architectures = ["MarianMTModel"]
     marian.save_pretrained(folder)
     bounded_generation_config(model).save_pretrained(folder)
@@ -188,7 +188,7 @@ def _write_graph(
     past: Sequence[str] = (),
     outputs: list[str],
 ) -> None:
-    """Trace and write a graph; `inputs` are examples and which of their sizes are dynamic."""
+    """Trace and write a graph; `inputs` maps names to example tensors and dynamic sizes."""
     size = sum(weight.numel() * weight.element_size() for weight in graph.parameters())
     # Warnings about names of axes and the exporter's own old calls.
     with torch.inference_mode(), warnings.catch_warnings(action="ignore"):
@@ -212,7 +212,7 @@ def _write_graph(
 
 
 def _read_batch_from_ids(graph: onnx_ir.Model) -> None:
-    """Read the batch size from the ids: in the empty cache of Transformers.js it is 0."""
+    """Make a graph read the batch size from the ids; Transformers.js's empty cache has size 0."""
     inputs = graph.graph.inputs
     for node in graph.graph:
         start = node.attributes.get("start")
@@ -272,7 +272,7 @@ class WrittenGraphs:
     def decode(
         self, input_ids: Tensor, attention_mask: Tensor, states: Tensor, past: list[Any] | None
     ) -> tuple[Tensor, list[Any]]:
-        """Map target ids to logits, (B, T, V), and the past keys and values with the new ones.
+        """Map target ids to logits, (B, T, V), and the extended keys and values.
 
         Args:
             input_ids: Target ids that follow the past, (B, T).
@@ -293,12 +293,12 @@ class WrittenGraphs:
 
 
 def _verify(model: Model, written: Path) -> float:
-    """Return the largest difference of a token's log-probability from the model's."""
+    """Return the largest difference between the log-probabilities of the graphs and the model."""
     graphs, sentences = WrittenGraphs(written), probe(model.config)
     expected = log_probabilities(model, sentences)
     states = graphs.encode(sentences.source, sentences.mask)
     past, found = None, []
-    # Several tokens at once, as a prefix, and the others one by one.
+    # Decode the first half at once, as with a prefix, and then token by token.
     length = sentences.target.size(1)
     for piece in sentences.target.tensor_split([*range(1 + length // 2, length)], dim=1):
         logits, past = graphs.decode(piece.contiguous(), sentences.mask, states, past)

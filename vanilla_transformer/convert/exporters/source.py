@@ -26,10 +26,10 @@ def write_export(
 
     Args:
         model_dir: A directory with model and tokenizer, from a training run or `save_pretrained`.
-        output_dir: A new or empty directory, or an earlier export. It is complete or not there.
+        output_dir: A new or empty directory, or an earlier export; it is written as a whole.
         kind: What is written, for the log.
-        write: Gets `model_dir` and a folder to create; returns by how much the log-probabilities
-            of what it wrote differ from the model's.
+        write: Function of `model_dir` and a folder to create; returns the difference between the
+            log-probabilities of the export and the model, in words.
 
     Returns:
         `output_dir` as a path.
@@ -59,12 +59,12 @@ def load_source(source: Path, *, dtype: torch.dtype | None = None) -> Model:
     vocabularies = [source / name for name in saved_model.VOCABULARY_FILES]
     vocabulary = next(filter(Path.is_file, vocabularies), vocabularies[0])
     for path in (source / saved_model.TOKENIZER_SETTINGS, vocabulary):
-        read_json(path)  # the export copies it: refuse it now if damaged
+        read_json(path)  # the export copies this file, so refuse a damaged one now
     return cast("Model", saved_model.load_saved_model(source, dtype=dtype))
 
 
 def bounded_generation_config(model: Model) -> GenerationConfig:
-    """Return the generation config with a length limit, which other programs need."""
+    """Return the generation config with a length limit added, since other programs need one."""
     config = copy.deepcopy(model.generation_config)
     if config.max_new_tokens is None and config.max_length in (None, HOSTS_LENGTH):
         config.max_new_tokens = model.config.max_position_embeddings
@@ -72,7 +72,7 @@ def bounded_generation_config(model: Model) -> GenerationConfig:
 
 
 def export_tokenizer(source: Path, target: Path) -> None:
-    """Copy the tokenizer, with settings that other programs read as transformers 5 does.
+    """Copy the tokenizer, with settings that make other programs encode like transformers 5.
 
     Raises:
         ValueError: A file of it is a link that leaves `source`.

@@ -1,4 +1,4 @@
-"""Export to a stock class of transformers, which 4 and 5 load without this package.
+"""Export to a stock class that transformers 4 and 5 load without this package.
 
 Post-norm models become a `MarianMTModel`, pre-norm ones a `PegasusForConditionalGeneration`: both
 are the paper's network except for names and the order of the sinusoids, first all sines, then all
@@ -25,28 +25,28 @@ from ..verification import check_equal, check_exportable, log_probabilities, pro
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
 
 StockModel: TypeAlias = MarianMTModel | PegasusForConditionalGeneration
-# Fields of our configuration that the code of both classes fixes.
+# Fields of our configuration with the only values that both classes support.
 _FIXED = {
     "position_encoding": "sinusoidal",
     "position_offset": 0,
     "layer_norm_eps": marian.MARIAN_LAYER_NORM_EPS,
     "final_norm": False,  # of post-norm models; pre-norm ones have it in any case
 }
-# And those that the code of Pegasus fixes beside them: it has one table.
+# Further such fields for Pegasus, which has a single embedding table.
 _OF_PEGASUS = {"tie_word_embeddings": True, "share_encoder_decoder_embeddings": True}
-# Fields of Marian's configuration that Pegasus' has not.
+# Fields of Marian's configuration that Pegasus does not have.
 _OF_MARIAN = ("share_encoder_decoder_embeddings", "decoder_vocab_size", "model_type")
 
 
 def stock_class(config: VanillaTransformerConfig) -> type[StockModel]:
-    """Return the class of transformers whose layers have their norms where the model has them."""
+    """Return the transformers class for a config: Marian for post-norm, Pegasus for pre-norm."""
     return PegasusForConditionalGeneration if config.norm_first else MarianMTModel
 
 
 def to_stock_tensors(
     state_dict: Mapping[str, torch.Tensor], config: VanillaTransformerConfig
 ) -> dict[str, torch.Tensor]:
-    """Return the tensors under the stock class' names, with columns in its order."""
+    """Rename the tensors to those of the stock class, and permute d_model for its sinusoids."""
     ours = {name: state_dict[key] for key, name in marian.tensor_names(config).items()}
     tensors = marian.reordered(ours, marian.marian_columns(config.d_model))
     if marian.LOGITS_BIAS in tensors:
@@ -123,5 +123,5 @@ def _write(source: Path, folder: Path) -> str:
         for side in (stock, model)
     )
     if not torch.equal(found, wanted):
-        raise RequestError(f"The export as {kind.__name__} translates otherwise; report it.")
+        raise RequestError(f"The export as {kind.__name__} translates differently; report it.")
     return f"at most {difference:.1e} ({kind.__name__})"

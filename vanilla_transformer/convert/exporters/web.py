@@ -1,7 +1,7 @@
 """Export to a folder of static files: a page that translates in the visitor's own browser.
 
 The page is the folder `page` beside this file. Its model is an ONNX export with weights in half
-precision, which halves what a visitor downloads; what is computed is computed in float32.
+precision, which halves what a visitor downloads; computation is in float32.
 """
 
 from dataclasses import asdict
@@ -23,7 +23,7 @@ from .source import load_source, write_export
 
 
 def export_web(model_dir: StrPath, output_dir: StrPath) -> Path:
-    """Write a page that translates with a saved model, in any browser with WebAssembly.
+    """Write a web page that runs a saved model in any browser with WebAssembly.
 
     `npm install` in the folder fetches Transformers.js, which runs the model; from then on the page
     asks nothing of any other server.

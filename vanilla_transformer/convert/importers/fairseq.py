@@ -29,7 +29,7 @@ class _Meter:
     """A placeholder for fairseq's classes of training statistics, which are not needed."""
 
 
-# What checkpoints hold besides tensors: options and, in old ones, training statistics.
+# Classes in checkpoints besides tensors: options and, in old ones, training statistics.
 _MODULES = ("fairseq.meters", "fairseq.logging.meters")
 _METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter")
 _ALLOWED = [*PLAIN_CLASSES, *((_Meter, f"{it}.{name}") for it in _MODULES for name in _METERS)]
@@ -120,7 +120,7 @@ def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return dropout rates, numbers of heads and of positions, which no tensor shows."""
+    """Return what tensors do not show: dropout rates, numbers of heads and of positions."""
     longest = setting(options, "max_positions", 1024)  # of both sides, until 2018
     names = ("max_source_positions", "max_target_positions")
     longest = min(setting(options, name, longest) for name in names)

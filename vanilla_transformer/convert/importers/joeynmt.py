@@ -37,7 +37,7 @@ _SPECIAL_IDS = {"unk": 0, "pad": 1, "bos": 2, "eos": 3}  # unless the configurat
 
 
 class _Settings(TypedDict):
-    """The sections of config.yaml that are read."""
+    """The sections of config.yaml that the importer reads."""
 
     model: dict[str, Any]
     data: NotRequired[dict[str, Any] | None]
@@ -110,7 +110,7 @@ def _check_options(
 def _norm_first(
     stacks: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor], origin: Path
 ) -> bool:
-    """Return whether both stacks are pre-norm, which is the encoder's default in Joey.
+    """Return whether both stacks are pre-norm; in Joey this is the encoder's default.
 
     Joey's first versions ended pre-norm stacks with a norm, as ours do; later ones do only if
     config.yaml says `layer_norm: pre`.
@@ -134,7 +134,7 @@ def _scaled(
 
 
 def _rates_and_heads(stacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return dropout rates and numbers of heads, which no tensor shows."""
+    """Return what tensors do not show: dropout rates and numbers of heads."""
     rate = setting(stacks["encoder"], "dropout", _DROPOUT)
     fields = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), rate)
     for stack, heads in {"encoder": 4, "decoder": 8}.items():

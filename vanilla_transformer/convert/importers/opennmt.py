@@ -84,14 +84,14 @@ def import_opennmt(path: StrPath, output: StrPath | None = None) -> Imported:
 
 
 def _tensors(found: Mapping[str, Any], file: Path) -> dict[str, Tensor]:
-    """Return the tensors of the stacks and of `generator`, which `model` may repeat."""
+    """Return the tensors of `model` and `generator`; `model` may contain the latter too."""
     tensors = unwrapped(state_dict(found["model"], f"{file}: model"))
     generator = unwrapped(state_dict(found["generator"], f"{file}: generator"))
     return tensors | {f"generator.{name}": tensor for name, tensor in generator.items()}
 
 
 def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Return the options of the training, and what the vocabularies hold besides tokens."""
+    """Return the training options, together with the settings stored in the vocabularies."""
     options = options_in(found["opt"])
     if not options:
         raise RequestError(f"{file}: opt is a {type(found['opt']).__name__}; expected options.")

@@ -1,4 +1,4 @@
-"""Options of other systems: some are supported, some refused, unknown ones noted.
+"""Options of other systems: check which are supported, and note unknown ones.
 
 options.toml lists the options that each system has.
 """
@@ -19,7 +19,7 @@ _OFF: tuple[object, ...] = (None, False, 0, "", [], (), {})
 
 
 def options_in(settings: object) -> dict[str, Any]:
-    """Return the options of an argparse.Namespace or a dict; anything else has none."""
+    """Return the options in an argparse.Namespace or a dict; none for any other type."""
     settings = vars(settings) if isinstance(settings, argparse.Namespace) else settings
     return dict(settings) if isinstance(settings, Mapping) else {}
 
@@ -33,10 +33,10 @@ def check_options(
         settings: The source's options, as `options_in` takes them.
         systems: Tables of options.toml.
         origin: The source's name in errors.
-        given: More options, with the only allowed value of each, which the caller gave.
+        given: Further options, each with its only allowed value: the one that the caller gave.
 
     Returns:
-        A note that names the options that are set and in no table, if there are any.
+        A note with the names of unknown options that are set, if there are any.
 
     Raises:
         ValueError: An option has another value than the allowed ones.
@@ -66,19 +66,19 @@ def check_options(
 
 
 def shared_option(name: str, values: Mapping[str, Any], *, origin: object) -> Any:
-    """Return an option that must have the same value in encoder and decoder.
+    """Return the value of an option, which must be the same in encoder and decoder.
 
     Raises:
         ValueError: They have different values, but our configuration has one.
     """
     first, *others = values.values()
     if others != [first] * len(others):
-        raise RequestError(f"{origin} has {name}={values}; allowed is one value for both stacks.")
+        raise RequestError(f"{origin} has {name}={values}; both stacks need the same value.")
     return first
 
 
 def _flat(options: Mapping[str, Any], names: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Flatten nested options to dotted names such as `embeddings.scale`, where a table has them."""
+    """Flatten nested options to the dotted names of options.toml, such as `embeddings.scale`."""
     for name, value in options.items():
         inside = {known.removeprefix(f"{name}.") for known in names if known.startswith(f"{name}.")}
         if inside and isinstance(value, Mapping):
@@ -88,4 +88,4 @@ def _flat(options: Mapping[str, Any], names: Collection[str]) -> Iterator[tuple[
 
 
 def _is_one_of(value: object, allowed: Sequence[object]) -> bool:
-    return not isinstance(value, Tensor) and value in allowed  # a tensor equals nothing as a whole
+    return not isinstance(value, Tensor) and value in allowed  # == of tensors is elementwise

@@ -1,4 +1,4 @@
-"""Read files of other systems without running code in them; refuse damaged ones."""
+"""Read files of other systems without running code in them; refuse damaged files."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ _Config = TypeVar("_Config", bound=PreTrainedConfig)
 
 _NAMES_IN_AN_ERROR = 4
 _AVERAGED = "n_averaged"  # torch's AveragedModel counts in it
-# Classes of plain values in checkpoints: options, and scores and counts.
+# Harmless classes in checkpoints: options (argparse) and NumPy numbers.
 PLAIN_CLASSES = (*NUMPY_NUMBERS, (argparse.Namespace, "argparse.Namespace"))
 
 
@@ -34,7 +34,7 @@ def state_dict(found: object, origin: object) -> dict[str, Tensor]:
     """Return a state dict as a plain dict; refuse anything else.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: `found` is not a state dict.
     """
     if not isinstance(found, Mapping) or not found:
         got = f"a {type(found).__name__}" if found else "nothing"
@@ -47,7 +47,7 @@ def state_dict(found: object, origin: object) -> dict[str, Tensor]:
 
 
 def read_state_dict(path: Path) -> tuple[dict[str, Tensor], object]:
-    """Return the state dict of a file, and the hyperparameters beside it.
+    """Return the state dict in a file, and the hyperparameters saved with it.
 
     The file holds only a state dict, or, if torch.save wrote it, one under any name, as checkpoints
     of trainings do: `model_state_dict` in PyTorch's tutorials, `state_dict` of Lightning.
@@ -69,7 +69,7 @@ def read_state_dict(path: Path) -> tuple[dict[str, Tensor], object]:
 
 
 def _is_state_dict(entry: object) -> bool:
-    """Return True if an entry of a checkpoint looks like model weights, not like a random state."""
+    """Return True if a checkpoint's entry looks like model weights rather than a random state."""
     tensors = list(entry.values()) if isinstance(entry, Mapping) else []
     return all(isinstance(tensor, Tensor) for tensor in tensors) and any(
         tensor.dim() == 2 and tensor.is_floating_point() for tensor in tensors
@@ -79,12 +79,12 @@ def _is_state_dict(entry: object) -> bool:
 def read_checkpoint(
     path: Path, system: str, parts: Sequence[str], *, allowed: Iterable[tuple[type, str]]
 ) -> Mapping[str, Any]:
-    """Return the content of a system's checkpoint, by name.
+    """Return the content of another system's checkpoint as a dict.
 
     Args:
         path: File to read.
-        system: Its name in errors.
-        parts: Names of what a checkpoint holds at least.
+        system: Name of the system in errors.
+        parts: Keys that every checkpoint of the system has.
         allowed: See `read_pickle`.
 
     Raises:
@@ -93,7 +93,7 @@ def read_checkpoint(
     found = read_pickle(path, allowed)
     content = found if isinstance(found, Mapping) else {}
     if missing := [f"`{name}`" for name in parts if name not in content]:
-        raise RequestError(f"{path} is not a checkpoint of {system}; no {listed(missing)}.")
+        raise RequestError(f"{path} is not a checkpoint of {system}: no {listed(missing)}.")
     return content
 
 

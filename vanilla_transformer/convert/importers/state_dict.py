@@ -1,7 +1,7 @@
 """Shared code of the importers: account for every tensor, and write all or nothing.
 
-An importer gives a `Piece` for each of our tensors: its place in the source. Missing, surplus and
-wrongly shaped tensors are refused by name, before anything is written.
+An importer gives a `Piece` for each of our tensors, which says where it is in the source. Missing,
+surplus and wrongly shaped tensors are refused by name, before anything is written.
 """
 
 import functools
@@ -36,7 +36,7 @@ Names = str | tuple[str, ...]  # a tensor's name, or all names that it may have
 
 
 class Piece(NamedTuple):
-    """Where one of our tensors comes from in the source.
+    """Where one of our tensors comes from in the source checkpoint.
 
     Attributes:
         keys: Names of the tensor in the source. If the source ties several, all that are present
@@ -66,26 +66,26 @@ class Imported(NamedTuple):
 
 
 class Source:
-    """A model of another system during its import: its tensors, and what is known so far.
+    """A model of another system while it is imported: its tensors, and the facts found so far.
 
     Attributes:
-        origin: Its name in errors.
-        tensors: Its tensors by name.
+        origin: The model's name in errors.
+        tensors: The model's tensors by name.
         notes: What a user should know, one sentence each.
         fields: Fields of our configuration.
-        pieces: The place in the source of each tensor of our state dict, tied tensors once.
+        pieces: Where each tensor of our state dict comes from; tied tensors are listed once.
     """
 
     def __init__(
         self, origin: object, tensors: Mapping[str, Tensor], notes: tuple[str, ...] = ()
     ) -> None:
-        """Begin with the tensors alone."""
+        """Start with the tensors; all else is read from them later."""
         self.origin, self.tensors, self.notes = origin, tensors, notes
         self.fields: dict[str, Any] = {}
         self.pieces: dict[str, Piece] = {}
 
     def find_tables(self, tables: tuple[Names, Names, Names], *, scaled: bool = True) -> None:
-        """Infer sizes and ties from embeddings and softmax: equal tables become one.
+        """Infer vocabulary sizes and tied tables from embeddings and softmax; tie equal tables.
 
         Args:
             tables: Name of the encoder's and of the decoder's embedding and of the pre-softmax
@@ -117,7 +117,7 @@ class Source:
             self.pieces[ours] = Piece((*others, *those), change)
 
     def find_layers(self, names: LayerNames) -> None:
-        """Read the number of layers and their widths from their tensors.
+        """Infer the number of layers and their widths from their tensors.
 
         Raises:
             ValueError: The first layer of a stack is missing.
@@ -150,7 +150,7 @@ class Source:
             self.notes += (note,)
 
     def make_config(self, **fields: Any) -> VanillaTransformerConfig:
-        """Return the configuration with the fields that were found, and these.
+        """Return the configuration with the fields found so far, and the given ones.
 
         Raises:
             ValueError: The fields are not a valid configuration.
@@ -165,14 +165,13 @@ class Source:
             raise RequestError(message) from error
 
     def place_layers(self, names: LayerNames, config: VanillaTransformerConfig) -> None:
-        """Set the places of the layers' tensors, and of the norms after them if there are any."""
+        """Record where the tensors of layers and final norms are in the source."""
         self.pieces |= {key: Piece((name,)) for key, name in names.tensors(config).items()}
 
     def fill_missing_biases(self) -> None:
-        """Use zeros for biases that the source leaves out in every layer.
+        """Use zeros for biases that the source lacks in every layer.
 
-        A norm is without a bias only where all modules are: the norm without one is another
-        function.
+        Norms may lack biases only if all modules do: otherwise they are another function.
         """
         biases = {key: piece.keys[0] for key, piece in self.pieces.items() if key.endswith(".bias")}
         stored = {_kind(name) for name in biases.values() if name in self.tensors}
@@ -222,11 +221,11 @@ class Source:
     def _tensors(
         self, shapes: Mapping[str, torch.Size], *, ignored: Iterable[str]
     ) -> dict[str, Tensor]:
-        """Return all tensors of our state dict, tied ones once, or name what does not fit.
+        """Return all tensors of our state dict, tied ones once; refuse those that do not fit.
 
         Args:
             shapes: Their shapes by name.
-            ignored: Names in the source that no tensor has its place in.
+            ignored: Names in the source that are not needed.
         """
         problems: dict[str, list[str]] = {"missing": [], "wrongly shaped": []}
         found = {}
@@ -239,7 +238,7 @@ class Source:
             (name, first), *others = there.items()
             check_finite(name, first, Path(str(self.origin)))
             if any(not torch.equal(tensor, first) for _, tensor in others):
-                raise RequestError(f"{self.origin} ties {listed([*there])}, but they differ.")
+                raise RequestError(f"{self.origin}: {listed([*there])} must be equal, but differ.")
             found[key] = _made(first, piece.change)
             if found[key].shape != shapes[key] or not first.is_floating_point():
                 got = f"{name} {tuple(first.shape)} {first.dtype}"
@@ -252,7 +251,7 @@ class Source:
         return found
 
     def _matrices(self, *names: str) -> list[Tensor]:
-        """Return the tensors from which the sizes of the model are read.
+        """Return the named tensors, which must be matrices, to read sizes from.
 
         Raises:
             ValueError: Some are missing, or are not matrices.
@@ -265,7 +264,7 @@ class Source:
 
 
 def _made(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> Tensor:
-    """Convert a tensor of the source to ours; one of a wrong type or shape stays as it is."""
+    """Convert a source tensor to ours; leave a tensor of a wrong type or shape unchanged."""
     if change is None or not tensor.is_floating_point():
         return tensor.detach()
     try:
@@ -281,7 +280,7 @@ def _divided(table: Tensor) -> Tensor:
 
 
 def split_projections(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Split each matrix or bias that holds those of query, key and value, as torch saves them."""
+    """Split fused projections of query, key and value, as torch saves them."""
     found = {}
     for name, tensor in tensors.items():
         prefix, fused, part = name.rpartition("in_proj_")
@@ -294,7 +293,7 @@ def split_projections(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def sinusoid_style(tables: Collection[Tensor], width: int) -> str | None:
-    """Detect which kind of sinusoids all position tables hold, (positions, width), if any."""
+    """Detect which sinusoids all position tables, (positions, width), hold; None if none."""
     odd = tables and width % 2  # theirs come in pairs
     for style in () if odd else ("sinusoidal", "tensor2tensor"):
         if all(_is_sinusoids(table, width, style=style) for table in tables):
@@ -324,14 +323,14 @@ def _is_sinusoids(table: Tensor, width: int, *, style: str, first: int = 0) -> b
 
 
 def _kind(name: str) -> str:
-    """Return the last two parts of a tensor's name, the same in all layers."""
+    """Return the last two parts of a tensor's name, which are the same in all layers."""
     return ".".join(name.split(".")[-2:])
 
 
 def setting(settings: Mapping[str, Any], name: str, default: Any) -> Any:
-    """Return a value from another system's settings, or the default if there is none.
+    """Return a setting of another system's model, or the default if it is not set.
 
-    Of a list, which OpenNMT has for rates that change during a training, it is the first.
+    For a list (OpenNMT's rates may change during training), return the first value.
     """
     value = settings.get(name)
     if isinstance(value, list) and value:
@@ -340,13 +339,13 @@ def setting(settings: Mapping[str, Any], name: str, default: Any) -> Any:
 
 
 def special_ids(start: str, **ids: int | None) -> dict[str, int | None]:
-    """Return fields with the ids of special symbols by role; `start` is the decoder's first one."""
+    """Return the config fields of special ids; `start` is the role that starts the decoder."""
     fields = {f"{role}_token_id": number for role, number in ids.items()}
     return {**fields, "decoder_start_token_id": ids[start]}
 
 
 def finish(imported: Imported, output: StrPath | None) -> Imported:
-    """Write an imported model to `output`, if it is given: everything, or nothing at all.
+    """Write an imported model to `output`, if given, completely or not at all.
 
     Returns:
         `imported`, with a note if it has no tokenizer.
@@ -355,7 +354,7 @@ def finish(imported: Imported, output: StrPath | None) -> Imported:
         ValueError: `output` is not empty, or the tokenizer does not load.
     """
     if imported.tokenizer is None and not imported.files:
-        note = "There is no tokenizer; these are weights and ids only."
+        note = "There is no tokenizer; the model takes ids only."
         imported = imported._replace(notes=(*imported.notes, note))
     if output is None:
         return imported
@@ -365,7 +364,7 @@ def finish(imported: Imported, output: StrPath | None) -> Imported:
             imported.tokenizer.save_pretrained(aside)
         for name, content in imported.files.items():
             (aside / name).write_bytes(content)
-        if imported.files:  # of another system: find out now what is missing or damaged
+        if imported.files:  # foreign files: fail now if any is missing or damaged
             try:
                 load_saved_tokenizer(aside)
             except RequestError as error:

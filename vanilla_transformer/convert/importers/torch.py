@@ -27,7 +27,7 @@ from .state_dict import (
 )
 from .vocabulary import vocabulary_tokenizer
 
-# Patterns that find the tables whose names are not given.
+# Patterns that find tables by name if the user does not name them.
 _SOURCE = re.compile(r"(src|source|encoder|enc).*(emb|tok).*weight$", re.IGNORECASE)
 _TARGET = re.compile(r"(tgt|trg|target|decoder|dec).*(emb|tok).*weight$", re.IGNORECASE)
 _SOFTMAX = re.compile(r"(generator|lm_head|fc_out|output|out|proj|classifier).*weight$", re.I)
@@ -54,7 +54,7 @@ def import_torch(
     source_vocab: StrPath | None = None,
     target_vocab: StrPath | None = None,
 ) -> Imported:
-    """Import a state dict with a `torch.nn.Transformer`, embeddings and a pre-softmax table.
+    """Import a state dict of `torch.nn.Transformer` with embeddings and an output projection.
 
     Exact: logits differ by rounding alone. The arguments give what a state dict does not contain.
 
@@ -135,7 +135,7 @@ def import_torch(
 
 
 def _layer_names(prefix: str) -> LayerNames:
-    """Return torch's names, after `split_projections`."""
+    """Return the layers' names in torch, after `split_projections`."""
     return LayerNames(
         layers={stack: f"{prefix}{stack}.layers" for stack in STACKS},
         attentions={"encoder": ("self_attn",), "decoder": ("self_attn", "multihead_attn")},
@@ -162,14 +162,14 @@ def _find(tensors: Mapping[str, Tensor], pattern: re.Pattern[str], option: str, 
     ]
     found = [name for name in matrices if pattern.search(name)]
     if len(found) != 1:
-        said = "may be any of several tables" if found else "was not found"
+        said = "matches several tables" if found else "was not found"
         names = listed(found or matrices)
         raise RequestError(f"{file}: the {option} {said}; give --{option}. Matrices: {names}.")
     return found[0]
 
 
 def _by_stack(names: list[str], file: Path) -> dict[str, str]:
-    """Assign the tables of learned positions to encoder and decoder; one may serve both."""
+    """Assign the tables of learned positions to encoder and decoder; both may share one."""
     of_target = [name for name in names if _OF_TARGET.search(name)]
     if len(names) == 1:
         return dict.fromkeys(STACKS, names[0])

@@ -1,4 +1,4 @@
-"""Tokenizers for vocabularies of space-separated words, with the vocabularies' ids."""
+"""Build tokenizers that split at spaces and look words up in another system's vocabulary."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ _SPACES = r"[\s\x1c-\x1f]+"
 def word_tokenizer(
     tokens: Sequence[str], special: Mapping[str, str], template: str, *, origin: object
 ) -> PreTrainedTokenizerFast:
-    """Return a tokenizer that splits at white space and looks each word up; unknown ones are `unk`.
+    """Return a tokenizer that splits at white space and looks words up; unknown words become `unk`.
 
     The words may be pieces: decoding removes "@@" at the end (subword-nmt) or U+2581 in front
     (SentencePiece).
@@ -58,9 +58,9 @@ def word_tokenizer(
 
 
 def _decoder(tokens: Sequence[str]) -> decoders.Decoder | None:
-    """Return the decoder from pieces to text; None joins words with spaces.
+    """Return the decoder that joins pieces to words; None if all pieces are whole words.
 
-    The sign that more tokens have is that of the vocabulary: a few may have the other as text.
+    The marker that more tokens have is the vocabulary's: a few may contain the other as text.
     Spaces at an edge are replaced rather than stripped: `decoders.Strip` fails on an empty text.
     """
     joining = sum(token.endswith("@@") and token != "@@" for token in tokens)
@@ -94,7 +94,7 @@ def both_tokenizers(
     *,
     origins: Sequence[object],
 ) -> PreTrainedTokenizerFast:
-    """Build the tokenizer of the source, which holds that of the target if that is another one.
+    """Build the source's tokenizer, which stores the target's if the vocabularies differ.
 
     Args:
         vocabularies: The tokens of source and target in order of id.
@@ -117,7 +117,7 @@ def both_tokenizers(
         token = targets[number]
         if token in sources and sources[number] != token:
             ids_of = f"id {sources.index(token)} in {origins[0]}, but {number} in {origins[1]}"
-            raise RequestError(f"{token!r} ({role}) has {ids_of}; give both the same.")
+            raise RequestError(f"{token!r} ({role}) has {ids_of}; use one id in both.")
     source, target = (
         word_tokenizer(
             tokens, {role: tokens[number] for role, number in ids.items()}, template, origin=origin
@@ -132,7 +132,7 @@ def both_tokenizers(
 def vocabulary_tokenizer(
     paths: tuple[StrPath | None, StrPath | None], config: VanillaTransformerConfig, template: str
 ) -> PreTrainedTokenizerFast | None:
-    """Build the tokenizer of source and target from files with one token per line.
+    """Build a tokenizer of source and target from files with one token per line.
 
     Args:
         paths: The source's file (None means no tokenizer) and the target's (None means the same).
