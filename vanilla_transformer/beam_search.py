@@ -189,10 +189,7 @@ class Search:
                 decoder.keep(order)
 
     def _best_tokens(self, parts: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the c largest log-probabilities of each hypothesis and their tokens, (B, w, c).
-
-        The parts, (b, w, V), are those of `ModelDecoder.step`.
-        """
+        """Return the c largest log-probabilities of each hypothesis and their tokens, (B, w, c)."""
         best_of_parts, first = [], 0
         for logits in parts:
             log_probs = logits.log_softmax(-1, dtype=self.scores.dtype)  # in float32 at least

@@ -1,8 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""`pipeline("translate", model=...)`, since transformers 5 has no translation pipeline.
-
-B batch, S source length, T target length, n sequences per source.
-"""
+"""`pipeline("translate", model=...)`, since transformers 5 has no translation pipeline."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
 """Allowed ranges of numeric arguments, and the error for values outside of them.
 
-The bounds are far beyond what anyone needs; they catch slips before any work is done.
+The bounds are far beyond any real use: a larger value is a slip, or is meant to exhaust the memory.
 """
 
 import math
@@ -54,8 +54,7 @@ EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to inp
 NUM_BEAMS = Range(1, 1000)
 # For 40,000 tokens, ((5 + L) / 6)^10 is near the largest float32.
 LENGTH_PENALTY = Range(0, 10, whole=False)
-# Limits on sizes, far beyond any trained model: a larger value is a slip, or is meant to exhaust
-# the memory.
+
 _LAYERS, _WIDTH, _ENTRIES = Range(1, 1000), Range(1, 65_536), Range(1, 10_000_000)
 FIELDS = {  # of the config
     **dict.fromkeys(("encoder_layers", "decoder_layers"), _LAYERS),

@@ -78,7 +78,7 @@ def test_picture_shows_the_printed_translation(
     ("options", "message"),
     [
         (["--num-beams", "2000"], "Got num_beams=2000; it must be a whole number from 1 to 1000"),
-        (["--attention", "map.docx"], "map.docx; a picture's name ends in one of"),
+        (["--attention", "map.docx"], "map.docx; the name must end in one of"),
         (["--attention", "none/map.png"], "none/map.png cannot be written; name a file in an"),
         (["--attention", "SOURCE"], "source.txt is an input, which it would replace"),
         (["--attention", "MAP", "--alignments", "MAP"], "map.png is given twice; give each"),

@@ -178,7 +178,9 @@ def test_another_model_than_the_runs_is_published_with_its_own_scores_only(
     (run / "metrics.json").write_text(json.dumps(whole))
     other = write_run(tmp_path / "other", seed=1)
     (other / "metrics.json").unlink()
-    assert "computes something else than" in error_of(capsys, *request(other, "--run", run))
+    assert "give different outputs; score the model" in error_of(
+        capsys, *request(other, "--run", run)
+    )
     scores = {"scores": {"test": {**SCORES, "bleu": 12.34}}}
     (other / "metrics.json").write_text(json.dumps(scores))
     search = json.loads((other / "generation_config.json").read_text())
@@ -191,7 +193,7 @@ def test_another_model_than_the_runs_is_published_with_its_own_scores_only(
     run_facts = ("mean of the last", "on 200", "checkpoints_to_average", "Test file", "pairs too")
     assert not [fact for fact in run_facts if fact in card]
     tiny_tokenizer(280).save_pretrained(other)
-    assert "have other vocabularies" in error_of(capsys, *request(other, "--run", run))
+    assert "have different vocabularies" in error_of(capsys, *request(other, "--run", run))
 
 
 @pytest.mark.parametrize("scored", [True, False])
@@ -318,7 +320,7 @@ def test_model_with_other_outputs_in_a_clean_process_is_rejected(
         return {**answer, "logits": [logit + 0.01 for logit in answer["logits"]]}
 
     monkeypatch.setattr(publishing, "load_in_clean_process", slightly_otherwise)
-    with pytest.raises(ValueError, match="do not compute what"):
+    with pytest.raises(ValueError, match="give different outputs"):
         publish_folder(run, "u/n", license="mit")
 
 
@@ -338,8 +340,8 @@ def pickle_the_weights(folder):
     ("change", "words", "message"),
     [
         (None, ["--license", "mit", "--data-license", "non-commercial"], "got 'mit', but"),
-        (None, ["--repo", "name"], "got 'name' as name on the Hub"),
-        (None, ["--repo", "user/na me"], "got 'user/na me' as name on the Hub"),
+        (None, ["--repo", "name"], "got 'name' as repository on the Hub"),
+        (None, ["--repo", "user/na me"], "got 'user/na me' as repository on the Hub"),
         (None, ["--run", "."], ". has no training record (metrics.json); check --run"),
         (spoil_the_metrics, [], "epochs, seed in"),
         (lambda folder: (folder / "tokenizer.json").unlink(), [], "has no tokenizer;"),

@@ -1,6 +1,7 @@
-"""The paper's search in fewer calls, for unmodified models.
+"""The fast path of beam search: decode unmodified models in fewer and faster calls.
 
-It finds what the search over `model(...)` finds. The package's `__init__` registers it.
+It finds the same translations as a search that calls `model(...)`. The package's `__init__`
+registers it.
 """
 
 from .incremental_decoding import incremental_decoder

@@ -1,4 +1,4 @@
-"""The decoder of Section 3, one position at a time, for several hypotheses of each source.
+"""Run the decoder of Section 3 one position at a time, for several hypotheses of each source.
 
 The hypotheses of one source are rows of one query, so the source's keys and values are stored once
 per source. The hypotheses' own keys and values are written once and stay in place; a mask says
@@ -35,12 +35,12 @@ from ..modeling_vanilla_transformer import (
 from .onednn import packable, packed_linear, packed_linears, packed_together
 from .unmodified import is_unmodified
 
-# Logits that a CPU computes at once, 16 MiB in float32. The memory of larger tensors goes back to
-# the system when they are freed, which takes time to clear it for the next step.
+# Logits that a CPU computes at once, 16 MiB in float32. Larger tensors return their memory to the
+# system when freed, which then has to clear it again for the next step.
 LOGITS = 2**22
-FIRST_POSITIONS = 32  # that keys and values have room for at first
-MANY_HEADS = 32  # of all sources in a batch; with fewer, torch's fused attention is faster
-FORGET_EVERY = 8  # positions between two searches for keys and values that are no longer needed
+FIRST_POSITIONS = 32  # initial capacity for keys and values, in positions
+MANY_HEADS = 32  # heads of all sources in a batch; with fewer, torch's fused attention is faster
+FORGET_EVERY = 8  # positions after which keys and values that are no longer needed are dropped
 
 
 def incremental_decoder(
@@ -51,7 +51,7 @@ def incremental_decoder(
 
 
 class IncrementalDecoder:
-    """Decoder and softmax of a model over encoded sources, called once for each position."""
+    """Decoder and softmax of a model for a batch of encoded sources, called at each position."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class IncrementalDecoder:
         alignment_layer: int | None = None,
         prepack: bool = False,
     ) -> None:
-        """Compute once what the decoder reads from the sources.
+        """Encode the sources and compute their keys and values once.
 
         Args:
             model: The model, in evaluation mode.
@@ -87,7 +87,7 @@ class IncrementalDecoder:
             for layer in self.decoder.layers:
                 kind = FusedLayer if prepack and is_fusable(layer) else ModuleLayer
                 self.layers.append(kind(layer, LayerMemory(layer, source, room)))
-        self.encodings = source.new_empty(0)  # of the positions so far and some more, (P, d)
+        self.encodings = source.new_empty(0)  # positional encodings, some ahead, (P, d)
         self.source_mask = None  # (B, 1, 1, S), added to the scores
         if not attention_mask.bool().all():
             padding = attention_mask[:, None, None, :] == 0
@@ -96,8 +96,8 @@ class IncrementalDecoder:
         self.alignment_layer = alignment_layer
         self.alignments = GrowingRows(room)  # (B, R, S)
         self.position, self.rows = 0, 0
-        self.kept = 0  # rows whose keys and values are not dropped
-        self.places: Tensor | None = None  # of each row's keys and values, (B, R); None: in order
+        self.kept = 0  # number of rows whose keys and values are kept
+        self.places: Tensor | None = None  # of each row in `LayerMemory`, (B, R); None: in order
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
         """See `beam_search.ModelDecoder`."""
@@ -123,13 +123,13 @@ class IncrementalDecoder:
         return map(self.lm_head, self.decoder.norm(x).split(sources))
 
     def _places_of(self, rows: Tensor) -> Tensor:
-        """Return the places of the keys and values of rows, (B, w, t)."""
+        """Return where the keys and values of rows are stored, (B, w, t)."""
         if self.places is None:
             return rows
         return self.places.gather(1, rows.flatten(1)).view_as(rows)
 
     def _forget(self, ancestors: Tensor) -> None:
-        """Drop rows that are no ancestor of a living hypothesis, if they are more than half.
+        """Drop rows that are not ancestors of a living hypothesis, if they are more than half.
 
         The hypotheses of one source soon share all but their last few ancestors, so the rows that
         they attend to become a fraction of all rows.
@@ -157,7 +157,7 @@ class IncrementalDecoder:
         return self.decoder.dropout(x + self.encodings[self.position])
 
     def keep(self, order: Tensor) -> None:
-        """See `beam_search.ModelDecoder`. Sources already below B' stay in place: few rows move."""
+        """See `beam_search.ModelDecoder`. Few rows move, as sources already below B' stay."""
         moved = (order != torch.arange(order.numel(), device=order.device)).nonzero().squeeze(1)
         for layer in self.layers:
             layer.memory.keep(order, moved)
@@ -174,7 +174,7 @@ class IncrementalDecoder:
 
 
 class ModuleLayer:
-    """A decoder layer, called module by module, and what it attends to."""
+    """A decoder layer that calls its modules one by one, with its keys and values."""
 
     def __init__(self, layer: DecoderLayer, memory: LayerMemory) -> None:
         self.layer, self.memory = layer, memory
@@ -205,9 +205,9 @@ class ModuleLayer:
 
 
 def is_fusable(layer: DecoderLayer) -> bool:
-    """Return whether a plain layer has the modules that `FusedLayer` computes, and can be packed.
+    """Return whether an unmodified layer can run as a `FusedLayer`, and its weights be packed.
 
-    Others of torch's own modules may take their place, such as no norm, or a norm for a dropout.
+    It cannot if a module was replaced by another one of torch's, such as a norm by `nn.Identity`.
     """
     own, cross, ffn = layer.self_attn, layer.cross_attn, layer.feed_forward
     if type(ffn) is not PositionwiseFeedForward:
@@ -223,10 +223,10 @@ def is_fusable(layer: DecoderLayer) -> bool:
 
 
 class FusedLayer:
-    """A decoder layer computed in few calls, and what it attends to."""
+    """A decoder layer computed in few calls with packed weights, with its keys and values."""
 
     def __init__(self, layer: DecoderLayer, memory: LayerMemory) -> None:
-        """Pack the layer's weights, or take those that were packed before."""
+        """Pack the layer's weights, or reuse the copies packed before."""
         own, cross, ffn = layer.self_attn, layer.cross_attn, layer.feed_forward
         self.memory, self.norm_first = memory, layer.norm_first
         self.widths = (own.q_proj.out_features, own.k_proj.out_features + own.v_proj.out_features)
@@ -284,22 +284,22 @@ class FusedLayer:
 
 
 def _by_head(heads: int, parts: list[Tensor]) -> Tensor:
-    """Join Q, K and V parts: first the rows of Q, then for each head its rows of K and of V."""
+    """Join Q, K and V parts: first all rows of Q, then head by head the rows of K and V."""
     query, *others = parts
     rows = torch.cat([part.unflatten(0, (heads, -1)) for part in others], dim=1).flatten(0, 1)
     return torch.cat((query, rows))
 
 
 def _norm(module: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    """Return the module's formula, without the overhead of calling the module."""
+    """Return a function that computes a norm without the overhead of calling the module."""
     shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
     return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
 
 def _forbidden(dtype: torch.dtype) -> float:
-    """Return the number to add to masked scores: so low that no weight remains, but never -inf.
+    """Return the number to add to masked scores, low enough for weights of 0 but not -inf.
 
-    -inf everywhere, as for a source that is all padding, would give NaN.
+    If all scores were -inf, as for a source that is all padding, the weights would be NaN.
     """
     return torch.finfo(dtype).min / 2
 
@@ -308,7 +308,7 @@ def _forbidden(dtype: torch.dtype) -> float:
 
 
 class GrowingRows:
-    """A tensor, (B, ..., R, width), that grows along R; it is copied only when its room doubles."""
+    """A tensor, (B, ..., R, width), that grows along R, by doubling its capacity when full."""
 
     def __init__(self, room: int) -> None:
         self.room, self.length = room, 0
@@ -332,34 +332,34 @@ class GrowingRows:
         return self.buffer.narrow(-2, 0, self.length)
 
     def compact(self, places: Tensor) -> None:
-        """Keep only the rows at each source's places, (B, r)."""
+        """Keep only the rows at the given indices of each source, (B, r)."""
         sources = torch.arange(len(places), device=places.device)[:, None]
         kept = self.view().movedim(-2, 1)[sources, places].movedim(1, -2)  # (B, ..., r, width)
         self.length = places.size(1)
         self.view().copy_(kept)
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keep the sources of `order`, (B',), of which only those at `moved` change place."""
+        """Keep only the sources at the indices `order`, (B',); those at `moved` change place."""
         _kept(self.view(), order, moved)
         self.buffer = self.buffer[: order.numel()]
 
 
 class FoldedSource:
-    """Keys and values of a source with the projections around the attention folded into them.
+    """Keys and values of a source, multiplied in advance by the query and output projections.
 
     The score of a key is (x W^Q + b^Q) . k = x . (W^Q k) + b^Q . k, and a value adds v W^O to the
     output. For a short source, W^Q k and v W^O of all positions and heads are fewer numbers than
-    W^Q and W^O, and with a single sentence the time goes into reading numbers from memory.
+    W^Q and W^O, and for a single sentence most of the time is spent on reading memory.
     """
 
     @staticmethod
     def is_smaller(cross: MultiHeadAttention, keys: Tensor) -> bool:
-        """Return whether folding keys, (B, h, S, d_k), and their values leaves fewer numbers."""
+        """Return whether folding keys, (B, h, S, d_k), and their values takes less memory."""
         weights = cross.q_proj.weight.numel() + cross.out_proj.weight.numel()
         return 2 * keys[..., 0].numel() * cross.q_proj.in_features <= weights
 
     def __init__(self, cross: MultiHeadAttention, keys: Tensor, values: Tensor) -> None:
-        """Fold keys, (B, h, S, d_k), and values, (B, h, S, d_v)."""
+        """Multiply keys, (B, h, S, d_k), and values, (B, h, S, d_v), by the projections."""
         self.heads = cross.num_heads
         by_head = (self.heads, -1)
         w_q = cross.q_proj.weight.unflatten(0, by_head)  # (h, d_k, d)
@@ -374,7 +374,7 @@ class FoldedSource:
     def attend(
         self, x: Tensor, residual: Tensor, mask: Tensor | None, alignments: GrowingRows | None
     ) -> Tensor:
-        """Return the residual + each hypothesis' attention to the source, (B, w, d).
+        """Return the residual plus the output of the attention to the source, (B, w, d).
 
         See `LayerMemory.attend_to_source`.
         """
@@ -394,7 +394,7 @@ class FoldedSource:
 
 
 class LayerMemory:
-    """What a decoder layer attends to: keys and values of the target so far and of the source."""
+    """The keys and values of a decoder layer: of the target so far and of the source."""
 
     def __init__(self, layer: DecoderLayer, source: Tensor, room: int) -> None:
         self.own, self.cross = layer.self_attn, layer.cross_attn
@@ -405,7 +405,7 @@ class LayerMemory:
         self.folded: FoldedSource | None = None
 
     def fold_source(self) -> None:
-        """Fold the projections around the attention into the source, if it is short enough."""
+        """Use a `FoldedSource` if the source is short enough to make it smaller."""
         if FoldedSource.is_smaller(self.cross, self.keys):
             self.folded = FoldedSource(self.cross, self.keys, self.values)
             self.keys = self.values = self.keys.new_empty(0)
@@ -446,10 +446,10 @@ class LayerMemory:
 def _attend(
     attention: MultiHeadAttention, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
 ) -> Tensor:
-    """Compute Eq. 1 with one query of w rows for each source, all heads: (B, w, h * d_v)."""
+    """Compute Eq. 1 for all heads, with a query of w rows for each source: (B, w, h * d_v)."""
     scaling = attention.scaling
     if query.device.type == "cpu" and query.size(0) * query.size(1) >= MANY_HEADS:
-        # The fused attention of a CPU multiplies each head of each source separately.
+        # On a CPU, the fused attention multiplies each head of each source separately.
         heads, _ = eager_attention_forward(attention, query, keys, values, mask, scaling=scaling)
         return heads.flatten(2)
     # The whole formula in one call: with so few rows, calls take much of the time.

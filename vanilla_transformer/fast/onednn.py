@@ -34,11 +34,11 @@ _ALWAYS = (
 SMALLEST = 2**17 if _ALWAYS else 2**18  # entries; with smaller weights, packing saves no time
 MOST_ROWS = math.inf if _ALWAYS else 192  # of an input; with more rows, packing saves no time
 _ROWS = 32  # the number of rows that the layout is made for; it works for any other
-_WORDS = (torch.int64, torch.int32, torch.int16)  # the widest that fits a row is used
+_WORDS = (torch.int64, torch.int32, torch.int16)  # the widest type that divides a row is used
 
 
 class _Seen(NamedTuple):
-    """A fingerprint of a parameter, to notice changes."""
+    """A fingerprint of a parameter, to detect changes."""
 
     identity: tuple[object, ...]
     sums: Tensor  # of each row's bits as integers: a single write to any entry changes one
@@ -76,26 +76,26 @@ class PackedLinear(NamedTuple):
         return add(x, residual, self.packed, self.bias, "add")
 
     def _weight_for(self, x: Tensor) -> Tensor | None:
-        """Return the weight to multiply by; None if the packed one is faster, or the only one."""
+        """Return the plain weight; None if the packed one is faster, or the only one."""
         return self.weight if self.packed is None or _has_many_rows(x) else None
 
 
 class _Copy(NamedTuple):
-    """What is kept for a module: a `PackedLinear`, and fingerprints of its parameters."""
+    """The copy kept for a module: a `PackedLinear`, and fingerprints of the parameters."""
 
     product: PackedLinear
     seen: list[_Seen]
 
 
 class _Packing(TemporaryForward):
-    """A linear layer's forward that packs its weight when it is first called with few rows."""
+    """A linear layer's `forward` that packs the weight at the first call with few rows."""
 
     def __init__(self, module: nn.Linear) -> None:
         self.module = module
         self.product: PackedLinear | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        # The encoder may be anything, and switch autocast on or change the dtype of its states.
+        # A custom encoder may switch autocast on or change the dtype of its states.
         if _has_many_rows(x) or not _can_pack() or x.dtype != self.module.weight.dtype:
             return nn.functional.linear(x, self.module.weight, self.module.bias)
         if self.product is None:
@@ -108,11 +108,10 @@ _PACKED: WeakKeyDictionary[nn.Module, _Copy] = WeakKeyDictionary()
 
 @contextmanager
 def packed_linears(*roots: nn.Module) -> Iterator[None]:
-    """Let plain linear layers below the roots compute with packed weights.
+    """Make plain linear layers inside the roots compute with packed weights.
 
-    Only `packable` layers that are not too small are replaced. The copies of those that are called
-    are kept for the next time, made again if their weights have changed, and freed with their
-    modules or by `release`.
+    This applies to `packable` layers that are not too small. The copies are kept for the next
+    search, made again if weights have changed, and freed with their modules or by `release`.
     """
     replaced = []
     try:
@@ -135,7 +134,7 @@ def packed_linears(*roots: nn.Module) -> Iterator[None]:
 def packable(module: nn.Module) -> bool:
     """Return whether a module is a plain linear layer that can compute with packed weights.
 
-    That is an unmodified `nn.Linear`, used without gradients, in a dtype that the hardware has.
+    It must be an unmodified `nn.Linear`, without gradients, in a dtype that the hardware supports.
     """
     return _can_pack() and _is_unmodified(module)
 
@@ -167,9 +166,9 @@ def packed_together(
     """Return one `PackedLinear` for packable layers with biases and the same input.
 
     Args:
-        owner: The module that the copy of the weights is kept for; a module has at most one copy.
+        owner: The module that stores the copy of the weights; a module has at most one copy.
         layers: The layers.
-        arrange: Joins their weights into one, and their biases likewise, in the order wanted.
+        arrange: Function that joins the weights, and likewise the biases, in the desired order.
     """
     weights: list[Tensor] = [part.weight for part in layers]
     biases: list[Tensor] = [part.bias for part in layers]
@@ -179,7 +178,7 @@ def packed_together(
 def _copy(
     owner: nn.Module, parameters: Sequence[Tensor], make: Callable[[], tuple[Tensor, Tensor | None]]
 ) -> PackedLinear:
-    """Return the `PackedLinear` kept for the owner, or a new one if the parameters have changed."""
+    """Return the owner's `PackedLinear`, or a new one if the parameters have changed."""
     known = _PACKED.get(owner)
     if known is None or not _are_unchanged(parameters, known.seen):
         weight, bias = make()
@@ -193,7 +192,7 @@ def _copy(
 
 
 def release(model: nn.Module) -> None:
-    """Free the copies of a model's weights."""
+    """Free the packed copies of a model's weights."""
     for module in model.modules():
         _PACKED.pop(module, None)
 
@@ -236,18 +235,18 @@ def _are_unchanged(parameters: Sequence[Tensor], seen: Sequence[_Seen]) -> bool:
 
 
 def _sums_of_bits(parameter: Tensor) -> Tensor:
-    """Sum each row's bits, read as integers that wrap around: exact, unlike sums of floats."""
+    """Sum each row's bits as integers with overflow, which is exact, unlike a sum of floats."""
     size = parameter.element_size()
-    # A parameter may be a part of a larger tensor, and begin anywhere in it.
+    # A parameter may be a view that begins anywhere in a larger tensor.
     widths = (parameter.size(-1) * size, parameter.storage_offset() * size)
     word = next(kind for kind in _WORDS if all(width % kind.itemsize == 0 for width in widths))
     return parameter.detach().view(word).sum(-1, dtype=word)
 
 
 def _sample(parameter: Tensor) -> Tensor:
-    """Return a view of entries at equal distances, some of every row and some of every column."""
+    """Return a view of equally spaced entries that covers every row and every column."""
     columns = parameter.size(-1)
     shorter = min(parameter.numel() // columns, columns)
-    # A distance without a common factor with the number of columns reaches each of them in turn.
+    # A spacing without a common factor with the number of columns reaches every column.
     distance = next(step for step in range(shorter, 0, -1) if math.gcd(step, columns) == 1)
     return parameter.detach().flatten()[::distance]

@@ -1,9 +1,9 @@
-"""Which models may take the fast path: those that compute what the modeling file says.
+"""Check that a model may take the fast path: that nobody modified its decoder.
 
-The fast path repeats the formulas of the decoder. They hold if every module has a class of this
-package or torch's own, every function is still the imported one, and no hooks interfere. If a user
-has changed anything, one of these checks fails, and the model decodes by its own modules. The
-encoder may be anything: it is called as a module, and only its plain linear layers compute with
+The fast path repeats the formulas of the decoder. They hold if every module is of a class of this
+package or of torch, every function is the one that was imported, and there are no hooks. If a user
+has changed anything, one of these checks fails, and the model's own modules decode instead. The
+encoder may be modified: it is called as a module, and only its plain linear layers compute with
 packed weights.
 """
 
@@ -38,7 +38,7 @@ _TORCH = [nn.Dropout, nn.Embedding, nn.Identity, nn.LayerNorm, nn.Linear, nn.Mod
 
 
 # transformers' hooks change no output: they record attention and hidden states once these were
-# asked for, and let gradient checkpointing begin at the embeddings.
+# requested, and let gradient checkpointing begin at the embeddings.
 _HARMLESS = {output_capturing.__name__, PreTrainedModel.__module__}
 
 
@@ -51,7 +51,7 @@ def _functions(owner: object) -> dict[str, object]:
     }
 
 
-# As they were imported: a function that is patched later changes the model.
+# Recorded at import: a function that is patched later changes the model.
 _OWNERS: list[type | ModuleType] = [_MODELING, *_OURS, *_TORCH]
 _AS_IMPORTED = {owner: _functions(owner) for owner in _OWNERS}
 _AS_IMPORTED[nn.Module] = {name: vars(nn.Module)[name] for name in ("__call__", "_call_impl")}
@@ -69,7 +69,7 @@ def is_unmodified(model: PreTrainedModel) -> TypeGuard[VanillaTransformerForCond
 
 @functools.cache
 def _log(change: str) -> None:
-    logger.warning("Decoding by the model's own modules, which is slower: %s.", change)
+    logger.warning("Decoding with the model's own modules, which is slower: %s.", change)
 
 
 def changes(model: PreTrainedModel) -> Iterator[str]:
@@ -97,11 +97,11 @@ def changes(model: PreTrainedModel) -> Iterator[str]:
 
 
 class TemporaryForward:
-    """Base class of the forwards that the fast path sets while a search runs."""
+    """Base class of `forward` replacements that the fast path sets during a search."""
 
 
 def change_of(module: nn.Module) -> str | None:
-    """Say how a module was changed, in words to follow its name; None if it was not."""
+    """Describe how a module was changed, in words to follow its name; None if unchanged."""
     kind = type(module)
     if kind not in _AS_IMPORTED and not _is_activation(module):
         return f" is a {kind.__name__}"
@@ -128,12 +128,12 @@ def change_of(module: nn.Module) -> str | None:
 
 
 def _is_activation(module: nn.Module) -> bool:
-    """Return whether a module is transformers' or torch's activation, which is called as it is."""
+    """Return whether a module is an activation of transformers or torch, which is just called."""
     return type(module).__module__ in ("transformers.activations", "torch.nn.modules.activation")
 
 
 @functools.cache
 def _method_names(classes: tuple[type, ...]) -> frozenset[str]:
-    """Return the methods that an attribute of a module of these classes could replace."""
+    """Return the names of methods that an attribute of a module could override."""
     ours = [owner for owner in classes if owner in _AS_IMPORTED]
     return frozenset(name for owner in ours for name in vars(owner) if callable(vars(owner)[name]))

@@ -1,7 +1,7 @@
-"""Choose the number of CPU threads by the free cores, at the start and while computing.
+"""Adapt the number of CPU threads to the free cores, at the start and while computing.
 
 OpenMP's threads spin while they wait for each other. With more threads than free cores each product
-waits for the scheduler, and one busy neighbour on two cores makes a training three times slower
+waits for the scheduler, and one other busy program on two cores makes a training three times slower
 than one thread would be.
 """
 
@@ -24,15 +24,15 @@ logger = logging.getLogger(__name__)
 GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables with which users set the number
 _LOOK_EVERY = 0.5  # seconds
 _WAIT = 20.0  # seconds that cores must stay free before they are used again
-_LIGHT = 0.3  # of a core: others that use no more are no reason to leave it to them
-# The latest number of threads, by the number without neighbours: the next block begins with it.
+_LIGHT = 0.3  # of a core: ignore other programs that use less
+# Last number of threads, by the number without other programs; the next block starts with it.
 _LATEST: dict[int, int] = {}
-_OPEN: list["FreeThreads"] = []  # the shared object, once for each open block
+_OPEN: list["FreeThreads"] = []  # the shared object, repeated for each open block
 _LOCK = Lock()
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Return the cores that this process may use: its affinity, or less by its cgroups' quotas.
+    """Return the number of cores for this process: its CPU affinity, or a smaller cgroup quota.
 
     Args:
         root: Folder that holds `proc` and `sys`.
@@ -42,7 +42,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yield the limits that the cgroup of this process and those above it set, in cores."""
+    """Yield the quotas, in cores, of this process's cgroup and of its parent cgroups."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
@@ -57,10 +57,10 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def use_threads(number: int) -> None:
-    """Compute with this number of threads, whatever other programs do.
+    """Set a fixed number of threads, whatever other programs do.
 
     Raises:
-        ValueError: There are not as many cores.
+        ValueError: The number exceeds the number of cores.
     """
     Range(1, usable_cores()).check(threads=number)
     os.environ[GIVEN[0]] = str(number)
@@ -71,13 +71,13 @@ class FreeThreads:
     """Adapt torch's number of threads to the free cores.
 
     Attributes:
-        before: The number without it.
+        before: torch's number of threads before.
         used: The numbers of threads so far, in ascending order. Products are rounded differently
             with each.
     """
 
     def __init__(self, busy: Callable[[], tuple[float, float]] | None = None) -> None:
-        """Start with the number of threads that the last block ended with, else all usable cores.
+        """Start with the last block's number of threads, or else with all usable cores.
 
         Args:
             busy: Function that returns the seconds of CPU time of all processes on the usable
@@ -87,7 +87,7 @@ class FreeThreads:
         self._busy = busy or busy_seconds
         self.before = self.most = torch.get_num_threads()
         given = any(os.environ.get(name) for name in GIVEN)
-        # Launchers give all processes of a machine the same number, whatever cores there are.
+        # Launchers give all processes on a machine the same number, whatever the number of cores.
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         share = max(1, self.cores // processes)
         if self.most > share and (processes > 1 or not given):
@@ -96,17 +96,17 @@ class FreeThreads:
         if self.most > self.cores:
             message = "Got %d threads for %d usable core(s), where they will wait for each other."
             logger.warning(message, self.most, self.cores)
-        # Processes that train together would take each other for neighbours.
+        # Processes of one training would count each other as other programs.
         alone = processes == 1 and sys.platform == "linux"
         self._adapts = alone and not given and self.most > 1
         if self._adapts:
             torch.set_num_threads(_LATEST.get(self.most, self.most))
         self.used = [torch.get_num_threads()]
-        self._look: tuple[float, float, float] | None = None  # time, and seconds of all and of ours
+        self._look: tuple[float, float, float] | None = None  # time, CPU seconds of all and own
         self._no_core_was_free = -math.inf  # the latest time
 
     def adapt(self) -> None:
-        """Set the number of threads to the number of free cores; call it between two batches."""
+        """Set the number of threads to the number of free cores; call this between batches."""
         now = time.monotonic()
         if not self._adapts or (self._look and now < self._look[0] + _LOOK_EVERY):
             return
@@ -120,7 +120,7 @@ class FreeThreads:
         seconds, total, own = (a - b for a, b in zip(self._look, before, strict=True))
         others = max(0.0, total - own) / seconds
         threads, allowed = torch.get_num_threads(), len(os.sched_getaffinity(0))
-        if total > (allowed - _LIGHT / 2) * seconds:  # no core idles: all get less than they want
+        if total > (allowed - _LIGHT / 2) * seconds:  # no core idles: all programs are slowed
             others /= min(1.0, own / (threads * seconds)) or 1.0
         free = max(1, min(self.most, math.floor(allowed - others + _LIGHT)))
         if free <= threads:
@@ -135,7 +135,7 @@ class FreeThreads:
 
 @contextmanager
 def free_threads() -> Iterator[FreeThreads]:
-    """Compute with as many threads as there are free cores; restore torch's number at the end.
+    """Use as many threads as cores are free; restore torch's number when the block ends.
 
     Overlapping blocks share one number; the last to end restores torch's.
     """
@@ -152,7 +152,7 @@ def free_threads() -> Iterator[FreeThreads]:
 
 
 def busy_seconds() -> tuple[float, float]:
-    """Return the CPU seconds of all processes on the cores of this process, and its own."""
+    """Return the CPU seconds used on this process's cores by all processes and by itself."""
     cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     ticks = 0
     for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():

@@ -19,7 +19,7 @@ _MATRIX_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
 def resolve_precision(requested: str) -> str:
-    """Return fp32 or bf16: as requested, or for auto, bf16 if the hardware is faster in it."""
+    """Return fp32 or bf16 as requested; for auto, bf16 where the hardware is faster in it."""
     if torch.cuda.is_available():
         # Older GPUs emulate bfloat16, slower than float32.
         faster = torch.cuda.get_device_capability() >= (8, 0)
@@ -29,7 +29,7 @@ def resolve_precision(requested: str) -> str:
         faster = ("avx512_bf16" if amd else "amx_bf16") in _instructions()
     chosen = requested if requested != "auto" else ("bf16" if faster else "fp32")
     if chosen == "bf16" and not faster:
-        logger.warning("bf16 was asked for, but this hardware is faster in fp32.")
+        logger.warning("bf16 was requested, but this hardware is faster in fp32.")
     return chosen
 
 
@@ -53,7 +53,7 @@ def hardware() -> dict[str, Any]:
         "cpu": processor_facts().get("model name") or platform.processor() or platform.machine(),
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
-        # The speed of matrix products depends on these, and the processor's name may hide them.
+        # The speed of matrix products depends on these; the processor's name may not show them.
         "instructions": [flag for flag in _MATRIX_FLAGS if flag in _instructions()],
     }
     if torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar in a terminal, elsewhere lines of log, one each half minute."""
+"""Progress of long work: a bar in a terminal, otherwise a log line every half minute."""
 
 import io
 import logging
@@ -16,7 +16,7 @@ _FEW = 1_000  # of fewer there is no line at the start
 
 
 class LoggedProgress(tqdm):
-    """Progress as lines of log: what begins, how far it is, and for long work when it ended."""
+    """Progress as log lines: at the start, every half minute, and at the end of long work."""
 
     said: int | None = None  # the count in the last line
 
@@ -53,16 +53,16 @@ def progress(
     shown: bool = True,
     stream: TextIO | None = None,
 ) -> tqdm:
-    """Return tqdm's bar, or lines of log if standard error is no terminal.
+    """Return tqdm's progress bar, or log lines if standard error is not a terminal.
 
     Args:
-        iterable: What is counted. None: the caller calls `update`, in a `with` block.
-        what: What is done, such as "Translating".
-        unit: What is counted, such as "lines".
-        total: How many there are, if that is known.
-        initial: How many are done already.
+        iterable: Items to count. None: the caller calls `update`, in a `with` block.
+        what: Description of the work, such as "Translating".
+        unit: Name of the items, such as "lines".
+        total: Number of items, if known.
+        initial: Number of items done before.
         shown: False shows nothing.
-        stream: Where the work's output goes. If that is a terminal, nothing is drawn into it.
+        stream: Output of the work. If it is a terminal, no bar is drawn into it.
     """
     options: dict[str, Any] = {"desc": what, "unit": unit, "total": total, "initial": initial}
     options["disable"] = not shown or (stream is not None and stream.isatty())

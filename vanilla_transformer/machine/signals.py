@@ -9,7 +9,7 @@ from types import FrameType
 
 @contextmanager
 def handled_by(handler: Callable[..., object], *signums: int) -> Iterator[None]:
-    """Handle signals by a function while the block runs, in the main thread only."""
+    """Call a function on these signals while the block runs, in the main thread only."""
     in_main = threading.current_thread() is threading.main_thread()
     before = {signum: signal.signal(signum, handler) for signum in signums if in_main}
     try:
@@ -20,26 +20,26 @@ def handled_by(handler: Callable[..., object], *signums: int) -> Iterator[None]:
 
 
 class Interruption:
-    """The wish to stop a command: `KeyboardInterrupt`, but between two steps of its work.
+    """A request to stop a command: raises `KeyboardInterrupt`, but only between steps of its work.
 
-    Python raises the exception wherever the program is, also where none can leave, such as in a
-    `__del__`, and then it is lost. So a step of long work is finished first, and the wish is looked
-    at again after it. A second signal ends the step at once.
+    Python raises the exception anywhere in the program, even where it is swallowed, such as in a
+    `__del__`. Therefore a step of long work is finished first, and then the request is checked
+    again. A second signal ends the step at once.
     """
 
     def __init__(self) -> None:
-        self._signum = 0  # that no step has obeyed yet
-        self._steps = 0  # that run now, one inside of another
+        self._signum = 0  # signal not yet acted on
+        self._steps = 0  # number of nested steps that are running
 
     def note(self, signum: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
+        """Handle a signal: remember it, and raise at once outside of steps or at the second."""
         again, self._signum = self._signum, signum
         if again or not self._steps:
             raise KeyboardInterrupt(signum)
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Do a step of long work, and then stop if a signal came during it, or was lost before."""
+        """Run a step of long work, then stop if a signal arrived during it or was lost before."""
         self._steps += 1
         try:
             yield
@@ -50,7 +50,7 @@ class Interruption:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle Ctrl-C and SIGTERM in the block, which is a whole command."""
+        """Handle Ctrl-C and SIGTERM while the block, a whole command, runs."""
         self._signum = 0
         with handled_by(self.note, signal.SIGINT, signal.SIGTERM):
             yield

@@ -1,4 +1,4 @@
-"""Model cards, as Markdown with the Hub's metadata, made of facts in a metrics.json.
+"""Model cards: Markdown with the Hub's metadata, rendered from the facts in a metrics.json.
 
 `card_facts` collects the facts and removes local paths. `render_card` depends on nothing else, so
 that a published metrics.json renders to exactly the same card again. Facts that are missing, such
@@ -36,13 +36,13 @@ NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
-# What configuration fields that are None stand for.
+# Effective values of configuration fields that are None.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
 _LONGEST_SAMPLE = 90  # characters, so that the picture can be read
 
 
 class TrainerFacts(TypedDict, total=False):
-    """What a card says of a Trainer's state."""
+    """Fields of a Trainer's state that a card shows."""
 
     global_step: int
     epoch: float | None
@@ -53,9 +53,9 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
     """Return the content of the published metrics.json: the facts of a card, without local paths.
 
     Args:
-        metrics: What is known about the model, such as the metrics.json of its run.
-        published: What publishing adds. Licence and origin of the data may be missing; they are
-            then the recipe's.
+        metrics: Facts about the model, such as the metrics.json of its run.
+        published: Facts that publishing adds. If licence and origin of the data are missing, the
+            recipe's are used.
     """
     recipe = dict(metrics.get("recipe", {}))
     said = {name: recipe.get(name) for name in ("data_license", "data_source")}
@@ -81,7 +81,7 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
 
 
 def training_facts(state: TrainerFacts) -> Metrics:
-    """Return what the state of a Trainer (trainer_state.json) says about its training."""
+    """Return facts about a training from the Trainer's state (trainer_state.json)."""
     facts = Metrics(updates=state.get("global_step", 0), epochs=state.get("epoch") or 0.0)
     for entry in state.get("log_history", ()):
         if "train_runtime" in entry:
@@ -101,13 +101,13 @@ def is_non_commercial(license: str) -> bool:
 
 
 def check_licenses(license: str | None, data_license: str | None) -> None:
-    """Raise ValueError if the model has no licence, or one that its training pairs do not allow."""
+    """Raise ValueError if the model has no licence, or one that its training pairs exclude."""
     if not license:
         raise RequestError("the model needs a --license as the Hub names it: apache-2.0, other ...")
     allowed = is_non_commercial(license) or license == "other"
     if data_license and is_non_commercial(data_license) and not allowed:
         use = f"non-commercial use ({data_license})"
-        raise RequestError(f"got {license!r}, but the pairs are for {use}.")
+        raise RequestError(f"got {license!r}, but the pairs allow only {use}.")
 
 
 def render_card(facts: Metrics) -> ModelCard:
@@ -165,7 +165,7 @@ def render_card(facts: Metrics) -> ModelCard:
 
 
 def _printable(value: Any) -> Any:
-    """Escape control characters in all texts of a value; `_one_line` joins the lines."""
+    """Escape control characters in all texts of a value, but keep line breaks."""
     if isinstance(value, str):
         return "\n".join(map(printable, value.splitlines()))
     if isinstance(value, dict):
@@ -193,14 +193,14 @@ def _code(text: str, *, in_table: bool = False) -> str:
 
 
 def _link(name: str, place: str) -> str:
-    """Link a name to its place on the Hub."""
+    """Render a name as a link to the Hub."""
     return f"[{_plain(name)}](https://hf.co/{quote(place)})"
 
 
 def _as_published(facts: Metrics) -> dict[str, Any]:
-    """Return the recipe, with the length penalty that the published model has.
+    """Return the recipe, with the published model's length penalty.
 
-    Without the number of averaged checkpoints, if the model is another average.
+    The number of averaged checkpoints is left out if the model is another average.
     """
     penalty = facts["published"].get("length_penalty")
     values = dict(facts.get("recipe", {}))
@@ -214,11 +214,11 @@ def _as_published(facts: Metrics) -> dict[str, Any]:
 def paper_differences(
     recipe: Mapping[str, Any], model: Mapping[str, object] = MappingProxyType({})
 ) -> list[dict[str, str]]:
-    """List the settings that differ from the paper: name, value here, the paper's, meaning.
+    """List the settings that differ from the paper: name, value here, the paper's value, meaning.
 
     Args:
         recipe: Recipe of the training.
-        model: Configuration fields that no recipe has and that are not the paper's.
+        model: Configuration fields that differ from the paper's and are not in the recipe.
     """
     preset = _preset(recipe)
     rows = []
@@ -243,7 +243,7 @@ def paper_differences(
 
 
 def _preset(recipe: Mapping[str, Any]) -> str:
-    """Return the paper's model that a recipe is compared with."""
+    """Return the preset (base or big) of the paper that a recipe is compared with."""
     preset = recipe.get("preset")
     return preset if preset in PRESETS else "base"
 
@@ -251,8 +251,8 @@ def _preset(recipe: Mapping[str, Any]) -> str:
 def _chosen_samples(samples: Mapping[str, Sequence[Sample]]) -> list[Sample]:
     """Choose the first short sources, from each test set in turn, with their references.
 
-    If the run translated none of them exactly like the reference, append the first short one that
-    it did: the example of a card should not be a mistake of the model.
+    If the run translated none of them exactly like the reference, append the first short source
+    that it did, so that the example of a card is not a mistake of the model.
     """
     in_turn = [
         sample
@@ -277,7 +277,7 @@ def _base_model(facts: Metrics) -> str | None:
 
 
 def _sides(facts: Metrics) -> list[str]:
-    """Return the languages of source and target, or other names of the two."""
+    """Return the languages of source and target, or else "source" and "target"."""
     recipe, said = facts.get("recipe", {}), facts["published"].get("languages") or ("", "")
     return [
         name or recipe.get(f"{side}_language") or side
@@ -318,14 +318,14 @@ def _is_language(side: str) -> bool:
 
 
 def _language_name(language: str) -> str:
-    """Return the English name, if there is one: "pt_BR" -> "Portuguese (pt_BR)"."""
+    """Return the English name of a language, if known: "pt_BR" -> "Portuguese (pt_BR)"."""
     code = _iso_code(language)
     name = LANGUAGES[code].title() if code in LANGUAGES else language
     return name if language in (code, name) else f"{name} ({language})"
 
 
 def _dataset_on_hub(recipe: Mapping[str, Any]) -> str | None:
-    """Return the Hub name of the training pairs, if the recipe takes them from there."""
+    """Return the Hub name of the training pairs, if they are from a data set on the Hub."""
     return None if recipe.get("train_file") else recipe.get("dataset")
 
 
@@ -353,7 +353,7 @@ def _eval_results(facts: Metrics, task: str) -> Iterator[EvalResult]:
 
 
 def _test_scores(facts: Metrics, *, only: bool = False) -> dict[str, Any]:
-    """Return the scores by test set; the validation set comes last.
+    """Return the scores by test set, with the validation set last.
 
     Args:
         facts: Content of a metrics.json.

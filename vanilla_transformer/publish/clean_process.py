@@ -1,7 +1,7 @@
-"""Load a model directory and translate with it, in a process that knows nothing of the run.
+"""Load a model directory and translate with it, in a process that has no access to the run.
 
-Run by path, not imported: `python -P clean_process.py REQUEST`. It imports nothing from this
-package; the request says whether the model may import it.
+This file is run by path: `python -P clean_process.py REQUEST`. It imports nothing from this
+package; the request says whether the model may import the package.
 """
 
 import importlib
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# This package and its extras, which a machine with only torch and transformers does not have.
+# This package and its extras, which a machine with only torch and transformers lacks.
 _ABSENT = (
     *("vanilla_transformer", "accelerate", "babel", "datasets", "evaluate", "jiwer"),
     *("matplotlib", "peft", "sacrebleu", "sacremoses", "sentencepiece"),
@@ -51,7 +51,7 @@ def _load_and_translate(request: dict[str, Any]) -> dict[str, object]:
         logits = model.eval()(**inputs, decoder_input_ids=inputs["input_ids"] % size).logits
     if request["trust_remote_code"] or request["package"]:
         AutoModel.from_pretrained(folder, **options)
-        # On the CPU, as the translations that these are compared with.
+        # On the CPU, like the translations to compare these with.
         translator = pipeline("translate", model=folder, device="cpu", **options)  # type: ignore[call-overload]  # a task of ours
         translations = [translator(text)[0]["translation_text"] for text in texts]
     else:
@@ -66,5 +66,5 @@ def _load_and_translate(request: dict[str, Any]) -> dict[str, object]:
 if __name__ == "__main__":
     try:
         main(sys.argv[1])
-    except Exception as error:  # in one line, which the caller shows
+    except Exception as error:  # one line, for the caller's error
         sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")

@@ -16,7 +16,7 @@ _TOKEN = re.compile(r"hf_\w{16,}|(?<=Bearer )[^\s'\"]+")
 
 
 def plan_files(folder: StrPath) -> dict[str, int]:
-    """List the files of a folder to push: names with forward slashes, and sizes in bytes."""
+    """List the files in a folder: names with forward slashes, and sizes in bytes."""
     root = Path(folder)
     paths = sorted(path for path in root.rglob("*") if path.is_file())
     return {path.relative_to(root).as_posix(): path.stat().st_size for path in paths}
@@ -72,7 +72,7 @@ def push_folder(
             name
             for name in there
             if name not in files
-            # From the root, where * matches no slash.
+            # Anchored at the root, so that * matches no slash.
             and any(PurePosixPath("/", name).match(f"/{pattern}") for pattern in replaces)
         ]
         additions = [CommitOperationAdd(name, str(Path(folder) / name)) for name in files]
@@ -89,7 +89,7 @@ def push_folder(
 def check_repo_id(repo_id: str) -> None:
     """Raise ValueError unless the name is `user/name`."""
     if not _NAME.fullmatch(repo_id):
-        raise RequestError(f"got {repo_id!r} as name on the Hub; give user/name.")
+        raise RequestError(f"got {repo_id!r} as repository on the Hub; give user/name.")
 
 
 @contextlib.contextmanager
@@ -99,7 +99,7 @@ def hub_errors(repo_id: str) -> Iterator[None]:
         yield
     # The library raises ValueError for a card's metadata, RuntimeError for an interrupted upload.
     except (errors.HTTPError, OSError, RuntimeError, ValueError) as error:
-        # No token that a library put into its message.
+        # Hide a token that a library may have put into its message.
         said = _TOKEN.sub("***", " ".join(str(error).split()))
         told = f"the push to {repo_id} failed, and the repository is unchanged: {said}"
         raise RequestError(f"{told} (Token: `hf auth login`, HF_TOKEN or --token.)") from error

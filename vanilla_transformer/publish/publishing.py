@@ -1,8 +1,8 @@
 """Publish a model directory on the Hub: check it, render its card, and push both in one commit.
 
-The files to push are copied into a new folder from a list of what may be published, so that nothing
-else of a run (optimizer, arguments, checkpoints, paths) ever leaves the machine. A process that
-knows nothing of the run loads that folder first.
+Only files on a list are copied into a new folder and pushed, so that nothing else of a run
+(optimizer, arguments, checkpoints, paths) ever leaves the machine. A process without access to the
+run first loads that folder and translates with it.
 """
 
 import json
@@ -48,7 +48,7 @@ from .remote_code import code_files, embed_code
 
 logger = logging.getLogger(__name__)
 
-# Files of an earlier push that this one replaces or deletes, above all code.
+# Files of an earlier push that the new push replaces or deletes, above all code.
 _REPLACED = (
     *(*saved.MODEL, "model-*-of-*.safetensors", CURVES, HISTORY),
     *("*.py", "custom_generate/*", "pytorch_model*.bin", "training_args.bin"),
@@ -57,18 +57,18 @@ _REPLACED = (
 # Settings of a model or tokenizer that hold paths, in files of transformers 4, or choose code.
 _PRIVATE = (
     *("_name_or_path", "name_or_path", "special_tokens_map_file", "tokenizer_file"),
-    *saved.CHOOSE_CODE,  # such as code that is not pushed
+    *saved.CHOOSE_CODE,  # the code is not pushed
     "_from_model_config",
 )
-# Environment variables that may hold a secret or the place of one.
+# Environment variables that may hold a secret or the path of one.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
-_LOGITS_TOLERANCE = 1e-4  # a stock model computes in another order
+_LOGITS_TOLERANCE = 1e-4  # a stock model rounds differently
 _ANY_TEXT = "Hello!"  # to try out a model without samples
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What is published: file sizes in bytes by name; `commit` is None if nothing was pushed."""
+    """Result of publishing: file sizes in bytes by name; `commit` is None without a push."""
 
     files: dict[str, int]
     form: str
@@ -83,21 +83,21 @@ def publish(
     scores: Mapping[str, TestTexts] | None = None,
     **options: Any,
 ) -> Publication:
-    """Publish a model of this process: check it, render its card, push both in one commit.
+    """Publish a model in memory: check it, render its card, push both in one commit.
 
     Args:
         model: A sequence-to-sequence model, or one with a LoRA adapter.
         tokenizer: Its tokenizer.
         repo_id: `user/name` on the Hub.
         scores: Results of `score_model` by name of the test set. The card shows translations of
-            those that have their texts.
+            test sets whose texts are included.
         **options: Other arguments of `publish_folder`, above all `license`.
 
     Returns:
         Files, form and commit.
 
     Raises:
-        ValueError: As of `publish_folder`.
+        ValueError: As for `publish_folder`.
     """
     with temporary_folder() as folder:
         model.save_pretrained(folder)
@@ -191,7 +191,7 @@ def publish_folder(
         folder = temporary / repo_id.rpartition("/")[2]
         stage_model(published_from, folder, with_code=form == WITH_CODE)
         _try_out(model, tokenizer, folder, facts)
-        for name in (CURVES, HISTORY):  # the picture, and the figures to draw it from again
+        for name in (CURVES, HISTORY):  # the picture and its data
             if (trained_in / name).is_file():
                 shutil.copyfile(own_file(trained_in / name), folder / name)
         write_metrics(folder / METRICS, facts)
@@ -208,11 +208,11 @@ def publish_folder(
 
 
 def _metrics(source: Path, run: Path) -> Metrics:
-    """Return what is known about a model, from its folder and from its run.
+    """Return the metrics of a model, from its folder and from its run.
 
     Raises:
-        ValueError: The model is not of that run, or is not the one that it scored and has no scores
-            of its own.
+        ValueError: The model is not from that run, or the run scored another model and this one has
+            no scores of its own.
     """
     own, metrics = all_metrics(source / METRICS), all_metrics(run / METRICS)
     if "recipe" not in metrics:
@@ -228,7 +228,7 @@ def _metrics(source: Path, run: Path) -> Metrics:
         return own
     tokenizers = [saved.load_saved_tokenizer(folder) for folder in (source, run)]
     if tokenizers[0].get_vocab() != tokenizers[1].get_vocab():
-        raise RequestError(f"{source} and {run} have other vocabularies; check --run.")
+        raise RequestError(f"{source} and {run} have different vocabularies; check --run.")
     if own:  # another average of the run's checkpoints, or one of them, scored on any pairs
         files = metrics["data"].get("files", {})
         files = {split: files[split] for split in TRAINING_FILES & files.keys()}
@@ -239,7 +239,7 @@ def _metrics(source: Path, run: Path) -> Metrics:
     models = [saved.load_saved_model(folder) for folder in (source, run)]
     if not _close(*(_logits(*both, _ANY_TEXT) for both in zip(models, tokenizers, strict=True))):
         remedy = f"vanilla-transformer evaluate {source} ... --output {source / METRICS}"
-        raise RequestError(f"{source} computes something else than {run}; give it scores: {remedy}")
+        raise RequestError(f"{source} and {run} give different outputs; score the model: {remedy}")
     return metrics
 
 
@@ -248,12 +248,12 @@ def _form(directory: Path, *, with_code: bool) -> str:
     if model_type == "vanilla_transformer":
         return WITH_CODE if with_code else NATIVE
     if TARGET_TOKENIZER in read_json(directory / saved.TOKENIZER_SETTINGS):
-        raise RequestError(f"{directory} has two tokenizers, but transformers reads one.")
+        raise RequestError(f"{directory} has two tokenizers, but transformers reads only one.")
     return STOCK
 
 
 def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
-    """Copy the files to publish, and undo what training changed in the config."""
+    """Copy the files to publish, and reset config fields that training changed."""
     folder.mkdir(parents=True)
     weights = saved.weight_files(source)  # none is in a format that can run code
     index = [source / saved.WEIGHTS_INDEX] if weights != [source / saved.WEIGHTS] else []
@@ -270,19 +270,19 @@ def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
         write_json(path, public, sort_keys=True)
     if with_code:
         embed_code(folder)
-        logger.info("With the code: %s.", ", ".join(path.name for path in code_files()))
+        logger.info("Including the code: %s.", ", ".join(path.name for path in code_files()))
 
 
 def _try_out(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, facts: Metrics
 ) -> None:
-    """Translate the samples with the folder in a clean process, and draw their attention."""
+    """Translate the samples with the folder in a clean process, and draw the attention."""
     samples, source = facts["samples"]["card"], str(model.name_or_path)
     texts = [sample["source"] for sample in samples] or [_ANY_TEXT]
     form, needs = facts["published"]["form"], facts["published"].get("tokenizer_package")
     answer = load_in_clean_process(folder, texts, form=form, name=source, needs=needs)
     if not _close(torch.tensor(answer["logits"]), _logits(model, tokenizer, texts[0])):
-        raise RequestError(f"the files to publish do not compute what {source} computes.")
+        raise RequestError(f"the files to publish and {source} give different outputs.")
     for sample, text in zip(samples, answer["translations"], strict=False):
         sample["translation"] = text
     _draw(model, tokenizer, folder, facts)
@@ -291,7 +291,7 @@ def _try_out(
 def load_in_clean_process(
     folder: Path, texts: Sequence[str], *, form: str, name: str, needs: str | None = None
 ) -> dict[str, Any]:
-    """Load a folder and translate with it in an offline process that knows nothing of the run.
+    """Load a folder and translate with it in an offline process without access to the run.
 
     Only a model in native form may import this package there.
 
@@ -300,7 +300,7 @@ def load_in_clean_process(
         texts: Texts to translate.
         form: `card.NATIVE`, `WITH_CODE` or `STOCK`.
         name: Name of the folder in errors.
-        needs: Package that its tokenizer needs; all others but torch and transformers are hidden.
+        needs: Package that the tokenizer needs; others but torch and transformers are hidden.
 
     Returns:
         The `translations`, and the first text's last `logits`, V numbers.
@@ -329,12 +329,12 @@ def run_apart(
 ) -> None:
     """Run a process that loads a model, offline and with its own home directory.
 
-    It has no token, no cache and no standard input, whatever the model's code looks for.
+    It gets no token, no cache and no standard input, so that the model's code finds none.
 
     Args:
         command: Program and arguments.
         home: Directory that is the process's home.
-        problem: What it means if the process fails, as the beginning of the error.
+        problem: Beginning of the error message if the process fails.
         cwd: Directory to run in. None takes `home`.
         **variables: Environment variables, added to those of this process that are not secret.
 
@@ -360,7 +360,7 @@ def run_apart(
 
 
 def _logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> torch.Tensor:
-    """Return logits, (V,), as clean_process.py does: after any ids of the target's vocabulary."""
+    """Return logits, (V,), after a fixed target prefix, as clean_process.py computes them."""
     config = model.config
     inputs = tokenizer(text, return_tensors="pt")
     size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
@@ -377,13 +377,13 @@ def _close(logits: torch.Tensor, others: torch.Tensor) -> bool:
 def _draw(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, facts: Metrics
 ) -> None:
-    """Draw the cross-attention of each sample, if the model can read its translation again."""
+    """Draw the cross-attention of each sample whose translation can be encoded again."""
     for number, sample in enumerate(facts["samples"]["card"], start=1):
         target = sample["translation"] or sample["reference"]
         try:
             attention = attention_weights(model, tokenizer, sample["source"], target)
         except RequestError as error:
-            logger.warning("The card has no picture of sample %s: %s", number, error)
+            logger.warning("The attention of sample %s could not be drawn: %s", number, error)
             sample["is_undrawn"] = True
             continue
         save_figure(plot_attention(attention), folder / f"attention-{number}.png", dpi=80)

@@ -25,8 +25,8 @@ AUTO_CLASSES = {
     "AutoModel": VanillaTransformerModel,
     "AutoModelForSeq2SeqLM": VanillaTransformerForConditionalGeneration,
 }
-# Added to the configuration's copy. When transformers saves a model of copied code, it copies the
-# files that the text of the classes' files imports, whether or not the import runs.
+# Added to the configuration's copy. When transformers saves a model with copied code, it copies all
+# files named in import statements, whether or not these are executed.
 _IMPORT_ALL = """
 
 if False:  # makes transformers copy the pipeline, and so all of the code, with each saved model
@@ -35,18 +35,18 @@ if False:  # makes transformers copy the pipeline, and so all of the code, with 
 
 
 def code_files() -> list[Path]:
-    """Return the files that the pipeline needs, by the loader's own rule.
+    """Return the files that the pipeline needs, as transformers' loader finds them.
 
     Returns:
-        Sorted paths: its module and all that it imports from this package, at any depth; among them
-        are the modules of the classes above.
+        Sorted paths: the pipeline's module and all modules that it imports from this package, at
+        any depth, which include those of the classes above.
     """
     pipeline = Path(__file__).parents[1] / f"{_module(VanillaTransformerTranslationPipeline)}.py"
     return sorted({pipeline, *map(Path, get_relative_import_files(pipeline))})
 
 
 def embed_code(directory: Path) -> None:
-    """Copy the code into a model directory and name it in its config.json."""
+    """Copy the code into a model directory and refer to it in config.json."""
     for path in code_files():
         shutil.copyfile(path, directory / path.name)
     configuration = directory / f"{_module(VanillaTransformerConfig)}.py"

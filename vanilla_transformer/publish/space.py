@@ -1,4 +1,4 @@
-"""Make the demo Space of a published model: a page to try it, with all that the page needs.
+"""Make the demo Space of a published model: a web page to try it, with all files it needs.
 
 The page itself is model_cards/space (vanilla_transformer/_space in a wheel). The Space holds this
 package's source instead of requiring the package: a Space installs its requirements before its own
@@ -20,7 +20,7 @@ from .hub import check_repo_id, hub_errors, plan_files, push_folder
 from .publishing import Publication, run_apart
 
 FORM = "demo Space"
-# What an earlier push may have left; the settings and secrets of a Space are not files.
+# Files of an earlier push to delete; the settings and secrets of a Space are not files.
 _REPLACED = ("*.py", "*.txt", "model_id")
 # Calls each function of the page once, in a process that finds the package only in the Space.
 _TRIAL = """
@@ -40,7 +40,7 @@ def publish_space(
     private: bool = False,
     token: str | None = None,
 ) -> Publication:
-    """Make a demo Space of a published model, try it here, and push it in one commit.
+    """Make a demo Space of a published model, test it locally, and push it in one commit.
 
     Args:
         directory: Run directory or Marian export that was published.
@@ -90,7 +90,7 @@ def write_space(folder: StrPath, model_id: str) -> None:
 
 
 def _try_out(folder: Path, directory: Path) -> None:
-    """Call the functions of the page with the model, in a separate process."""
+    """Test the page's functions with the model, in a separate process."""
     command = [sys.executable, "-B", "-c", _TRIAL]
     with temporary_folder() as home:
         problem, model = f"the Space of {directory} does not work", str(directory.resolve())

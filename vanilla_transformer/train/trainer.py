@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TRAINING_PAIRS = 200  # at most; their plain loss is compared with the validation loss
-# Figures of the host that assume batches of equal size, by the ends of their names.
+_TRAINING_PAIRS = 200  # pairs for `eval_training_loss`, at most
+# Suffixes of transformers' figures that assume batches of equal size.
 _OF_THE_HOST = ("samples_per_second", "steps_per_second", "_flos", "_runtime", "_preparation_time")
 _FORWARD = inspect.signature(VanillaTransformerForConditionalGeneration.forward).parameters
 _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
@@ -107,7 +107,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         ValueError: If arguments contradict each other, or one would have no effect.
     """
 
-    # Seq2SeqTrainer accepts more types here.
+    # Narrower types than Seq2SeqTrainer's.
     model: VanillaTransformerForConditionalGeneration
     args: VanillaTransformerTrainingArguments
     train_dataset: "Dataset"
@@ -138,7 +138,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         if optimizer is None and schedule is not None:
             raise RequestError("got a schedule without its optimizer; give both in optimizers.")
         self._smoothing = args.label_smoothing_factor
-        for name in found:  # fail now, not after an hour
+        for name in found:  # fail now, not at the first evaluation
             measure_metric(name, target_language or "")
         if validation_pairs and None in (target_language, kwargs.get("processing_class")):
             needed = "target_language (such as 'de') and the tokenizer as processing_class"
@@ -148,7 +148,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             args._n_gpu = 1
         super().__init__(model, args, **kwargs)
         _, constants = self.optimizer_cls_and_kwargs or (None, {})
-        # Of an optimizer that the arguments do not describe.
+        # Constants of an optimizer that the arguments do not describe.
         self._constants = constants if self.optimizer is None else self.optimizer.defaults
         if kwargs.get("data_collator") is None:
             config = self.model.config
@@ -168,10 +168,10 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self._told: set[str] = set()  # warnings, each given once
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
         self.stream: Stream | None = None  # the batches of a data set without a length
-        # What a training resumes from, and whether the user lets the data begin anew.
+        # Checkpoint to resume from, and whether the user wants the data to start again.
         self._resumed_from: Path | None = None
         self._begins_anew = False
-        self._ranks_changed = False  # since the checkpoint, which then has no state for each rank
+        self._ranks_changed = False  # since the checkpoint, which then lacks random states
         self._warn_of_ends()
         self.progress = Progress()
         self.threads: FreeThreads | None = None  # while it trains
@@ -185,7 +185,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             logger.warning(warning)
 
     def _print_once(self) -> None:
-        """Remove the host's printing and progress bar if our log lines are shown."""
+        """Remove transformers' printing and progress bar if our log lines are shown."""
         if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
             self.remove_callback(PrinterCallback)
             self.remove_callback(DEFAULT_PROGRESS_CALLBACK)
@@ -255,7 +255,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             self._tell_once(
                 "dataloader_persistent_workers is switched off: a resumed training would differ."
             )
-        # Else torch's seed of the moment orders the pairs, and a resumed training sees others.
+        # Otherwise torch's current seed orders the pairs, and a resumed training sees others.
         self.accelerator.dataloader_config.data_seed = self.args.order_seed
         resumes = self._resumed_from is not None and not self._begins_anew
         if resumes and isinstance(self.train_dataset, IterableDataset):
@@ -280,7 +280,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
 
     @property
     def has_other_loss(self) -> bool:
-        """Whether `eval_loss` is another loss than the model's own."""
+        """Whether `eval_loss` is not the model's own loss."""
         given = self.label_smoother is not None or self.compute_loss_func is not None
         return given or self._has_other_evaluation
 
@@ -358,10 +358,10 @@ class VanillaTransformerTrainer(PublishingTrainer):
         *args: Any,
         **kwargs: Any,
     ) -> TrainOutput:
-        """Train, from the start or from a checkpoint; True means the last whole one.
+        """Train, from the start or from a checkpoint; True means the last complete one.
 
-        A data set without a length, such as a stream, goes on in the pass over it in which the
-        training stopped. An update takes batches of one pass only: what is left of it is not used.
+        A data set without a length, such as a stream, continues in the pass over it in which the
+        training stopped. All batches of an update come from one pass; the rest of it is not used.
 
         Raises:
             TrainingInterrupted: On SIGTERM or Ctrl-C, after a checkpoint was written.
@@ -372,13 +372,13 @@ class VanillaTransformerTrainer(PublishingTrainer):
         """
         self._print_once()
         asked = resume_from_checkpoint
-        if trial is None:  # else its folder has no name yet
+        if trial is None:  # a trial's folder has no name yet
             asked = checkpoints.checkpoint_to_resume(Path(self.args.output_dir), asked)
         checkpoint = None if asked is None or isinstance(asked, bool) else Path(asked)
         self._resumed_from, self.stream, self._ranks_changed = checkpoint, None, False
         self.run_control.signum = 0
         self._begins_anew = self.args.ignore_data_skip
-        if not has_length(self.train_dataset):  # the host would skip all batches in the first pass
+        if not has_length(self.train_dataset):  # transformers would skip them all in the first pass
             self.args.ignore_data_skip = True
         with (
             free_threads() as self.threads,
@@ -398,9 +398,9 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return output
 
     def _hp_search_setup(self, trial: Any) -> None:
-        """Set up a training after a hyperparameter search, if any, has chosen its arguments.
+        """Set up a training once a hyperparameter search, if any, has chosen its arguments.
 
-        The host calls this in every training, before it loads a checkpoint.
+        transformers calls this in every training, before it loads a checkpoint.
         """
         super()._hp_search_setup(trial)
         if trial is not None:
@@ -410,10 +410,10 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self._set_progress()
 
     def _read_arguments(self) -> None:
-        """Apply arguments that changed since the trainer was made; refuse those without effect."""
+        """Apply arguments changed since the trainer was made; refuse those without effect."""
         self._train_batch_size = self.args.train_batch_size
         smoothing = self.args.label_smoothing_factor
-        if smoothing != self._smoothing:  # else a smoother of the user's stays
+        if smoothing != self._smoothing:  # otherwise keep a label smoother that the user set
             self._smoothing = smoothing
             self.label_smoother = LabelSmoother(epsilon=smoothing) if smoothing else None
         if self.accelerator.mixed_precision != self.args.precision.replace("fp32", "no"):
@@ -434,15 +434,15 @@ class VanillaTransformerTrainer(PublishingTrainer):
     def hyperparameter_search(self, hp_space: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Search as Seq2SeqTrainer does, by default for the lowest `eval_loss`.
 
-        The host's default is the sum of all other figures, here the perplexity and more; it holds
-        with `compute_metrics`.
+        transformers' default, the sum of all other figures, would be the perplexity and more here;
+        it still applies with `compute_metrics`.
         """
         if self.compute_metrics is None and not args:
             kwargs = {"compute_objective": itemgetter("eval_loss"), **kwargs}
         return super().hyperparameter_search(hp_space, *args, **kwargs)
 
     def _set_progress(self) -> None:
-        """Set `progress` to that of the checkpoint to resume from, or to a new one."""
+        """Load `progress` from the checkpoint to resume from, or start a new one."""
         checkpoint = self._resumed_from
         identity = checkpoints.identity_of_updates(
             self.args,
@@ -453,7 +453,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         )
         now: dict[str, Any] = {"world_size": self.args.world_size, "hardware": hardware()}
         now |= {"versions": versions(), "git_commit": git_commit()}
-        if checkpoint is None:  # nothing of an earlier training counts
+        if checkpoint is None:  # a new training
             self.progress = Progress()
         else:
             self.progress = checkpoints.progress_to_continue(checkpoint, identity)
@@ -467,16 +467,16 @@ class VanillaTransformerTrainer(PublishingTrainer):
     def begin(self) -> None:
         """Prepare the model for training on a CPU, and seed each rank, before the first update.
 
-        Not earlier: transformers makes the model of `model_init` in `train`, and seeds all alike.
+        Not earlier: transformers calls `model_init` in `train`, and gives all ranks one seed.
         """
         checkpoints.check_rate(self.lr_scheduler, self.state.global_step)
         self.args.ignore_data_skip = self._begins_anew  # before a checkpoint saves it
         self._settings.enter_context(cpu_training_settings(self.model))
         self.progress.matmul_precision = torch.get_float32_matmul_precision()
-        if self.progress.unlogged is not None:  # else the next log is a mean over fewer updates
+        if self.progress.unlogged is not None:  # or the next logged loss would miss updates
             losses, self._globalstep_last_logged = self.progress.unlogged
             self._tr_loss += losses
-            self._total_loss_scalar -= losses  # the mean of this start is of its own updates
+            self._total_loss_scalar -= losses  # train_loss covers this process's updates only
         if self._ranks_changed or (self.state.global_step == 0 and self.args.world_size > 1):
             # Seed this rank's random numbers, mainly for dropout, from seed, update and rank.
             args = self.args
@@ -493,7 +493,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list, torch.Tensor | int | None]:
         """Fetch the batches of an update, and count its target tokens over all ranks."""
-        if 0 < self.state.max_steps <= self.state.global_step:  # of a training that was complete
+        if 0 < self.state.max_steps <= self.state.global_step:  # the training is already complete
             self.control.should_training_stop = True
             return [], None
         batches = [*map(self._without_padding, itertools.islice(epoch_iterator, num_batches))]
@@ -505,13 +505,13 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return batches, num_items
 
     def _without_padding(self, batch: Any) -> Any:
-        """Return a batch whose labels are -100 at padding."""
+        """Replace padding in the labels of a batch by -100."""
         if "labels" not in batch:
             return batch
         return {**batch, "labels": self.model.without_padding(batch["labels"])}
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
-        """Compute the gradient norm, a pass over all gradients, only if it is clipped or logged."""
+        """Compute the gradient norm only for clipping or logging: it reads all gradients."""
         by_steps = self.args.logging_strategy == "steps"
         is_logged = not by_steps or (self.state.global_step + 1) % self.state.logging_steps == 0
         if grad_norm is None and not is_logged:
@@ -519,7 +519,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return super()._get_grad_norm(model, grad_norm)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate as the host does; only the trainer's own set has BLEU and a training loss."""
+        """Evaluate; only the trainer's own evaluation set gets BLEU and a training loss."""
         self._evaluates_own_set = eval_dataset is None or eval_dataset is self.eval_dataset
         return super().evaluate(eval_dataset, *args, **kwargs)
 
@@ -531,7 +531,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """Compute figures per token, and run the host's loop only for predictions.
+        """Compute figures per token, and run transformers' loop only for predictions.
 
         The random numbers of the training are not affected.
         """
@@ -550,7 +550,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
                 output = super().evaluation_loop(
                     dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
                 )
-                # What compute_metrics returns wins. A mean over batches is no loss per token.
+                # compute_metrics takes precedence. A mean over batches is not a loss per token.
                 of_tokens = {name: figures[name] for name in figures if name.endswith("_loss")}
                 metrics = {**figures, **(output.metrics or {}), **of_tokens}
                 output = output._replace(metrics=metrics)
@@ -563,7 +563,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
 
         Args:
             dataset: The data set to evaluate on.
-            own_set: Whether it is the trainer's own `eval_dataset`, the only one.
+            own_set: Whether this is the trainer's own and only `eval_dataset`.
         """
         measured = {}
         has_full_eval = self.args.bf16_full_eval or self.args.fp16_full_eval
@@ -579,7 +579,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
                 "input_ids and labels, or precision, loss or collator are other ones."
             )
         if measured and own_set and has_tokens(self.train_dataset) and self.train_dataset:
-            # The same for some training pairs: the gap between the two shows overfitting.
+            # Also for some training pairs: a growing gap between the two losses is overfitting.
             count = len(self.train_dataset)
             some = self.train_dataset.select(range(0, count, -(-count // _TRAINING_PAIRS)))
             measured["training_loss"] = self._plain_loss(some)
@@ -591,7 +591,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return measured
 
     def _batches_by_length(self, dataset: "Dataset") -> DataLoader:
-        """Return batches of pairs of similar length, dealt to the ranks without repeats."""
+        """Return batches of pairs of similar length, divided among the ranks without repeats."""
         lengths = pair_lengths(dataset)
         longest = max(int(side.max(initial=0)) for side in lengths)
         budget = max(self.args.batch_tokens or self.args.eval_batch_size * longest, longest)
@@ -607,13 +607,13 @@ class VanillaTransformerTrainer(PublishingTrainer):
 
         Args:
             dataset: Pairs with tokens.
-            shows_progress: Tell the callbacks of each batch, as the loop of transformers does.
+            shows_progress: Call the callbacks after each batch, as transformers' loop does.
         """
         batches = self._batches_by_length(dataset)
         if shows_progress:
             self.callback_handler.eval_dataloader = batches
         self.model.eval()
-        if hasattr(self.optimizer, "eval"):  # a schedule-free one has other weights in training
+        if hasattr(self.optimizer, "eval"):  # schedule-free: switch to evaluation weights
             self.optimizer.eval()
         totals = torch.zeros(2, dtype=torch.float64)  # nats, target tokens
         with torch.no_grad():
@@ -632,7 +632,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return nats / tokens
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log without the host's samples and steps per second; add tokens, speed and time."""
+        """Log tokens, speed and time instead of transformers' samples and steps per second."""
         given = logs
         logs = {name: value for name, value in logs.items() if not name.endswith(_OF_THE_HOST)}
         if "loss" in logs:
@@ -640,7 +640,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             if not math.isfinite(logs["loss"]):
                 raise self._diverged(f"the loss became {logs['loss']}")
         super().log(logs, start_time)
-        given.update(logs)  # the host adds the epoch, which belongs to the metrics that it returns
+        given.update(logs)  # transformers adds the epoch, which it also returns as a metric
 
     def _diverged(self, what: str) -> NotFiniteError:
         rate = "learning_rate_factor" if self.args.learning_rate is None else "learning_rate"
@@ -682,7 +682,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         )
 
     def over_ranks(self, *values: float) -> torch.Tensor:
-        """Gather numbers from all ranks, (ranks, numbers)."""
+        """Gather numbers from all ranks as a tensor, (ranks, numbers)."""
         own = torch.tensor([values], dtype=torch.float64)
         if self.args.world_size == 1:  # the device may lack float64
             return own
@@ -703,7 +703,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         )
 
 
-# Methods through which the evaluation loss comes, as they were before anybody replaced them.
+# Methods that compute the evaluation loss, before a user can replace them.
 _EVALUATION_STEPS = {
     name: getattr(VanillaTransformerTrainer, name)
     for name in (
@@ -715,7 +715,7 @@ _EVALUATION_STEPS = {
 
 @contextmanager
 def _full_disk_named(checkpoint: Path) -> Iterator[None]:
-    """Name the checkpoint in errors while it is written: torch's do not say which file."""
+    """Add the checkpoint's name to errors while it is written: torch's name no file."""
     try:
         yield
     except (RuntimeError, SafetensorError) as error:

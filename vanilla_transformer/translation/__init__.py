@@ -1,4 +1,4 @@
-"""Translation for users of the package; a published model's own code has the pipeline instead."""
+"""Translation of many texts; the code published with a model has only the pipeline."""
 
 from .many_texts import Translation, translate, translate_nbest
 

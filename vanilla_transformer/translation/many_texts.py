@@ -40,7 +40,7 @@ def translate(
     sentences: Iterable[str],
     **options: Any,
 ) -> Generator[str]:
-    """Translate many sentences, fast, in order and within bounded memory.
+    """Translate many sentences quickly, in order and in bounded memory.
 
     Args:
         model: A sequence-to-sequence model; its mode (training or evaluation) is restored.
@@ -56,7 +56,7 @@ def translate(
         ValueError: See `translate_nbest`.
     """
     if generation_option(model, options, "num_return_sequences") > 1:
-        raise RequestError("Got num_return_sequences > 1; translate_nbest gives several.")
+        raise RequestError("Got num_return_sequences > 1; call translate_nbest for several.")
     nbest = translate_nbest(model, tokenizer, sentences, **options)
     return (translations[0].text for translations in nbest)
 
@@ -72,7 +72,7 @@ def translate_nbest(
     progress: bool = False,
     **generation_kwargs: Any,
 ) -> Generator[list[Translation]]:
-    """Translate many sentences as `translate` does, into several translations each.
+    """Translate many sentences like `translate`, with several translations of each.
 
     Reads a window of sentences, decodes it in batches of similar length, and yields the
     translations in source order before it reads the next window. Windows grow from 64 sentences to
@@ -104,7 +104,7 @@ def translate_nbest(
     """
     if isinstance(sentences, (str, bytes, Mapping)):
         what = f"Got sentences of type {type(sentences).__name__}"
-        raise RequestError(f"{what}; translate takes an iterable of strings: [text].")
+        raise RequestError(f"{what}; translate needs an iterable of strings: [text].")
     COUNT.check(window=window, tokens_at_once=tokens_at_once)
     return translate_windows(
         model,
@@ -129,7 +129,7 @@ def translate_windows(
     progress: bool = False,
     **generation_kwargs: Any,
 ) -> Generator[list[Translation]]:
-    """Translate lists of sentences as `translate_nbest` does, one list at a time.
+    """Translate lists of sentences like `translate_nbest`, one list at a time.
 
     The translations of a list are yielded before the next list is read. `windows` is closed at the
     end; errors number the sentences from `first`; `total` is their number, for the progress bar,
@@ -175,7 +175,7 @@ def translate_windows(
 
 
 def _windows(sentences: Iterable[str], window: int) -> Generator[list[str]]:
-    """Cut the sentences into windows that double in size up to `window`."""
+    """Group the sentences into windows that double in size up to `window`."""
     source = iter(sentences)
     size = min(window, FIRST_WINDOW)
     while texts := list(islice(source, size)):
@@ -186,7 +186,7 @@ def _windows(sentences: Iterable[str], window: int) -> Generator[list[str]]:
 def length_sorted_batches(
     lengths: Sequence[int], max_tokens: int, max_sentences: int = MOST_SENTENCES
 ) -> Iterator[list[int]]:
-    """Batch the indices of similar lengths, longest first, within a budget of padded tokens.
+    """Group indices into batches of similar length, longest first, by a budget of padded tokens.
 
     A length beyond the budget gets a batch of its own. The longest come first, so that a budget too
     large for the memory fails at once.
@@ -200,14 +200,14 @@ def length_sorted_batches(
 
 
 def input_device(model: PreTrainedModel) -> torch.device:
-    """Return the device for inputs; parameters that accelerate has offloaded are on `meta`."""
+    """Return the device for inputs: the CPU if accelerate has offloaded parameters to `meta`."""
     return torch.device("cpu") if model.device.type == "meta" else model.device
 
 
 def pad_ids(
     rows: Sequence[Collection[int]], value: int, device: torch.device | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pad rows on the right with the value; return the batch and its mask, both (B, longest)."""
+    """Pad rows on the right with a value; return the batch and its mask, both (B, longest)."""
     tensors = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
     ids = pad_sequence(tensors, batch_first=True, padding_value=value)
     mask = pad_sequence([torch.ones_like(row) for row in tensors], batch_first=True)

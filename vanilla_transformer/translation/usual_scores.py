@@ -1,4 +1,4 @@
-"""How sure a model usually is, so that it can say when a translation may be wrong."""
+"""Measure a model's usual scores, so that it can flag translations that may be wrong."""
 
 from collections.abc import Sequence
 
@@ -16,16 +16,16 @@ PERCENTILES = (1, 2, 5, 50)
 def set_usual_scores(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Let a model's generation config say which translations may be wrong.
+    """Store in a model's generation config which scores mean that a translation may be wrong.
 
     Args:
         model: A model of this package; its generation config is changed, not saved.
         tokenizer: Its tokenizer.
-        sources: Sentences of the kind that the model is for, which it was not trained on.
+        sources: Sentences of the kind that the model is made for, but was not trained on.
 
     Returns:
         Percentiles of `token_score`, the mean log-probability of a token of the translation, and of
-        `characters`, of the source for each of its tokens; nothing if there are no sentences.
+        `characters`, the characters per token of the source; {} if there are no sentences.
     """
     setattr(model.generation_config, DOUBTFUL_BELOW, None)
     chosen = [text for text in sources[:: -(-len(sources) // MOST) or 1] if text.strip()]
@@ -39,7 +39,7 @@ def set_usual_scores(
     for name, values in (("token_score", scores), ("characters", characters)):
         rounded = np.percentile(values, PERCENTILES).round(3).tolist()
         percentiles[name] = dict(zip(map(str, PERCENTILES), rounded, strict=True))
-    # Of usual sentences, 1 % have lower scores, and 2 % fewer characters a token.
+    # Of usual sentences, 1 % have lower scores, and 2 % have fewer characters per token.
     least = [percentiles["token_score"]["1"], percentiles["characters"]["2"]]
     setattr(model.generation_config, DOUBTFUL_BELOW, least)
     return percentiles

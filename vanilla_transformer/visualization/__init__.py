@@ -1,4 +1,4 @@
-"""Pictures of attention, and the words and fonts that they need.
+"""Draw attention weights as heat maps, with words as labels.
 
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     from vanilla_transformer import pretrained, visualization as pictures

@@ -74,7 +74,7 @@ class Attention:
     target: str = ""
 
     def words(self, kind: str) -> tuple[list[str], list[str]]:
-        """Return the words on both axes: those that attend, and those attended to."""
+        """Return the words on both axes: the attending words, and the words attended to."""
         return {
             "encoder": (self.source_words, self.source_words),
             "decoder": (self.decoder_words, self.decoder_words),
@@ -84,7 +84,7 @@ class Attention:
     def select(
         self, kind: str, *, layer: int = -1, heads: int | Sequence[int] | str | None = None
     ) -> tuple[np.ndarray, list[str]]:
-        """Return weights of heads of a layer, (heads, attending, attended to), and their names."""
+        """Return weights of a layer's heads, (heads, attending, attended to), and their names."""
         weights = {name: getattr(self, name) for name in _TITLES}[kind][layer]
         if isinstance(heads, str) and heads == "mean":
             return weights.mean(axis=0, keepdims=True), ["mean of heads"]
@@ -118,15 +118,15 @@ def attention_weights(
         tokenizer: Its tokenizer.
         source: The source sentence.
         target: The target sentence; None translates the source first.
-        merge_words: Whether to join the pieces of each of several words: average their rows and
-            add their columns, so that rows still sum to one.
-        **generation_kwargs: Options of `translate_nbest`, of whose translations the best is drawn.
+        merge_words: Whether to join the pieces of each word if there are several words: average
+            their rows and add their columns, so that rows still sum to one.
+        **generation_kwargs: Options of `translate_nbest`, whose best translation is drawn.
 
     Raises:
         ValueError: If a text has more than 512 tokens, or the model returns no attention weights.
     """
     if adds_prompt(model):
-        raise RequestError("the model's adapter puts a prompt before the text; draw another one.")
+        raise RequestError("the model's adapter adds a learned prompt; draw another model.")
     if target is None:
         target = next(translate_nbest(model, tokenizer, [source], **generation_kwargs))[0].text
     device = input_device(model)
@@ -141,7 +141,7 @@ def attention_weights(
             **inputs, decoder_input_ids=decoder_ids, output_attentions=True, use_cache=False
         )
     attentions = (out.encoder_attentions, out.decoder_attentions, out.cross_attentions)
-    # Not the config's numbers: users may have left layers out, or have added some.
+    # Not the config's numbers: users may have removed or added layers.
     encoder, decoder = (
         next(len(part) for part in side.children() if isinstance(part, torch.nn.ModuleList))
         for side in (model.get_encoder(), model.get_decoder())
@@ -168,7 +168,7 @@ def attention_weights(
 def _over_words(
     attentions: tuple[torch.Tensor, ...], query_mix: np.ndarray, key_mix: np.ndarray
 ) -> np.ndarray:
-    """Merge weights of pieces, N x (1, h, Q, K), into weights of words, (N, h, Q', K')."""
+    """Merge attention weights of pieces, N x (1, h, Q, K), into those of words, (N, h, Q', K')."""
     weights = np.stack([layer[0].cpu().double().numpy() for layer in attentions])
     return query_mix / query_mix.sum(axis=1, keepdims=True) @ weights @ key_mix.T
 
@@ -237,7 +237,7 @@ def plot_attention(
 def attention_title(
     attention: Attention, kind: str, layer: int, names: list[str], figure: "Figure"
 ) -> str:
-    """Return the title: what is drawn, and the sentence cut to the picture's width."""
+    """Return the title: kind, layer and head, then the sentence cut to the picture's width."""
     count = len(getattr(attention, kind))
     alone = f", {names[0]}" if len(names) == 1 else ""
     title = f"{_TITLES[kind]}, layer {layer % count + 1}{alone}"

@@ -22,7 +22,7 @@ _MOST_PIXELS = 4000  # on either side of a picture
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 150) -> Path:
-    """Save a figure in the format of the file's ending; a crash keeps the old file.
+    """Save a figure in the format of the file's extension; a crash keeps the old file.
 
     Args:
         figure: What a `plot_` function returned.
@@ -30,14 +30,14 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
         dpi: Pixels per inch; fewer if a side of the picture would have more than 4,000 pixels.
 
     Raises:
-        ValueError: There is no picture format with that ending.
+        ValueError: There is no picture format with that extension.
     """
     path = Path(path)
     form = path.suffix.lstrip(".").lower() or "png"
     formats = figure.canvas.get_supported_filetypes().keys() - {"pgf"}  # needs LaTeX
     if form not in formats:
         endings = ", ".join(sorted(formats))
-        raise RequestError(f"got {path.name}; a picture's name ends in one of {endings}.")
+        raise RequestError(f"got {path.name}; the name must end in one of {endings}.")
     dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
     with file_written_aside(path) as aside, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

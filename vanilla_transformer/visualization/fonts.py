@@ -19,7 +19,7 @@ _FAMILIES = (
 
 
 def text_properties(texts: Iterable[str]) -> dict[str, Any]:
-    """Return matplotlib options with fonts for all characters, and without formulas."""
+    """Return matplotlib options: fonts for all characters, and no parsing of formulas."""
     from matplotlib import rcParams
 
     more = () if all(map(str.isascii, texts)) else _installed_families()

@@ -14,7 +14,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from ..storage.reading import printable
 from ..word_alignment import special_ids, word_numbers
 
-_MARKS = re.compile("^##|@@$|</w>$")  # of a piece alone, with which others make a word
+_MARKS = re.compile("^##|@@$|</w>$")  # markers of pieces that join others to a word
 _BLANK = "\N{OPEN BOX}"  # a piece of nothing but white space
 _CONTINUED = "\N{MIDDLE DOT}"  # marks a piece that continues a word
 # Scripts without spaces between words: there, each piece counts as a word.
@@ -22,7 +22,7 @@ _UNSPACED = r"[\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hiragana}\p{Katakana}\u30fc
 _JOINED = r"[\p{M}\p{Cf}]"  # belongs to the character before: an accent, vowel sign or joiner
 _LETTER = rf"[[\p{{L}}\p{{N}}]--{_UNSPACED}]"
 _LETTERS = rf"(?:{_LETTER}{_JOINED}*)+"
-# What `whole_words` calls a word; the last line is a run of punctuation.
+# Definition of a word for `whole_words`; the last line is a run of punctuation.
 _WORD = regex.compile(
     rf"""(?V1x) \s+ | {_UNSPACED}{_JOINED}* | {_LETTERS}(?:['\u2019\-_.,:]{_LETTERS})*
     | (?:\p{{S}}{_JOINED}*)+
@@ -59,7 +59,7 @@ def token_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
 
 
 def whole_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[Word]:
-    """Return the words that the ids spell, in order; each id belongs to exactly one.
+    """Group ids into words, in order; each id belongs to exactly one word.
 
     A word is a run of letters and digits, joined by apostrophes, hyphens or points; a run of other
     characters; or a special token. In scripts without spaces it is one piece. The pieces of one
@@ -84,7 +84,7 @@ def whole_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
 
 
 def _text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """Decode ids without the marks that join pieces to words."""
+    """Decode ids without the markers of subwords, such as "##" and "@@"."""
     text = str(tokenizer.decode([*ids], clean_up_tokenization_spaces=False))
     signs = "".join(map(str, tokenizer.convert_ids_to_tokens([*ids])))
     alphabet = {sign: byte for byte, sign in bytes_to_unicode().items()}  # GPT-2's
@@ -98,7 +98,7 @@ def words_and_mix(
 ) -> tuple[list[str], np.ndarray]:
     """Return words, or pieces, and a matrix (words, ids) that is 1 where an id belongs to a word.
 
-    The pieces of a single word stay apart: joined, there would be nothing to see.
+    The pieces of a single word stay separate: a picture of one word would show nothing.
     """
     words, special = whole_words(tokenizer, ids), special_ids(tokenizer)
     if not merge or sum(ids[word.start] not in special for word in words) < 2:
@@ -110,7 +110,7 @@ def words_and_mix(
 
 
 def label(word: str) -> str:
-    """Shorten a word to a label, without invisible characters."""
+    """Shorten a word to a label, and remove invisible characters."""
     return shortened(visible(word), _LONGEST_LABEL)
 
 
