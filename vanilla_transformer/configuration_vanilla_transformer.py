@@ -70,7 +70,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     model_type = "vanilla_transformer"
     keys_to_ignore_at_inference = ["cache", "past_key_values"]
-    attribute_map = {  # other names, as in BART: those of layers and heads are the encoder's
+    attribute_map = {  # names as in BART: for layers and heads, the encoder's
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
         "num_hidden_layers": "encoder_layers",
@@ -99,14 +99,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
     # by default, if the source's length + 50 is not less.
     max_position_embeddings: int = 1024
     norm_first: bool = False  # True: x + Sublayer(LayerNorm(x)), and one more norm after each stack
-    final_norm: bool = False  # that last norm even so, as in torch.nn.Transformer
+    final_norm: bool = False  # a norm after each stack of post-norm layers too, as in torch
     layer_norm_eps: float | int = 1e-5  # added to the variance; 1e-6 in the authors' code
     label_smoothing: float | int = 0.1  # eps_ls, in the training loss only (5.4)
     tie_word_embeddings: bool = True  # the pre-softmax weight is the target embedding (3.4)
     share_encoder_decoder_embeddings: bool = True  # source and target share one embedding (3.4)
     lm_head_bias: bool = False  # of the pre-softmax transformation; the paper has none
     use_cache: bool = True  # keep keys and values while generating
-    is_encoder_decoder: bool = True  # a subclass of its own kind may declare False
+    is_encoder_decoder: bool = True  # a decoder-only subclass may declare False
     pad_token_id: int = 0  # fills short rows of ids; labels are filled with -100 instead
     # <s> and <unk>, never generated; None if there is none. The default, -1, means 1 and 3 if
     # padding is 0 and </s> is 2, else None: in another vocabulary 1 and 3 may be words.
@@ -192,7 +192,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     ) -> PreTrainedConfig:
         """Return this config, or for one stack a copy with its values in the general fields."""
         config = self
-        if decoder != encoder:  # transformers makes decoder_vocab_size the copy's vocab_size
+        if decoder != encoder:  # transformers copies decoder_vocab_size to vocab_size
             config = copy.copy(self)
             config.decoder_vocab_size = self.target_vocab_size
         return super(VanillaTransformerConfig, config).get_text_config(decoder, encoder)

@@ -21,8 +21,8 @@ from .errors import RequestError
 # Logits in memory at one time: 64 MiB of float32 on a CPU. With smaller chunks, reading the table
 # and adding to its gradient takes long compared to the matrix products.
 _CPU_CHUNK, _DEVICE_CHUNK = 2**24, 2**27
-IGNORED = -100  # label of what the loss leaves out, such as padding
-_LINEAR_FORWARD = nn.Linear.forward  # as it was imported
+IGNORED = -100  # label of positions without loss, such as padding
+_LINEAR_FORWARD = nn.Linear.forward  # recorded at import, to notice patches
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):

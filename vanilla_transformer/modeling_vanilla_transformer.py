@@ -188,7 +188,7 @@ class MultiHeadAttention(nn.Module):
         dropout = self.attention_dropout if self.training else 0.0
         own = {"scaling": self.scaling, "dropout": dropout, "is_causal": self.is_causal}
         options = {**own, **kwargs}
-        check_read(options, attend, attention_mask)  # refuses what nothing would read
+        check_read(options, attend, attention_mask)  # refuses options that nothing reads
         heads, weights = attend(self, query, key, value, attention_mask, **options)
         return self.out_proj(heads.flatten(2)), weights  # from (B, T, h, d_v)
 
@@ -394,7 +394,7 @@ class Encoder(Stack):
 
         Returns `last_hidden_state`, (B, S, d); kwargs can ask for `attentions`, `hidden_states`.
         """
-        # Not in the decoder, whose padding ends its rows, where the causal mask hides it.
+        # The decoder needs no check: its padding is at the end, where the causal mask hides it.
         if input_ids is not None and not input_ids.is_meta:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         x = self.embed(input_ids, inputs_embeds, attention_mask)
@@ -439,7 +439,7 @@ class Decoder(Stack):
         """
         cache = one_cache(cache, past_key_values, make=use_cache)  # by either of its two names
         replays = self.gradient_checkpointing and self.training and torch.is_grad_enabled()
-        if replays and cache is not None:  # each layer would fill it twice
+        if replays and cache is not None:  # each layer would fill the cache twice
             raise RequestError("Got a cache in training with gradient checkpointing; leave it out.")
         own_cache = cache.self_attention_cache if cache is not None else None
         past_length = own_cache.get_seq_length() if own_cache is not None else 0

@@ -34,7 +34,7 @@ def word_alignment(
     target word), both counted from 0, without duplicates.
     """
     source_words = word_numbers(source_tokenizer(tokenizer), *source)
-    # The text of a translation has no `<unk>`.
+    # Decoded translations do not contain `<unk>`.
     target_words = word_numbers(target_tokenizer(tokenizer), *target, unknown_words=False)
     words = [(place, word) for place, word in enumerate(source_words) if word is not None]
     if not words:
@@ -70,13 +70,13 @@ def _spelled(
     whole = ""
     context: list[int] = []  # the ids before the new ones: a decoder may look at the last few
     new: list[int] = []  # places of ids that may be parts of one character
-    spelled = [("", 0)]  # by the context, then with each new id; and the length of the whole then
+    spelled = [("", 0)]  # text and total length after the context, then after each new id
     for place, index in enumerate(ids):
         if index in not_text or tokens[place] is None:
             continue
         new.append(place)
         text = _decoded(tokenizer, [*context, *(ids[each] for each in new)])
-        # Ids whose text was another before are parts of the same character, or of its accents.
+        # Ids that change the text before them belong to the same character or its accents.
         kept = next((n for n in reversed(range(len(new))) if text.startswith(spelled[n][0])), 0)
         before, length = spelled[kept]
         added = text[len(before) :]
@@ -84,7 +84,7 @@ def _spelled(
         for each in new[kept:]:
             begins[each] = length if added else None
         spelled[kept + 1 :] = [(text, len(whole))] * (len(new) - kept)
-        if not text.endswith("\ufffd"):  # else perhaps the beginning of a character
+        if not text.endswith("\ufffd"):  # U+FFFD may be part of a character
             context = [*(() if added else context), *(ids[each] for each in new[kept:])][-_CONTEXT:]
             spelled, new = [(_decoded(tokenizer, context), len(whole))], []
     return begins, whole
@@ -101,10 +101,10 @@ def _places(spelled: str, text: str) -> list[int]:
         sides = [*map(str.lower, spelled[window[0]])], [*map(str.lower, text[window[1]])]
         parts = SequenceMatcher(None, *sides, autojunk=False).get_opcodes()
         equal = [number for number, part in enumerate(parts, start=1) if part[0] == "equal"]
-        if equal and window[0].stop < len(spelled):  # what follows may fit what is beyond
+        if equal and window[0].stop < len(spelled):  # the rest may match text beyond the window
             parts = parts[: equal[-1]]
         for part, start, stop, first, last in parts:
-            # Of what was replaced each letter has its share; what was added belongs to the last.
+            # Spread replaced characters evenly; map added ones to the character before.
             share = 0 if part == "delete" else (last - first) / max(stop - start, 1)
             first = max(begin + first - (part == "delete"), 0)
             places += [first + int(n * share) for n in range(stop - start)]

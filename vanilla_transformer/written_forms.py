@@ -22,7 +22,7 @@ from .errors import RequestError
 WRITTEN_FORMS = "written_forms"  # the setting that stores them
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u00b4`", "'"))
 _WORD = re.compile(r"([^\W\d_]+(?:'[^\W\d_]+)*)")  # JavaScript: [\p{L}\p{Nl}\p{No}]
-_DOTTED_I = re.compile("(tr|tur|az|aze)([-_]|$)", re.IGNORECASE)  # and a dotless one
+_DOTTED_I = re.compile("(tr|tur|az|aze)([-_]|$)", re.IGNORECASE)  # languages with dotless i too
 _TELLING = 100  # one capitalized word of this rank inside a text means title case, else two do
 
 

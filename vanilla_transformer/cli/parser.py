@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with interruption.handled():
             return _run(arguments)
-    except BrokenPipeError:  # whoever reads the output has stopped, such as `head`
+    except BrokenPipeError:  # the program that reads the output has stopped, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as interrupt:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RequestError, OSError, ImportError) as error:
         if (line := _line_for(error)) is None:  # a bug: show its traceback
             raise
-        if isinstance(error, OSError) and error.errno in _FULL:  # nor can the rest be written
+        if isinstance(error, OSError) and error.errno in _FULL:  # the rest cannot be written either
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         for note in getattr(error, "__notes__", ()):  # such as the rows of a table
             print(note, file=sys.stderr)
@@ -104,7 +104,7 @@ def _run_command(options: argparse.Namespace) -> int:
     from ..machine.cpu_threads import use_threads
 
     register()
-    disable_progress_bar()  # they would break up the log
+    disable_progress_bar()  # progress bars would break up the log
     if options.threads is not None:
         use_threads(options.threads)
     return options.run(options)
@@ -195,7 +195,7 @@ def _line_for(error: Exception) -> str | None:
     if isinstance(error, RequestError) or is_ours:
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.filename is not None:
-        path = error.filename2 or error.filename  # of a failed copy or move, the target
+        path = error.filename2 or error.filename  # name the target of a failed copy or move
         return f"{shortened(str(path), _LONGEST)}: {error.strerror}"
     if isinstance(error, OSError) and error.errno in _FULL:
         return f"the output could not be written: {error.strerror}; make room, and run it again."

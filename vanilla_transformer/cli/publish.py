@@ -13,7 +13,7 @@ _PUBLISH_EXAMPLE = """example:
 Without --push everything but the push happens: a clean process loads the model and translates,
 the card is rendered, and every file that would be pushed is listed.
 """
-# What is published of a model, and not of its Space.
+# Options for publishing a model that do not apply to its Space.
 _OF_MODEL = (
     *("license", "data-license", "data-source", "pair", "revision", "output"),
     *("with-code", "stock"),
@@ -58,7 +58,7 @@ def _publish(options: argparse.Namespace) -> int:
     from ..publish.publishing import publish_folder
     from ..publish.space import publish_space
 
-    # Each of their parameters is an option.
+    # Each parameter of these functions is an option.
     call: Callable = publish_space if options.space else publish_folder
     values = {**vars(options), "repo_id": options.repo, "run": options.run_directory}
     named = inspect.signature(call).parameters.keys() & values.keys()

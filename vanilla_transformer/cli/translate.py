@@ -325,7 +325,7 @@ def _rows(
         is_header = place is None and isinstance(column, str)
         if place is None:
             place, width = _place(cells, name, column), len(cells)
-        if is_header or not any(cells):  # nothing, such as the end of a file
+        if is_header or not any(cells):  # a blank row, such as the end of a file
             yield _Row([*cells, *["translation"] * is_header], [], separator)
             continue
         cells += [""] * (width - len(cells))

@@ -11,7 +11,7 @@ from ..errors import RequestError
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
 
 SENTENCES = 4
-TOLERANCE = 1e-4  # of log-probabilities in float32, for rounding in another order
+TOLERANCE = 1e-4  # of log-probabilities in float32, because sums may be rounded differently
 LONGEST = 12  # tokens of the longest sentence; the others are shorter, to test padding
 
 

@@ -184,7 +184,7 @@ class TokenBatchSampler(Sampler[list[int]]):
             first_size = rng.uniform(0.25, 1.0)
         order = order[np.lexsort((difference[order], longest[order]))]
         bounds = self._bounds(longest[order], first_size=first_size)
-        if len(bounds) - 1 > self._length:  # moved bounds would need one batch too many
+        if len(bounds) - 1 > self._length:  # moving the bounds took one batch too many
             bounds = self._bounds(longest[order])
         bounds = _split_batches(bounds, count=self._length)
         return (order if drawn is None else drawn[order]), bounds

@@ -50,7 +50,7 @@ MADE = "made"  # column that says how a pair was made from others: bits as `augm
 _MARKS = (CORPUS, MADE)
 BLOCK = 8000  # pairs taken at a time; each block has an overhead of about 15 ms
 _BLOCK_BYTES = 2**22  # of text in a block; a tokenizer takes 100 bytes for each token
-_READ = 1000  # pairs read at a time, which have 128 KiB at most
+_READ = 1000  # pairs read at a time, of at most 128 KiB each
 
 
 def load_pairs(
@@ -116,7 +116,7 @@ def reading_report(dataset: Dataset) -> dict[str, Any]:
     reports = [read_json(path) for folder in folders if (path := folder / "report.json").is_file()]
     if len(reports) == 1:
         return reports[0]
-    counts = ("rows", "malformed", "empty")  # of data sets that were joined, if of any
+    counts = ("rows", "malformed", "empty")  # summed over joined data sets, if any
     return {name: sum(report.get(name, 0) for report in reports) for name in counts}
 
 
@@ -130,7 +130,7 @@ def mark_corpus(dataset: Dataset, number: int) -> Dataset:
     from datasets import Dataset, concatenate_datasets
 
     table = pa.table({CORPUS: pa.repeat(pa.scalar(number, pa.int32()), len(dataset))})
-    column = Dataset(table, fingerprint=f"{CORPUS}-{number}")  # a key of caches
+    column = Dataset(table, fingerprint=f"{CORPUS}-{number}")  # part of cache keys
     return concatenate_datasets([dataset, column], axis=1)
 
 

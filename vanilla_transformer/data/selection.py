@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FAULTS = ("duplicates", "copies", "odd_ratios")
-_DOUBTS = [kind for kind in KINDS if kind != "equal"]  # which are copies
+_DOUBTS = [kind for kind in KINDS if kind != "equal"]  # equal pairs are counted as copies
 _MOST_HELD_OUT = 1000  # enough to know BLEU to about one point
 _MOST_BYTES = 4000  # bytes, so that no text has more tokens than are translated at once
 
@@ -174,11 +174,11 @@ def _split_tables(dataset: Dataset, wanted: int) -> Tables:
     hashes, lengths = _hashes_and_lengths(dataset)
     ordered = np.sort(hashes, axis=None)
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    # The other kind, a table, overflows with these numbers in NumPy 2.0.
+    # The default, kind="table", may overflow with these numbers in NumPy 2.0.
     occurs_elsewhere = np.isin(hashes, repeated, kind="sort").any(axis=0)
     rows = np.flatnonzero(~(occurs_elsewhere | (lengths.max(axis=0) > _MOST_BYTES)))
     rows = rows[np.argsort(hashes[0][rows])]
-    count = min(wanted, min(len(rows), len(dataset) - 1) // 2)  # at least one is trained on
+    count = min(wanted, min(len(rows), len(dataset) - 1) // 2)  # leave a training pair
     # Test pairs are the first rows, so that a smaller test set is part of a larger one.
     held_out = np.concatenate([rows[count : 2 * count], rows[:count]])
     trained = np.ones(len(dataset), bool)

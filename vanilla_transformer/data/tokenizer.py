@@ -46,15 +46,15 @@ SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 KINDS = ("bpe", "bytes", "symbols")
 _INPUT_NAMES = ("input_ids", "attention_mask")
 
-# Typographic characters, and the ASCII that training texts mostly have for them. Letters are those
-# of scripts with capitals, because Chinese, Japanese and Korean need some of these characters: what
-# is beside a letter or mark of theirs stays. JavaScript reads these regular expressions alike.
+# Typographic characters, and the ASCII that most training texts use instead. _LETTER covers scripts
+# with capitals; next to Chinese, Japanese or Korean, which need some of these characters, nothing
+# is replaced. The patterns work in JavaScript too.
 _LETTER = r"\p{Lu}\p{Ll}\p{M}"
 _EAST = r"\p{Lo}\u3001-\u303f\uff01-\uff65"
 _TYPOGRAPHY = (
     (r"(?<![\p{Lo}\u2026])\u2026(?![\p{Lo}\u2026])", "..."),
-    # An apostrophe or a single quotation mark. The left one, which closes quotations in German, is
-    # one only before a letter.
+    # Apostrophes and single quotation marks. The left one, which closes quotations in German, is
+    # replaced only before a letter.
     (
         rf"[\u2019\u201b\u02bc\u02b9\u2032\ua78c\uff07\u00b4`]"
         rf"(?:(?=[{_LETTER}\p{{Nd}}])|(?<=[{_LETTER}.,!?].)(?![{_EAST}]))"

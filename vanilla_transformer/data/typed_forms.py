@@ -32,7 +32,7 @@ def with_typo(text: str, random: Random) -> str:
     return text[:place] + text[place + 1] + text[place] + text[place + 2 :]
 
 
-# By name: source, its language, random numbers -> the source as somebody might type it.
+# Forms by name: (source, its language, random numbers) -> the source in that form.
 TYPED_FORMS: dict[str, Callable[[str, str, Random], str]] = {
     "as written": lambda text, language, random: text,
     "lower case": lambda text, language, random: lower(text, language),
@@ -46,7 +46,7 @@ TYPED_FORMS: dict[str, Callable[[str, str, Random], str]] = {
 
 # Forms that a translation copies from its source.
 _TAKEN_OVER = ("capitals", "in quotation marks")
-_TYPOS = 6  # for one source in each other form: no two typos are the same, and no rule mends them
+_TYPOS = 6  # weight of typos against other forms: they vary most, and no rule corrects them
 
 
 def typed_pair(

@@ -29,9 +29,9 @@ References: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
 
 logger = logging.getLogger(__name__)
 
-# By script, as Unicode names its letters: the first of these that a language has. Others have 13a,
-# the default of sacreBLEU and WMT, which takes a whole clause for one word in scripts without
-# spaces. For five of these sacreBLEU has no words, only characters.
+# sacreBLEU's tokenizers by ISO 15924 script. Other scripts use 13a, the default of sacreBLEU and
+# WMT, which would take a whole clause for one word in scripts without spaces. Five of these can
+# only be split into characters.
 BLEU_TOKENIZERS = {
     "Jpan": "ja-mecab",
     "Kore": "ko-mecab",

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm as bar
 logger = logging.getLogger(__name__)
 
 EVERY = 30.0  # seconds between two lines
-_FEW = 1_000  # of fewer there is no line at the start
+_FEW = 1_000  # items; with fewer, no line at the start
 
 
 class LoggedProgress(tqdm):

@@ -132,7 +132,7 @@ def _back_translation(recipe: Recipe, run: Path) -> Plan | None:
         held_out_pairs=0,
         monolingual_target=None,
         clean=False,
-        noise=0.0,  # it translates text as it is written
+        noise=0.0,  # the text to translate has no typos
         tokenizer=",".join(reversed(recipe.tokenizer.split(","))),
     )
     return plan_run(opposite, folder / "model")

@@ -50,7 +50,7 @@ _EXCLUSIVE = [
 # Training arguments that a run sets itself.
 _OF_RUN = frozenset({"output_dir", "bf16", "fp16", "save_strategy", "run_name", "use_cpu"})
 _WORDS = {"none": "null", "true": "true", "false": "false"}  # in JSON
-_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what no file name or UTF-8 holds
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # not allowed in file names, or in UTF-8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
     for name, replaced in _REPLACED.items():
         if name in given:
             kept = _without(kept, replaced - given.keys(), name, given[name])
-    if "symbols" in str(given.get("tokenizer")).split(","):  # symbols are not made by merges
+    if "symbols" in str(given.get("tokenizer")).split(","):  # symbol tokenizers have no merges
         kept = _without(kept, {"bpe_dropout"} - given.keys(), "tokenizer", given["tokenizer"])
     if isinstance(values.get("trainer"), dict):
         values["trainer"] = {**(kept["trainer"] or {}), **values["trainer"]}
@@ -266,7 +266,7 @@ def _convert(name: str, value: Any) -> object:
             value = dict(it.split("=", 1) for it in value)
         return _plain(value) if isinstance(value, dict) else value
     if isinstance(value, list) and options.takes_several(name):
-        # Not into lists in it: a few lines of YAML can expand to billions.
+        # Not the items of nested lists: a few lines of YAML can expand to billions.
         values = tuple(each if isinstance(each, list) else _convert(name, each) for each in value)
         return values[0] if len(values) == 1 else values
     if isinstance(value, str) and optional and value.lower() in ("none", "null"):

@@ -186,7 +186,7 @@ def open_content(path: Path) -> BinaryIO:
     """
     with errors_naming(path):
         file = path.open("rb")
-        first = file.peek(6)  # a pipe cannot go back
+        first = file.peek(6)  # a pipe cannot seek back
     for magic, unpacked in _UNPACKERS.items():
         if first.startswith(magic):
             return unpacked(file)

@@ -116,7 +116,7 @@ def _write(source: Path, folder: Path) -> str:
     sentences = probe(model.config)
     got, expected = (log_probabilities(side, sentences) for side in (stock, model))
     difference = check_equal(got - expected, name=kind.__name__)
-    length = sentences.target.size(1)  # which the positions allow
+    length = sentences.target.size(1)  # within the model's positions
     search: dict[str, Any] = {"num_beams": 1, "min_length": 0, "max_new_tokens": length}
     found, wanted = (
         side.generate(sentences.source, attention_mask=sentences.mask, **search)

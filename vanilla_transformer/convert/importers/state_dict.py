@@ -205,11 +205,11 @@ class Source:
                 first=config.position_offset,
             ):
                 raise RequestError(f"{self.origin}: {name} does not hold this system's sinusoids.")
-        with torch.device("meta"):  # no memory, no random numbers
+        with torch.device("meta"):  # allocate no memory, draw no random numbers
             model = Model(config)
         shapes = {key: parameter.shape for key, parameter in model.named_parameters()}
         found = self._tensors(shapes, ignored=[*positions, *ignored])
-        # The smallest that holds every tensor exactly.
+        # The smallest dtype that holds every tensor exactly.
         dtype = functools.reduce(torch.promote_types, (made.dtype for made in found.values()))
         # Copies, because views of one source tensor would be taken for ties.
         contiguous = {"memory_format": torch.contiguous_format}
@@ -233,7 +233,7 @@ class Source:
             there = {name: self.tensors[name] for name in piece.keys if name in self.tensors}
             if not there:
                 problems["missing"] += piece.keys[:1]
-                found[key] = torch.zeros(shapes[key], dtype=torch.bool)  # fits any other dtype
+                found[key] = torch.zeros(shapes[key], dtype=torch.bool)  # promotes to any other dtype
                 continue
             (name, first), *others = there.items()
             check_finite(name, first, Path(str(self.origin)))
@@ -271,7 +271,7 @@ def _made(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> Tensor:
         made = change(tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)))
     except (RuntimeError, IndexError):
         return tensor
-    narrow = made.to(tensor.dtype)  # half precision does not hold all that is rescaled
+    narrow = made.to(tensor.dtype)  # rescaling may not be exact in half precision
     return narrow if torch.equal(narrow.to(made.dtype), made) else made
 
 
@@ -294,7 +294,7 @@ def split_projections(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def sinusoid_style(tables: Collection[Tensor], width: int) -> str | None:
     """Detect which sinusoids all position tables, (positions, width), hold; None if none."""
-    odd = tables and width % 2  # theirs come in pairs
+    odd = tables and width % 2  # sinusoids need an even width
     for style in () if odd else ("sinusoidal", "tensor2tensor"):
         if all(_is_sinusoids(table, width, style=style) for table in tables):
             return style
