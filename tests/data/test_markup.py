@@ -122,7 +122,7 @@ BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(
     ("name", "content", "reason"),
     [
         ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nHello.\n", "subtitles with times"),
-        ("a.xml", "<?xml version='1.0'?><corpus/>", "markup that is not read"),
+        ("a.xml", "<?xml version='1.0'?><corpus/>", "unsupported markup"),
         ("a.tmx", f"<?xml version='1.0'?>{BOMB}]><tmx><body>" + UNIT.format("en", "&j;", "de", "x")
          + "</body></tmx>", "(?i)entit|no pair|not XML|source is empty"),
         ("a.tmx", "<tmx><body>" + UNIT.format("en", "a", "de", "b"), r"not XML: .*line 1"),

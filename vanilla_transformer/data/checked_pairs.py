@@ -17,18 +17,18 @@ Pairs: TypeAlias = "Iterator[tuple[str, str]]"
 
 logger = logging.getLogger(__name__)
 
-TEXT_BYTES = 2**16  # most for one side of a pair: some ten thousand words
+TEXT_BYTES = 2**16  # limit for one side of a pair: some ten thousand words
 
-# What Rust, Python or JavaScript calls white space, for they disagree: Unicode's White_Space, the
-# separators U+001C to U+001F, and the byte order mark; without the space itself. Written so that
-# the regular expressions of tokenizers and of JavaScript read it alike.
+# White space as defined by Rust, Python or JavaScript, which disagree: Unicode's White_Space, the
+# separators U+001C to U+001F, and the byte order mark; without the space itself. The pattern works
+# in the regular expressions of tokenizers and of JavaScript too.
 WHITE_SPACE = (
     r"[\u0009-\u000d\u001c-\u001f\u0085\u00a0\u1680\u2000-\u200a"
     r"\u2028\u2029\u202f\u205f\u3000\ufeff]"
 )
 
-# What nobody sees and no spelling needs: controls, marks of direction, the soft hyphen, the
-# zero-width space and the word joiner. Joiners, which Persian and Hindi write, stay.
+# Invisible characters that no spelling needs: control characters, direction marks, the soft hyphen,
+# the zero-width space and the word joiner. Not joiners, which Persian and Hindi need.
 UNSEEN = (
     r"[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u061c\u200b\u200e\u200f"
     r"\u202a-\u202e\u2060\u2066-\u2069]"
@@ -49,7 +49,7 @@ class EmptyError(MalformedError):
 
 
 class OtherLanguagesError(MalformedError):
-    """The line lacks one of the two languages, as in a translation memory of many."""
+    """The entry of a multilingual translation memory lacks one of the two languages."""
 
 
 @dataclass(kw_only=True)
@@ -63,8 +63,8 @@ class PairReader:
         strict: Refuse malformed lines.
         read: Function that yields the pairs, and reports malformed lines to this reader.
         faults: How many lines the last iteration skipped, by the type of their error.
-        examples: What was wrong with the first of them, each with its file and line.
-        notes: Warnings of how the others were read.
+        examples: Errors of the first skipped lines, each with its file and line.
+        notes: Warnings about how the other lines were read.
     """
 
     name: str
@@ -78,7 +78,7 @@ class PairReader:
 
     @property
     def num_malformed(self) -> int:
-        """Lines skipped by the last iteration."""
+        """Number of lines skipped by the last iteration."""
         return self.faults.total()
 
     def __iter__(self) -> Pairs:
@@ -91,14 +91,14 @@ class PairReader:
             told = f"{undecoded} lines of {self.name} are not UTF-8, the first: {self.examples[0]}"
             raise RequestError(f"{told}. Convert it: iconv -f ENCODING -t UTF-8.")
         malformed = self.num_malformed - self.faults[EmptyError] - self.faults[OtherLanguagesError]
-        if malformed >= 10 and malformed > count > 0:  # without any pair the caller says more
+        if malformed >= 10 and malformed > count > 0:  # without any pair, the caller raises one
             counts = f"{malformed} lines are malformed and only {count} are pairs"
             raise RequestError(f"{self.name}: {counts}; the first: {self.examples[0]}.")
 
     def pairs(
         self, rows: Iterable[tuple[int, Any]], pair_of: Callable[[Any], tuple[str, str]], place: str
     ) -> Pairs:
-        """Yield the pairs of numbered rows; skip a row without one, as `place` and its number."""
+        """Yield the pair of each numbered row; skip malformed rows, named by `place` and number."""
         for number, row in rows:
             try:
                 yield pair_of(row)
@@ -106,7 +106,7 @@ class PairReader:
                 self.skip(f"{place}{number}", error)
 
     def note(self, warning: str) -> None:
-        """Keep and log a warning of how pairs were read."""
+        """Log and store a warning about how the pairs were read."""
         logger.warning(warning)
         self.notes.append(warning)
 
@@ -121,19 +121,19 @@ class PairReader:
 
 
 def decoded(line: bytes) -> str:
-    """Return the text of a line.
+    """Decode a line.
 
     Raises:
-        MalformedError: The line is too long, or not UTF-8.
+        MalformedError: The line is too long, not UTF-8, or contains NUL.
     """
     if len(line) > LINE_BYTES:
         raise MalformedError(f"the line is longer than {LINE_BYTES // 2**20} MiB")
     try:
-        text = line.decode("utf-8").lstrip("\ufeff")  # of files that were joined
+        text = line.decode("utf-8").lstrip("\ufeff")  # in the middle of concatenated files
     except UnicodeDecodeError as error:
         raise EncodingError(f"invalid UTF-8 at byte {error.start + 1} of the line") from None
     if "\0" in text:
-        raise EncodingError("a NUL among the characters of the line")
+        raise EncodingError("the line contains a NUL character")
     return text
 
 
@@ -143,10 +143,10 @@ def is_empty(text: str) -> bool:
 
 
 def checked_pair(source: object, target: object) -> tuple[str, str]:
-    """Check that two values are a valid pair, and return them.
+    """Return a source and a target after checking that they are a valid pair.
 
     Raises:
-        MalformedError: A side is no text, empty or too long.
+        MalformedError: A side is not a text, empty or too long.
     """
     return _checked_side("source", source), _checked_side("target", target)
 

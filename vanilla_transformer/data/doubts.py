@@ -1,4 +1,4 @@
-"""Find pairs that are probably no translations: swapped, in another language, placeholders."""
+"""Find pairs that are probably not translations: swapped, another language, placeholders."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ KINDS = {
     "swapped": "with the two sides swapped",
     "foreign": "with a side in another language",
 }
-_REPEATED = 5  # times beside different texts, at least, and
-_REPEATED_SHARE = 0.03  # share of all pairs, that make a text a placeholder
-_NO_WORDS = 0.15  # share of its language in a text that may be a placeholder
-_CERTAIN = 3.0  # logarithm of the odds for one side
+_REPEATED = 5  # different texts that a placeholder is paired with, at least, and
+_REPEATED_SHARE = 0.03  # as a share of all pairs
+_NO_WORDS = 0.15  # a placeholder has a smaller share of its side's language
+_CERTAIN = 3.0  # log odds for one side
 _OTHER = 0.99  # probability of a language that is neither source nor target
-_LONG = 20  # characters of a text whose language is certain
+_LONG = 20  # characters needed to identify the language of a text for certain
 _WARNED = 0.02  # share of doubtful pairs
 _REFUSED = 0.5
 
@@ -59,7 +59,7 @@ def doubtful(
 
 
 def _placeholders(texts: Sequence[str], beside: Sequence[str], shares: np.ndarray) -> np.ndarray:
-    """Return whether each text repeats beside many others and is not in its language, (N,)."""
+    """Return which texts are placeholders, (N,): paired with many different texts, not language."""
     least = max(_REPEATED, _REPEATED_SHARE * len(texts))
     others = defaultdict(set)
     for text, other in zip(texts, beside, strict=True):
@@ -74,8 +74,8 @@ def doubts_of(
     """Describe the doubtful pairs of a sample.
 
     Returns:
-        `pairs`, how many were looked at; `counts` of the doubtful ones by kind; `text`, a sentence
-        with an example of each kind, empty without any; and whether that `is_warning`.
+        `pairs`, how many were inspected; `counts` of doubtful pairs by kind; `text`, a sentence
+        with an example of each kind, or ""; and `is_warning`, whether the text is a warning.
     """
     kinds = doubtful(sources, targets, languages)
     counts, parts = {}, []
@@ -85,7 +85,7 @@ def doubts_of(
             example = f"{quoted(sources[first])} -> {quoted(targets[first])}"
             parts.append(f"{count} {words}, such as {example}")
             counts[kind] = count
-    text = f"Of {len(kinds)} pairs of {name} that were looked at: {'; '.join(parts)}."
+    text = f"Of {len(kinds)} inspected pairs of {name}: {'; '.join(parts)}."
     is_warning = sum(counts.values()) > _WARNED * len(kinds)
     report = {"pairs": len(kinds), "counts": counts, "is_warning": is_warning}
     return {**report, "text": text if parts else ""}

@@ -1,4 +1,4 @@
-"""Languages: their codes and names from Babel's CLDR, and which language a text is in.
+"""Language codes and names from Babel's CLDR, and identification of a text's language.
 
 Babel and the language identifier, py3langid, come with the extra `train`. Both work offline.
 """
@@ -15,11 +15,11 @@ import numpy as np
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
-# Codes that the identifier does not have, and the language that it takes them for.
+# Codes that the identifier does not know, and the codes that it gives these languages.
 _KNOWN_AS = {"nb": "no", "sh": "sr", "fil": "tl", "in": "id", "mo": "ro"}
-# Languages in which headers of tables are written most.
+# Languages most used in table headers.
 _LARGE = ("en", "es", "fr", "de", "pt", "it", "ru", "zh", "ja", "ko", "nl", "pl", "cs", "tr", "ar")
-_CHARACTERS = 200  # of a text that are looked at
+_CHARACTERS = 200  # of a text that are read
 # Share of the probability that must be on the two languages for full weight. Short texts of
 # everyday words have about this much; with 140 languages, chance gives 0.014.
 _FULL_WEIGHT = 0.1
@@ -27,19 +27,19 @@ _SURE, _HARDLY = 0.9, 0.01  # probabilities of another and the expected language
 
 
 def folded(text: str) -> str:
-    """Return a name in lower case, composed, without invisible characters and outer spaces."""
+    """Normalize a name: NFKC, lower case, no invisible characters, no outer spaces."""
     visible = (sign for sign in normalize("NFKC", text) if category(sign) != "Cf")
     return "".join(visible).strip().casefold()
 
 
 def tag_of(name: str) -> str:
-    """Return a name in the form of a language tag: in lower case, with hyphens."""
+    """Write a name as a language tag: in lower case, with hyphens."""
     return folded(name).replace("_", "-").partition("@")[0]  # en_US@euro is a locale
 
 
 @lru_cache(maxsize=10_000)
 def _parsed(name: str, own: str = "en") -> tuple[str, str, frozenset[str]]:
-    """Return the language that a name or a tag means, its script, and what else a tag says.
+    """Parse a language's name or tag into code, likeliest script, and other parts of the tag.
 
     Args:
         name: Code, tag or locale; or a name in one of the large languages or in `own`.
@@ -66,8 +66,8 @@ def _parsed(name: str, own: str = "en") -> tuple[str, str, frozenset[str]]:
 def language_of(name: str) -> str | None:
     """Return the code of the language that a name means, or None: "de" for "German" or "de-AT".
 
-    Known are codes of ISO 639, tags of BCP 47 such as pt-BR, locales, and names in the languages in
-    which headers of tables are written most.
+    It accepts codes of ISO 639, tags of BCP 47 such as pt-BR, locales, and names in the languages
+    most used in table headers.
     """
     return _parsed(name)[0] or None
 
@@ -78,11 +78,10 @@ def script_of(language: str) -> str:
 
 
 def is_meant(language: str, name: str) -> bool:
-    """Return whether a name, such as that of a column, names a language.
+    """Return whether a name, such as that of a column, means the given language.
 
-    It may be the language as the user wrote it, another tag of it that names no other region or
-    script, or its name in that language or a large one: "pt" and "Portuguese" for "pt_BR", but not
-    "pt-PT".
+    It may be the language as the user wrote it, another tag without a different region or script,
+    or its name in that language or a large one: "pt" and "Portuguese" for "pt_BR", but not "pt-PT".
     """
     code, _, wanted = _parsed(language)
     found, _, parts = _parsed(name, code or "en")
@@ -92,7 +91,7 @@ def is_meant(language: str, name: str) -> bool:
 
 
 def places_of(language: str, names: Sequence[str]) -> list[int]:
-    """Return the indices of the names that stand for a language; see `is_meant`.
+    """Return the indices of the names that mean a language; see `is_meant`.
 
     If some are the language exactly as the user wrote it, only those are returned.
     """
@@ -124,7 +123,7 @@ def _names(locale: str) -> dict[str, str]:
 
 
 class Evidence(NamedTuple):
-    """Which of two languages some texts are in.
+    """Result of identifying the language of each text as one of two.
 
     Attributes:
         shares: (N, 2), how much of each text is in the source and in the target language, 0 to 1.
@@ -142,9 +141,9 @@ class Evidence(NamedTuple):
 
 
 def identified(texts: Sequence[str], languages: tuple[str, str]) -> Evidence | None:
-    """Identify the language of each text among two.
+    """Identify the language of each text, as the source or the target language.
 
-    The texts cost some 0.1 ms each; only their first 200 characters are read.
+    This takes some 0.1 ms per text; only the first 200 characters are read.
 
     Args:
         texts: Any texts.
@@ -153,8 +152,8 @@ def identified(texts: Sequence[str], languages: tuple[str, str]) -> Evidence | N
     If the identifier does not know one of the two, that one stands for all other languages.
 
     Returns:
-        None if the languages cannot be told apart: a name is no language, the identifier knows
-        neither, or both are the same language.
+        None if the languages cannot be distinguished: a name is not a language, the identifier
+        knows neither, or both are the same language.
     """
     codes = [language_of(language) for language in languages]
     if None in codes or codes[0] == codes[1]:
@@ -179,9 +178,9 @@ def identified(texts: Sequence[str], languages: tuple[str, str]) -> Evidence | N
 
 
 def foreign_language(text: str, language: str) -> str | None:
-    """Return the English name of a text's language if it is surely not the expected one.
+    """Return the English name of a text's language if it is clearly not the expected language.
 
-    None too if the identifier is not installed, or does not know this one.
+    None also if the identifier is not installed, or does not know the expected language.
     """
     try:
         from babel import Locale

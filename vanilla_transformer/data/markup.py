@@ -1,4 +1,4 @@
-"""Texts and pairs within markup: WMT's test sets and translation memories.
+"""Read texts and pairs from markup: WMT's test sets and translation memories (TMX).
 
 Which kind of markup a file holds is told by its first lines, whatever its name is.
 """
@@ -24,7 +24,7 @@ _CHUNK = 2**16
 _XML_BYTES = 2**24  # of elements in memory at once, which take 30 times as much
 _TOO_LARGE = f"more than {_XML_BYTES // 2**20} MiB of XML, too large for a"
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-_CODES = [f"{{*}}{name}" for name in ("bpt", "ept", "it", "ph", "ut")]  # of layout, in a segment
+_CODES = [f"{{*}}{name}" for name in ("bpt", "ept", "it", "ph", "ut")]  # formatting in a segment
 _END = re.compile("</seg>", re.IGNORECASE)
 _LANGUAGE = re.compile(r'<(src|ref)\b[^>]{0,500}\blang="([^"]{1,50})"')
 _KINDS = {
@@ -36,21 +36,21 @@ _KINDS = {
 }
 _REMEDIES = {
     "subtitles": "holds subtitles with times; take sentences that are aligned, as OPUS has them",
-    "markup": "holds markup that is not read; convert it to one sentence a line",
+    "markup": "holds unsupported markup; convert it to one sentence a line",
     "sgm": "holds one side; give both files, SOURCE,TARGET",
 }
 
 
 def markup_of(head: bytes) -> str | None:
-    """Return the kind of markup that the first bytes of a file begin, or None for plain text."""
+    """Detect the kind of markup from the first bytes of a file; None for plain text."""
     head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    # A text may speak of a tag; markup begins with one.
+    # Plain text may contain a tag; markup begins with one.
     kinds = [*_KINDS] if head.startswith(b"<") else ["subtitles"]
     return next((kind for kind in kinds if _KINDS[kind].search(head)), None)
 
 
 def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the segments of one of WMT's .sgm files, cleaned as sacreBLEU does."""
+    """Yield the segments of a WMT .sgm file, cleaned like in sacreBLEU."""
     from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 
     clean = FakeSGMLDataset._clean
@@ -65,13 +65,13 @@ def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def refuse(path: Path, kind: str) -> RequestError:
-    """Return the error for a file of a kind that cannot be read as it was given."""
+    """Return the error for a file of a kind that cannot be read here."""
     remedy = _REMEDIES.get(kind, "holds pairs; give it alone, not as one of two files")
     return RequestError(f"{path} {remedy}.")
 
 
 def wmt_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
-    """Yield the pairs of a test set of WMT 2021 or later, with the first reference."""
+    """Yield the pairs of a WMT test set of 2021 or later, with the first reference."""
     from lxml import etree
     from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
@@ -120,7 +120,7 @@ def tmx_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
         known = {each.name for each in entities if each.content}
         used = {each.name for side in sides for each in side.iter(etree.Entity)}
         if unknown := sorted(used - known):
-            raise MalformedError(f"the file does not say what &{unknown[0]}; is")
+            raise MalformedError(f"the file does not define &{unknown[0]};")
         return checked_pair(*map(text, sides))
 
     try:
@@ -131,7 +131,7 @@ def tmx_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
 
 
 def _units(path: Path, file: BinaryIO) -> Iterator[etree._Element]:
-    """Yield the units of a translation memory one by one, and free those before."""
+    """Yield the units of a translation memory one by one, and free earlier ones from memory."""
     from lxml import etree
 
     parser = etree.XMLPullParser(

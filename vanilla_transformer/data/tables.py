@@ -1,4 +1,4 @@
-"""Rows of tables in text files: which separator and quotes they have, and what is in the cells."""
+"""Read tables in text files: detect separator and quoting, and split rows into cells."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from .columns import SAMPLE, sampled
 SEPARATORS = ("\t", ",", ";", " ||| ", "|")
 _NAMED = re.compile(r"sep=([,;\t|])")  # the first line that Excel writes
 _LINE = 4_096  # bytes of a line
-_MOST = 0.5  # of the lines: a separator of fewer belongs to their texts
-_FEW = 0.05  # of the lines: these may be damaged
+_MOST = 0.5  # share of lines; a separator in fewer is part of the texts
+_FEW = 0.05  # share of lines that may be damaged
 
 
 class Dialect(NamedTuple):
-    """How the cells of a row are separated.
+    """Separator and quoting of a table.
 
     Attributes:
-        separator: Between cells.
-        quoting: Other arguments of `csv.reader` if cells may stand in quotes; None if they do not.
+        separator: Text between cells.
+        quoting: Other arguments of `csv.reader` if cells may be quoted; None if they are not.
     """
 
     separator: str
     quoting: dict[str, Any] | None = None
 
     def reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """Return an iterator over the rows of lines that still have their line ends."""
+        """Return an iterator over the rows; the lines must include their line ends."""
         if self.quoting is None:
             return (line[:-1].split(self.separator) for line in lines)
         return csv.reader(lines, delimiter=self.separator, strict=True, **self.quoting)
 
 
 def sniff(lines: Iterable[bytes], name: str) -> tuple[Dialect, int, list[list[str]]]:
-    """Find out how a table is written.
+    """Detect the separator and quoting of a table.
 
     Args:
-        lines: Its lines.
+        lines: Lines of the table.
         name: Name of the file; .csv breaks ties.
 
     Returns:
-        The dialect; how many lines stand above the rows; and rows from all parts, the first one
-        first, of those that have no line end in a cell.
+        The dialect; the number of lines above the rows; and a sample of rows, the first row
+        included, without rows that span several lines.
     """
     with_quotes: list[bytes] = []
 
@@ -72,17 +72,17 @@ def sniff(lines: Iterable[bytes], name: str) -> tuple[Dialect, int, list[list[st
 
 
 def is_csv(path: Path) -> bool:
-    """Return whether a file is named .csv, perhaps packed."""
+    """Return whether a file is named .csv, or .csv with a compression suffix."""
     return ".csv." in f"{path.name.lower()}."
 
 
 def _best_quoting(
     lines: Sequence[str], with_quotes: Sequence[bytes], separator: str
 ) -> tuple[float, Dialect]:
-    """Return the dialect with a separator that fits best, and how many lines it divides alike.
+    """Return how consistently a separator splits the lines, and the dialect with best quoting.
 
-    Quotes belong to the dialect if they would be needed, or stand around the cells of all lines.
-    Lines in which they are no whole cell show that they belong to the texts.
+    Quotes are part of the dialect if cells need them, or if all lines have quoted cells. If quotes
+    do not enclose whole cells in some lines, they are part of the texts.
     """
     spaced = any(f'{separator} "'.encode() in line for line in with_quotes)
     is_all = len(with_quotes) >= (1 - _FEW) * len(lines) - 1
@@ -103,7 +103,7 @@ def _best_quoting(
 
 
 def _parsed(line: str, dialect: Dialect) -> list[str]:
-    """Return the cells of a line; none if it is malformed, or a part of a row."""
+    """Return the cells of a line; [] if it is malformed or only part of a row."""
     try:
         return next(dialect.reader([f"{line}\n"]), [])
     except csv.Error:
@@ -111,9 +111,9 @@ def _parsed(line: str, dialect: Dialect) -> list[str]:
 
 
 def _agreement(rows: Sequence[Sequence[str]], separator: str) -> float:
-    """Return the share of rows with the most frequent number of cells, of those above one.
+    """Return the share of rows that have the most frequent number of cells above one.
 
-    A comma or semicolon of a text is followed by a space.
+    Cells that begin with a space count against commas and semicolons, which are then punctuation.
     """
     widths = Counter(len(row) for row in rows if len(row) > 1)
     alike = max(widths.values(), default=0) / max(len(rows), 1)
@@ -124,18 +124,18 @@ def _agreement(rows: Sequence[Sequence[str]], separator: str) -> float:
 def split_rows(
     lines: Iterator[bytes], dialect: Dialect, first: int = 1
 ) -> Iterator[tuple[int, list[str] | MalformedError]]:
-    """Yield for each row the number of its first line, and its cells or what is wrong with it.
+    """Yield for each row the number of its first line, and its cells or its error.
 
-    A malformed row costs its first line only: a stray quote opens a cell that never ends, and the
-    lines after it are rows of their own.
+    Only the first line of a malformed row is lost: a stray quote would open a cell that never ends,
+    so the lines after it are read again as rows.
 
     Args:
-        lines: Its lines, of which quoted cells may span several.
+        lines: Lines of the table; quoted cells may span several.
         dialect: From `sniff`.
         first: Number of the first line.
     """
-    ahead: deque[bytes] = deque()  # lines that a malformed row gave back
-    row: list[bytes] = []  # lines that were read for it
+    ahead: deque[bytes] = deque()  # lines to read again after a malformed row
+    row: list[bytes] = []  # lines read for the current row
 
     def texts() -> Iterator[str]:
         size = 0
@@ -158,5 +158,5 @@ def split_rows(
         except (MalformedError, csv.Error) as error:
             yield first, error if isinstance(error, MalformedError) else MalformedError(str(error))
             ahead.extendleft(reversed(row[1:]))
-            # A new one: its text may have ended within a row.
+            # A new reader, because the old one may be inside a row.
             first, rows = first + 1, dialect.reader(texts())
