@@ -137,7 +137,7 @@ def _units(path: Path, file: BinaryIO) -> Iterator[etree._Element]:
     parser = etree.XMLPullParser(
         tag="{*}tu", resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False
     )
-    size = 0  # of what may still be in memory
+    size = 0  # bytes that may still be in memory
     while chunk := file.read(_CHUNK):
         parser.feed(chunk)
         size += len(chunk)

@@ -32,7 +32,7 @@ class Interruption:
         self._steps = 0  # number of nested steps that are running
 
     def note(self, signum: int, frame: FrameType | None) -> None:
-        """Handle a signal: remember it, and raise at once outside of steps or at the second."""
+        """Record a signal; raise at once if no step is running, or if it is the second signal."""
         again, self._signum = self._signum, signum
         if again or not self._steps:
             raise KeyboardInterrupt(signum)

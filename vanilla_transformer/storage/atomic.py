@@ -337,7 +337,7 @@ def _remove_leftovers(parent: Path) -> None:
 
 
 def let_others_read_weights(folder: Path) -> None:
-    """Give weights the permissions of config.json, since safetensors allows only the owner."""
+    """Give weights the permissions of config.json; safetensors lets only the owner read them."""
     if not (folder / "config.json").is_file():
         return
     for weights in folder.glob("*.safetensors"):

@@ -139,7 +139,7 @@ def read_yaml(path: Path, *, typed: bool = False) -> dict[str, Any]:
     import yaml
 
     def parse(text: str) -> object:
-        # A few can stand for gigabytes.
+        # A few aliases can expand to gigabytes.
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise RequestError("it has an alias, which is not allowed")
         return yaml.load(text, Loader=yaml.SafeLoader if typed else _text_loader())
