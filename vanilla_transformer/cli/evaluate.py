@@ -56,7 +56,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     elif options.output:
         measured: dict[str, Scores] = {name: without_texts(found) for name, found in scores.items()}
         path = Path(options.output)
-        # A model's own metrics.json keeps what else it says, such as how the model was trained.
+        # In a model's own metrics.json, keep all other facts, such as how the model was trained.
         known = all_metrics(path) if path.resolve() == (folder / METRICS).resolve() else Metrics()
         measured = {**known.get("scores", {}), **measured}
         known |= {"scores": measured, MODEL_FILES: digests(folder, MODEL)}

@@ -38,10 +38,9 @@ Identity: TypeAlias = Mapping[str, Any]
 
 
 class _Written(TypedDict):
-    """What a command says of a folder that it wrote."""
+    """Content of the marker file in a folder that a command wrote."""
 
-    files: dict[str, str]  # SHA-256
-
+    files: dict[str, str]  # SHA-256 by name
 
 _DIGEST = re.compile("[0-9a-f]{16,64}")
 # Fields of config.json that record a model's origin, or do not affect its outputs.
