@@ -315,7 +315,7 @@ def test_other_formats_than_text_are_refused(run, loud, tmp_path, capsys, name, 
         lines = [f"{line.upper()}\t!" for line in content.splitlines()]
         assert translated(capsys, run, path) == (lines, "")
     else:
-        expected = f"{name} holds {kind}, not one sentence a line; save it as a text"
+        expected = f"{name} holds {kind}, not one sentence a line; convert it to text"
         assert expected in error_of(capsys, "translate", run, path)
 
 

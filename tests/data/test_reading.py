@@ -128,7 +128,7 @@ FAULTS = [
         b'{"translation": {"en": "\xff", "de": "b"}}',
         "invalid UTF-8 at byte 25 of the line",
     ),
-    ("tsv", b"one column", "1 columns; needed are 2"),
+    ("tsv", b"one column", "1 columns, fewer than 2"),
     ("tsv", b"", "empty line"),
     ("tsv", b"\tb", "the source is empty"),
     ("tsv", b"a\t\xff", "invalid UTF-8 at byte 3 of the line"),
@@ -538,10 +538,10 @@ def test_error_for_missing_columns_lists_the_existing_ones(tmp_path):
 WHOLE = gzip.compress(json_lines(PAIRS * 5000))
 HALF = len(WHOLE) // 2
 REFUSED_FILES = [
-    ("a.json", b'[{"en": "a", "de": "b"},\n{"en": "c", "de"', "is not a whole JSON array"),
+    ("a.json", b'[{"en": "a", "de": "b"},\n{"en": "c", "de"', "is not a complete JSON array"),
     ("a.jsonl.gz", WHOLE[:-20], r"a\.jsonl\.gz is a damaged compressed file"),
     ("a.jsonl.gz", WHOLE + b"more", r"a damaged compressed file: .*Download it again"),
-    ("a.jsonl.gz", WHOLE[:HALF] + bytes([WHOLE[HALF] ^ 255]) + WHOLE[HALF + 1 :], "not a whole"),
+    ("a.jsonl.gz", WHOLE[:HALF] + bytes([WHOLE[HALF] ^ 255]) + WHOLE[HALF + 1 :], "damaged"),
     ("a.tsv", b"id\tTarget\n1\ta\n", r"no two columns of text among \['id', 'Target'\]"),
     ("a.tsv", b"a\tb\rc\td\r", r"ends lines with CR alone.*tr '\\r' '\\n'\.$"),
     ("a.jsonl", b"a\tb\rc\td\r", "ends lines with CR alone"),

@@ -29,27 +29,27 @@ from ..storage.reading import printable, shortened
 from .languages import folded, identified, is_meant, language_of, places_of
 
 Languages: TypeAlias = "tuple[str, str]"  # of source and target, or other names of the two sides
-# Columns that the user named, or their numbers from 1; None if the table should tell.
+# Columns given by the user, by name or number from 1; None: detect them.
 Given: TypeAlias = "tuple[str | int, str | int] | None"
 
-SAMPLE = 1_000  # rows that decide; up to twice as many are looked at
-_CELLS = 20_000  # of all columns together that are identified
-_FEWEST = 20  # cells of each column, however many columns there are
+SAMPLE = 1_000  # rows to inspect, up to twice as many
+_CELLS = 20_000  # cells, of all columns together, whose language is identified
+_FEWEST = 20  # cells of each column at least
 _IN_LANGUAGE = 0.55  # mean share of a language in a column's cells
 _IN_LANGUAGE_OF_TWO = 0.35  # the same where only two columns hold text
-_ODDS = 3.0  # logarithm: 20 to 1
+_ODDS = 3.0  # log odds, 20 to 1
 _TEXTS = 0.5  # share of a column's cells that have letters and are no identifiers
 _ALIKE = 0.8  # share of the rows with equally many cells, empty ones included
 _FEW = 0.1  # share of the cells of a column
-_WEIGHT = 0.25  # a note or a category says less than this share of what a sentence does
-# Words for the sides in names of columns.
+_WEIGHT = 0.25  # columns of notes or categories have a smaller share of the longest column's text
+# Words in column names that mean source or target.
 _SIDES = {
     **dict.fromkeys(("source", "src", "input", "original"), 0),
     **dict.fromkeys(("target", "tgt", "trg", "output", "translation", "reference", "ref"), 1),
 }
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[^\W\d_a-z]+")  # of snake_case and camelCase names
 _KEY_SIGNS = frozenset("0123456789_/\\#|@:.")
-_NAME_WORDS = 4  # at most, in a name of a column
+_NAME_WORDS = 4  # most words in a column's name
 _NAME = re.compile(r"[\w.:/#()\[\] -]*")  # letters and digits, with few other signs
 _SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 20
 _Item = TypeVar("_Item")
@@ -76,7 +76,7 @@ class Columns(NamedTuple):
 def sampled(
     items: Iterable[_Item], kept_as: Callable[[_Item], Any] = lambda item: item
 ) -> list[Any]:
-    """Return the first of many items and others evenly spread over all: 1,000 to 2,000 of them."""
+    """Sample 1,000 to 2,000 of many items, evenly spread, including the first one."""
     kept: list[Any] = []
     step = 1
     for number, item in enumerate(items):
@@ -115,7 +115,7 @@ class Table:
         self.shares, self.odds = np.zeros((self.width, 2)), np.zeros(self.width)
         self.texts = self._text_columns()
         for place in self.texts:
-            # A repetition says nothing new.
+            # Repeated cells give no new evidence.
             cells = [*dict.fromkeys(filter(_has_letters, self.columns[place]))]
             if cells and (found := identified(cells, self.languages)):
                 self.shares[place] = found.shares.mean(axis=0)
@@ -164,7 +164,7 @@ class Table:
         return Columns(places, has_header, self.width, decided_by, warning)
 
     def _columns_of(self, given: tuple[str | int, str | int]) -> tuple[int, int]:
-        """Return the places of the columns that the user named."""
+        """Return the indices of the columns that the user named."""
         known = [*map(str, range(1, self.width + 1)), *map(folded, self.first)]
         wanted = [folded(str(column)) for column in given]
         for column, name in zip(given, wanted, strict=True):
@@ -177,8 +177,8 @@ class Table:
     def _by_content(self, named: tuple[int, int] | None) -> tuple[int, int] | None:
         """Return the only column in the source language, and the only one in the target language.
 
-        Of several columns the named ones win. Columns that say far less than another one, such as
-        categories, do not count.
+        If there are several, take those with matching names. Columns with far less text than
+        another one, such as categories, do not count.
         """
         least = _IN_LANGUAGE if len(self.texts) > 2 else _IN_LANGUAGE_OF_TWO
         sides = [[p for p in self.texts if self.shares[p, side] >= least] for side in (0, 1)]
@@ -195,7 +195,7 @@ class Table:
         return (source[0], target[0]) if is_clear else None
 
     def _contradicts(self, places: tuple[int, int]) -> bool:
-        """Return whether two columns are rather target and source than source and target."""
+        """Return whether the languages of the source and target columns look swapped."""
         return float(self.odds[places[0]] - self.odds[places[1]]) < -_ODDS
 
     # ---------------------------------------------------------------------- names and headers
@@ -209,14 +209,14 @@ class Table:
         return None if is_text else places
 
     def _repeats(self, places: tuple[int, int]) -> bool:
-        """Return whether a cell of the first row is also a text below."""
+        """Return whether a cell of the first row occurs again in its column."""
         return any(self.first[place] in self.columns[place] for place in places)
 
     def _has_header(self, places: tuple[int, int]) -> bool:
-        """Return whether the first row holds names of columns, even if they do not name the sides.
+        """Return whether the first row is a header, even if it does not name the languages.
 
-        It does if it has a word where all other rows have numbers. Else its two cells must be
-        shorter than most below, and no sentences of the two languages. A mistake costs one pair.
+        It is if it has a word above a column of numbers. Otherwise its two cells must be shorter
+        than most cells below, and not be sentences in the two languages. A mistake costs one pair.
         """
         for name, all_below in zip(self.first, map("".join, self.columns), strict=True):
             has_numbers = any(map(str.isdigit, all_below)) and not _has_letters(all_below)
@@ -264,10 +264,10 @@ class Table:
 
 
 def named_sides(names: Sequence[str], languages: Languages) -> tuple[int, int] | None:
-    """Return the columns that are named after source and target; None if it is not clear.
+    """Find the source and target columns by their names; None if the names are ambiguous.
 
-    A name is a language, as a code or as a name in English or in one of the two languages; or it
-    has the language or a word for the side among its words: "text_en", "src_text", "translation".
+    A name may be a language, as a code or as a name in English or in one of the two languages, or
+    contain the language or a word for the side: "text_en", "src_text", "translation".
     """
     by_name = [places_of(language, names) for language in languages]
     if [*map(len, by_name)] == [1, 1] and by_name[0] != by_name[1]:
@@ -290,7 +290,7 @@ def named_sides(names: Sequence[str], languages: Languages) -> tuple[int, int] |
 
 
 def usual_width(rows: Sequence[Sequence[str]]) -> int:
-    """Return the number of cells of most rows, without the empty columns at the end."""
+    """Return the usual number of cells in a row, without empty columns at the end."""
     rows = [row for row in rows if any(cell.strip() for cell in row)]
     filled = Counter(max(n for n, cell in enumerate(row, start=1) if cell.strip()) for row in rows)
     (width, count), *_ = Counter(map(len, rows)).most_common(1) or [(0, 0)]
@@ -315,7 +315,7 @@ def _is_key(text: str) -> bool:
 
 
 def _has_texts(cells: Sequence[str]) -> bool:
-    """Return whether a column has texts, not numbers, links or keys, and few categories."""
+    """Return whether a column holds texts, not numbers, links, keys or categories."""
     filled = [*filter(None, cells)]
     texts = sum(_has_letters(cell) and not _is_key(cell) for cell in filled)
     differ = len(cells) < _FEWEST or len({*cells}) > _FEW * len(cells)

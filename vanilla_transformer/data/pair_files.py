@@ -36,32 +36,32 @@ if TYPE_CHECKING:
 
 # A path, two paths, a Hub name, a data set, or pairs.
 PairSource: TypeAlias = "str | os.PathLike | Sequence | Dataset | IterableDataset | Iterable"
-# Yields numbers and contents of rows, each a line of JSON, a list or dict of cells, or an error.
-# It gets the names or places of two columns. Without them, rows from all parts are enough.
+# Function that yields the number and content of rows: a line of JSON, a list or dict of cells, or
+# an error. It is given the names or indices of two columns, or nothing for a sample of rows.
 _Rows: TypeAlias = "Callable[..., Iterator[tuple[int, Any]]]"
 
 logger = getLogger(__name__)
 
 _BATCH = 500  # rows, whose texts may be large
 _CELL = 200  # characters of a cell in a sample
-_HEAD = 4_096  # bytes that tell what a file holds
+_HEAD = 4_096  # bytes to detect a file's format from
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-# Names that mean a file.
+# File names that are not names on the Hub.
 _DATA = re.compile(
     r"\.(jsonl?|ndjson|tsv|tab|csv|txt|parquet|tmx|xml|sgml?|zip|xlsx|ods|arrow|gz|bz2|xz)$", re.I
 )
 _JSON = re.compile(r"\.(jsonl?|ndjson)(\.|$)", re.IGNORECASE)
-_ABOUT = re.compile(r"\.|__MACOSX|(readme|licen[cs]e|copying)\b", re.I)  # names of no data
+_ABOUT = re.compile(r"\.|__MACOSX|(readme|licen[cs]e|copying)\b", re.I)  # files that hold no data
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
-# What shows that lines are no sentences, and in what share of them: cells and records.
+# Patterns of lines that are not sentences but cells or records, and the share that may have them.
 _CELLS = {r"\t|^[{[]\"": 0.5, r'^".*"$': 0.99}
-# Signs that hardly any sentence has, labels, and codes; a task without languages may have them.
+# Signs, labels and codes that sentences hardly ever have; tasks without languages may have them.
 _NO_SENTENCE = dict.fromkeys(
     (r"[={}<>|\\\t]", r"^(#|\S+:(\s|$)|msg(id|str)\b)", r"^[!-~]{21,}$"), 0.5
 )
-_FEWEST = 10  # lines that tell whether a text holds sentences
+_FEWEST = 10  # lines needed to decide whether a text holds sentences
 
 
 def read_pairs(
@@ -147,7 +147,7 @@ def read_pairs(
 
 
 def _given(*columns: str | int | None) -> tuple[Any, Any] | None:
-    """Return the columns of source and target, numbers as int; None if neither is given."""
+    """Return the user's source and target columns, numbers as int; None if neither is given."""
     if columns == (None, None):
         return None
     source, target = (int(c) if str(c).isdecimal() else c for c in map(str, columns))
@@ -157,7 +157,7 @@ def _given(*columns: str | int | None) -> tuple[Any, Any] | None:
 
 
 def kind_of(source: PairSource) -> str:
-    """Return the kind of input that `read_pairs` takes `source` to be.
+    """Return how `read_pairs` will interpret `source`.
 
     Returns:
         "file", "parallel", "hub" (a folder too), "dataset" or "pairs".
@@ -194,22 +194,22 @@ def kind_of(source: PairSource) -> str:
 class _File:
     """A file, or a member of an archive, that can be read several times."""
 
-    path: Path  # or what stands for it in messages
+    path: Path  # for a member of an archive, its name in messages
     open_member: Callable[[], BinaryIO] | None = None
 
     @contextmanager
     def content(self) -> Iterator[BinaryIO]:
-        """Open the file; errors in the block name it."""
+        """Open the file; errors within the block name the file."""
         opened = self.open_member() if self.open_member else bounded.open_content(self.path)
         with bounded.errors_naming(self.path), opened as file:
             yield file
 
     def kind(self) -> str:
-        """Return what the file holds, by its first bytes and its name.
+        """Detect the format of the file from its first bytes and its name.
 
         Returns:
-            "parquet", "zip", a kind of markup, "JSON array", "JSON", of which each line is a record
-            of its own, or "table", which may be a text too.
+            "parquet", "zip", a kind of markup, "JSON array", "JSON" with a record on each line, or
+            "table", which may also be a text.
         """
         with self.content() as file:
             head = file.read(_HEAD)
@@ -217,7 +217,7 @@ class _File:
             head = head.decode("utf-16", "ignore").encode()
         if head.startswith((b"PAR1", b"PK\x03\x04")):
             return "parquet" if head.startswith(b"PAR1") else "zip"
-        # A text in an older encoding has no control characters; packed files are full of them.
+        # Text in an older encoding has no control characters; compressed files have many.
         if len(head) - len(head.translate(None, _CONTROLS)) > 1 + len(head) / 16:
             raise RequestError(f"{self.path} {bounded.IS_NO_TEXT}")
         start = b"".join(head.lstrip(_BLANKS).split())
@@ -227,7 +227,7 @@ class _File:
         return markup_of(head) or ("JSON" if is_json else "table")
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines without their ends, split at line feeds only."""
+        """Yield the lines, split at line feeds only, without their line ends."""
         with self.content() as file:
             if not file.peek(2).startswith(_UTF16):  # type: ignore[attr-defined]  # all have it
                 yield from bounded.read_lines(file, str(self.path))
@@ -253,7 +253,7 @@ def _read_file(file: _File, reader: PairReader) -> Pairs:
 
 
 def _read_folder(folder: Path, split: str, config: str | None, reader: PairReader) -> Pairs:
-    """Yield the pairs of a folder that `datasets` saved, or of the files of a split in it."""
+    """Yield the pairs of a folder saved by `datasets`, or of the files of one split in it."""
     import datasets
 
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
@@ -284,16 +284,16 @@ def _read_zip(path: Path, reader: PairReader) -> Pairs:
             members = [info for info in archive.infolist() if not info.is_dir()]
             if {info.compress_type for info in members} - {ZIP_STORED, ZIP_DEFLATED}:
                 # LZMA may ask for 4 GB.
-                raise RequestError(f"{path} is packed by another method than deflate; unpack it.")
+                raise RequestError(f"{path} is not compressed with deflate; decompress it.")
             names = [info.filename for info in members]
             files = [_File(path / name, partial(archive.open, name)) for name in names]  # type: ignore[arg-type]
             yield from _read_members(path, files, reader)
     except (BadZipFile, NotImplementedError, EOFError, RuntimeError, ZlibError) as error:
-        raise RequestError(f"{path} is not a whole zip file: {error}. Fetch it again.") from error
+        raise RequestError(f"{path} is a damaged zip file: {error}. Download it again.") from error
 
 
 def _read_members(where: Path, found: Sequence[_File], reader: PairReader) -> Pairs:
-    """Yield the pairs of an archive or folder: of its two texts, or of all its files of pairs."""
+    """Yield the pairs of an archive or folder: from two parallel texts, or from all pair files."""
     files = [it for it in found if not any(map(_ABOUT.match, it.path.relative_to(where).parts))]
     ends = [file.path.name.removesuffix(".txt").rpartition(".")[2] for file in files]
     if sides := named_sides(ends, reader.languages):
@@ -303,7 +303,7 @@ def _read_members(where: Path, found: Sequence[_File], reader: PairReader) -> Pa
     if not tables:
         names = reprlib.repr([str(file.path.relative_to(where)) for file in found])
         needed = f"files of pairs, or two texts named *.{' and *.'.join(reader.languages)}"
-        raise RequestError(f"{where} has {names}; needed are {needed}; save a spreadsheet as CSV.")
+        raise RequestError(f"{where} has {names}; it needs {needed}; save a spreadsheet as CSV.")
     if left_out := [file.path.name for file in files if file not in tables]:
         reader.note(f"{where}: not read: {reprlib.repr(left_out)}.")
     for file in tables:
@@ -323,7 +323,7 @@ def _read_parallel(source: _File, target: _File, reader: PairReader) -> Pairs:
             if None not in lines:
                 counts[:] = [number, number]
                 yield number, lines
-            elif b"".join(filter(None, lines)).strip():  # blank lines at the end are none
+            elif b"".join(filter(None, lines)).strip():  # ignore blank lines at the end
                 counts[lines[0] is None] = number
 
     # Pairs are yielded before the lengths are known: `load_pairs` keeps nothing after an error.
@@ -335,7 +335,7 @@ def _read_parallel(source: _File, target: _File, reader: PairReader) -> Pairs:
 
 
 def sentence_lines(path: Path) -> Iterator[bytes]:
-    """Return the lines of a text, or of one of WMT's .sgm files, with one sentence each.
+    """Return the lines of a text or of a WMT .sgm file, with one sentence on each line.
 
     Raises:
         ValueError: The file holds something else, or, while iterating, is damaged.
@@ -344,7 +344,7 @@ def sentence_lines(path: Path) -> Iterator[bytes]:
 
 
 def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
-    """Return the sentences of a file; refuse tables, records and formats with keys or codes."""
+    """Return the sentences of a file; refuse tables, records and other formats than text."""
     kind = file.kind()
     if kind == "sgm":
         return sgm_segments(file.path, file.lines())
@@ -373,20 +373,20 @@ def check_is_text(path: Path) -> None:
     except RequestError:
         return
     if kind != "table":
-        raise RequestError(f"{path} holds {kind}, not one sentence a line; save it as a text.")
+        raise RequestError(f"{path} holds {kind}, not one sentence a line; convert it to text.")
 
 
 # ---------------------------------------------------------------------------------- tables
 
 
 def _read_rows(where: str, rows: _Rows, reader: PairReader, unit: str) -> Pairs:
-    """Yield the pairs of a table in any format; rows without a pair are skipped.
+    """Yield the pairs of a table in any format; malformed rows are skipped.
 
     Args:
         where: Name of the table.
         rows: Function that yields its rows.
-        reader: Says which languages and columns are meant, and hears of malformed rows.
-        unit: What a row is called in messages, between `where` and its number.
+        reader: Has the languages and given columns, and records malformed rows.
+        unit: Word for a row in messages, between `where` and the row's number.
     """
     sample = sampled(rows(), kept_as=lambda numbered: _beginnings(numbered[1]))
     names = [*dict.fromkeys(key for row in sample for key in row if isinstance(key, str))]
@@ -406,13 +406,13 @@ def _read_rows(where: str, rows: _Rows, reader: PairReader, unit: str) -> Pairs:
     keys: Any = [names[place] for place in found.places] if names else found.places
     width = None if names else found.width
     for pair in reader.pairs(rows(*keys), lambda row: _pair(row, keys, width), f"{where}:{unit}"):
-        # Files that were joined have it several times.
+        # Concatenated files have the header several times.
         if header != (pair[0].strip(), pair[1].strip()):
             yield pair
 
 
 def _cells_of(row: Any) -> Any:
-    """Return the cells of a row, a sequence or a dict; a nested `translation` is flattened.
+    """Return the cells of a row as a sequence or dict; a nested `translation` is flattened.
 
     Raises:
         MalformedError: It has none.
@@ -434,7 +434,7 @@ def _cells_of(row: Any) -> Any:
 
 
 def _beginnings(row: Any) -> dict[Any, str]:
-    """Return the beginnings of the texts in a row, by name or place; none of a malformed row."""
+    """Return the beginning of each text in a row, by column name or index; {} if malformed."""
     try:
         cells = _cells_of(row)
     except MalformedError:
@@ -444,7 +444,7 @@ def _beginnings(row: Any) -> dict[Any, str]:
 
 
 def _pair(row: Any, keys: Any = (0, 1), width: int | None = None) -> tuple[str, str]:
-    """Return the pair of a row, or raise MalformedError; more cells than `width` are too many."""
+    """Return the pair of a row; raise MalformedError if it has more than `width` cells or none."""
     row = _cells_of(row)
     try:
         source, target = row[keys[0]], row[keys[1]]
@@ -454,14 +454,14 @@ def _pair(row: Any, keys: Any = (0, 1), width: int | None = None) -> tuple[str, 
             raise MalformedError(wanted) from None
         if not any(str(cell).strip() for cell in row):
             raise EmptyError("empty line") from None
-        raise MalformedError(f"{len(row)} columns; needed are {max(keys) + 1}") from None
+        raise MalformedError(f"{len(row)} columns, fewer than {max(keys) + 1}") from None
     if width and len(row) > width and any(str(cell).strip() for cell in row[width:]):
         raise MalformedError(f"{len(row)} columns, not {width}; quote a cell that has a separator")
     return checked_pair(source, target)
 
 
 def draw_rows(source: PairSource) -> str | None:
-    """Draw the first rows of a table, with the columns numbered from 1; None for other inputs."""
+    """Print the first rows of a table to a text, with numbered columns; None for other inputs."""
     if kind_of(source) != "file":
         return None
     file = _File(Path(source))  # type: ignore[arg-type]  # of this kind
@@ -494,7 +494,7 @@ def _array_rows(file: _File, *_: str) -> Iterator[tuple[int, Any]]:
             yield from enumerate(ijson.items(content, "item"), start=1)
         except ijson.JSONError as error:
             reason = bounded.reason_of(error)
-            raise RequestError(f"{file.path} is not a whole JSON array ({reason}).") from error
+            raise RequestError(f"{file.path} is not a complete JSON array ({reason}).") from error
 
 
 def _needed(names: Sequence[str], texts: list[str], keys: Sequence[str]) -> list[str]:
@@ -505,7 +505,7 @@ def _needed(names: Sequence[str], texts: list[str], keys: Sequence[str]) -> list
 
 
 def _parquet_rows(file: _File, *keys: str) -> Iterator[tuple[int, Any]]:
-    """Yield the texts of a parquet file, in bounded memory."""
+    """Yield the texts in the rows of a parquet file, in bounded memory."""
     import pyarrow as pa
     import pyarrow.compute  # before the memory is bounded
     from pyarrow.parquet import ParquetFile
@@ -538,7 +538,7 @@ def _parquet_rows(file: _File, *keys: str) -> Iterator[tuple[int, Any]]:
             reason = "needs more than 1 GB of memory"
         else:
             reason = f"cannot be read as parquet ({bounded.reason_of(error)})"
-        raise RequestError(f"{file.path} {reason}; fetch it again, or use JSON Lines.") from error
+        raise RequestError(f"{file.path} {reason}; copy it again, or use JSON Lines.") from error
 
 
 def _read_dataset(where: str, dataset: Any, reader: PairReader) -> Pairs:
@@ -546,11 +546,11 @@ def _read_dataset(where: str, dataset: Any, reader: PairReader) -> Pairs:
 
 
 def _dataset_rows(dataset: Any, *keys: str) -> Iterator[tuple[int, Any]]:
-    """Yield the texts of a data set; of a stream, the first rows are the sample."""
+    """Yield the texts in the rows of a data set; a stream's sample is its first rows."""
     is_stream = not hasattr(dataset, "__len__")
     # The rows of a stream may differ in columns, which Arrow refuses.
     dataset = dataset.with_format(None if is_stream else "arrow")
-    features = dataset.features or {}  # of some streams none are known
+    features = dataset.features or {}  # some streams do not know their features
     if features:
         kinds = {name: str(getattr(kind, "dtype", "")) for name, kind in features.items()}
         texts = [name for name in kinds if name == "translation" or "string" in kinds[name]]

@@ -42,6 +42,7 @@ class _Written(TypedDict):
 
     files: dict[str, str]  # SHA-256 by name
 
+
 _DIGEST = re.compile("[0-9a-f]{16,64}")
 # Fields of config.json that record a model's origin, or do not affect its outputs.
 _PROVENANCE = {"transformers_version", "_name_or_path", "use_cache", "dtype", "torch_dtype"}
