@@ -104,8 +104,8 @@ DAMAGE = {
         set_weights(lambda found: found | {LOST: found[LOST] * math.nan}),
         f"{LOST} in run/model.safetensors holds NaN",
     ),
-    "a shard as a pickle": (name_a_shard("shard.bin"), "names 'shard.bin', which is no"),
-    "a shard elsewhere": (name_a_shard("../b.safetensors"), "names '../b.safetensors', which"),
+    "a shard as a pickle": (name_a_shard("shard.bin"), "lists 'shard.bin', which is not"),
+    "a shard elsewhere": (name_a_shard("../b.safetensors"), "lists '../b.safetensors', which"),
     "cut settings of the search": (cut("generation_config.json"), "generation_config.json is not"),
     "an odd dtype": (set_config(dtype="float33"), "config.json is not a model configuration: "),
     "weights in whole numbers": (
@@ -256,7 +256,7 @@ def test_tokenizer_that_does_not_fit_the_model_is_noticed(run, caplog):
         assert not caplog.text
     change_json(run / "config.json", eos_token_id=7)
     load_saved_tokenizer(run)
-    assert "has eos_token_id=2, but config.json says 7; is it another" in caplog.text
+    assert "has eos_token_id=2, config.json says 7; is it the model's" in caplog.text
     change_json(run / "config.json", vocab_size=20)
     with pytest.raises(ValueError, match=r"has ids up to 286, but config.json says vocab_size=20"):
         load_saved_tokenizer(run)

@@ -153,8 +153,8 @@ def test_broken_checkpoints_left_out_of_the_average_are_named(tmp_path, caplog):
     (tmp_path / "checkpoint-10" / "model.safetensors").write_bytes(b"flipped weight")
     (tmp_path / "checkpoint-20" / MANIFEST).unlink()
     assert names(averaging_set(tmp_path, every=10, count=3)) == [30, 40]
-    told = f"not whole: {tmp_path / 'checkpoint-20'}, {tmp_path / 'checkpoint-10'}."
-    assert f"The mean is over 2 checkpoints instead of 3: {told}" in caplog.text
+    told = f"incomplete: {tmp_path / 'checkpoint-20'}, {tmp_path / 'checkpoint-10'}."
+    assert f"Averaging 2 checkpoints instead of 3: {told}" in caplog.text
 
 
 @pytest.fixture(scope="module")

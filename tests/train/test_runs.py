@@ -416,7 +416,7 @@ def test_run_without_validation_and_test_pairs(tmp_path, caplog):
     metrics = run_recipe(load_recipe(str(path), overrides), tmp_path / "run")
     assert metrics["scores"] == metrics["samples"] == {}
     assert metrics["precision"] == "bf16"
-    told, begun = "there will be no scores", "Computing in bf16."
+    told, begun = "there will be no scores", "Precision: bf16."
     assert caplog.text.index(told) < caplog.text.index(begun)
     assert (tmp_path / "run" / "model.safetensors").is_file()
 

@@ -217,7 +217,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
         raise RequestError(f"the tokenizer in {directory} has {sizes}; use the model's own.")
     own, said = tokenizer.eos_token_id, config.get("eos_token_id")
     if None not in (own, said) and own not in (said if isinstance(said, list) else [said]):
-        told = "The tokenizer in %s has eos_token_id=%s, but config.json says %s; is it right?"
+        told = "The tokenizer in %s has eos_token_id=%s, config.json says %s; is it the model's?"
         logger.warning(told, directory, own, said)
     return tokenizer
 
