@@ -90,7 +90,7 @@ def test_resuming_between_weighted_corpora_gives_the_uninterrupted_weights(tmp_p
 
 
 def test_a_training_is_neither_replaced_nor_begun_by_mistake(tmp_path):
-    with pytest.raises(ValueError, match=r"=True, but output_dir holds no whole .*; give False"):
+    with pytest.raises(ValueError, match=r"=True, but output_dir holds no complete .*; give False"):
         make_trainer(tmp_path).train(resume_from_checkpoint=True)
     make_trainer(tmp_path, max_steps=4).train()
     kept = sorted(tmp_path.rglob("*"))
@@ -110,9 +110,9 @@ def test_no_checkpoint_of_another_training_is_deleted(tmp_path):
     make_trainer(tmp_path / "two").train()
     kept = sorted(tmp_path.rglob("*"))
     for start in (None, True):
-        with pytest.raises(RequestError, match=r"checkpoint-1 is of another training"):
+        with pytest.raises(RequestError, match=r"checkpoint-1 belongs to another training"):
             make_trainer(tmp_path / "stock").train(resume_from_checkpoint=start)
-    with pytest.raises(RequestError, match=r"two.* is of another training"):
+    with pytest.raises(RequestError, match=r"two.* belongs to another training"):
         make_trainer(tmp_path / "two").train(tmp_path / "one" / "checkpoint-4")
     assert sorted(tmp_path.rglob("*")) == kept
     make_trainer(tmp_path / "three").train(tmp_path / "one" / "checkpoint-4")  # where none are

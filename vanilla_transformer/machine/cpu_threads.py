@@ -71,7 +71,7 @@ class FreeThreads:
     """Adapt torch's number of threads to the free cores.
 
     Attributes:
-        before: torch's number of threads before.
+        before: Number of threads of torch before.
         used: The numbers of threads so far, in ascending order. Products are rounded differently
             with each.
     """
