@@ -551,7 +551,7 @@ REFUSED_FILES = [
         b"\x28\xb5\x2f\xfd" + bytes(range(256)) * 9,
         "is packed, binary or UTF-16; unpack it, or convert",
     ),
-    ("a.parquet", b"PAR1 and no more", r"a\.parquet cannot be read as parquet \(.*\); fetch"),
+    ("a.parquet", b"PAR1 and no more", r"a\.parquet cannot be read as parquet \(.*\); copy"),
 ]
 
 
