@@ -18,8 +18,8 @@ KINDS = {
     "swapped": "with the two sides swapped",
     "foreign": "with a side in another language",
 }
-_REPEATED = 5  # different texts that a placeholder is paired with, at least, and
-_REPEATED_SHARE = 0.03  # as a share of all pairs
+_REPEATED = 5  # a placeholder is paired with at least as many different texts,
+_REPEATED_SHARE = 0.03  # and with this share of the number of pairs
 _NO_WORDS = 0.15  # a placeholder has a smaller share of its side's language
 _CERTAIN = 3.0  # log odds for one side
 _OTHER = 0.99  # probability of a language that is neither source nor target

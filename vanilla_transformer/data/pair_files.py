@@ -364,7 +364,7 @@ def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
 
 
 def check_is_text(path: Path) -> None:
-    """Refuse markup, JSON and archives where plain text is expected, one sentence a line.
+    """Refuse markup, JSON and archives where plain text with one sentence a line is needed.
 
     What is no text at all may be anything: whoever reads it names the line.
     """
@@ -461,7 +461,7 @@ def _pair(row: Any, keys: Any = (0, 1), width: int | None = None) -> tuple[str, 
 
 
 def draw_rows(source: PairSource) -> str | None:
-    """Print the first rows of a table to a text, with numbered columns; None for other inputs."""
+    """Format the first rows of a table as text, with numbered columns; None for other inputs."""
     if kind_of(source) != "file":
         return None
     file = _File(Path(source))  # type: ignore[arg-type]  # of this kind
@@ -498,7 +498,7 @@ def _array_rows(file: _File, *_: str) -> Iterator[tuple[int, Any]]:
 
 
 def _needed(names: Sequence[str], texts: list[str], keys: Sequence[str]) -> list[str]:
-    """Return the columns that have to be read for some keys; for none, all columns of text."""
+    """Return the columns to read for the given keys; without keys, all columns of text."""
     wanted = {*keys, "translation"} if keys else {*texts}
     found = [each for each in texts if {each, each.removeprefix("translation.")} & wanted]
     return found or texts or [*names]  # so that the rows without texts are counted
