@@ -97,12 +97,8 @@ def request(directory, *more, license="cc-by-4.0"):
 def facts(**changes):
     """Return the content of a published metrics.json."""
     content = copy.deepcopy(METRICS)
-    content["samples"] = {
-        "card": [
-            {"source": source, "reference": reference, "translation": reference}
-            for source, reference in SENTENCES.items()
-        ]
-    }
+    rows = content["samples"]["test"]
+    content["samples"] = {"card": [{**row, "translation": row["reference"]} for row in rows]}
     published = {"model": "user/de-en", "pushed": True, "form": "native", "license": "cc-by-4.0"}
     published |= {"data_license": "CC BY 4.0", "data_source": "Three sentences", "curves": True}
     content["published"] = {**published, **changes}
@@ -169,21 +165,20 @@ def test_published_config_has_no_leftovers_from_training(copied, tmp_path):
 
 
 def test_another_model_than_the_runs_is_published_with_its_own_scores_only(
-    run, tmp_path, quick_publishing, capsys
+    copied, tmp_path, quick_publishing, capsys
 ):
-    run = shutil.copytree(run, tmp_path / "run")
-    whole = json.loads((run / "metrics.json").read_text())
+    whole = json.loads((copied / "metrics.json").read_text())
     whole["data"]["shared_with_training"] = {"test": 3}
     whole["chosen_on_validation"] = {"pairs": 200, "averaged": 2, "length_penalty": 2.0}
-    (run / "metrics.json").write_text(json.dumps(whole))
+    (copied / "metrics.json").write_text(json.dumps(whole))
     other = write_run(tmp_path / "other", seed=1)
     (other / "metrics.json").unlink()
-    assert "give different outputs; score" in error_of(capsys, *request(other, "--run", run))
+    assert "give different outputs; score" in error_of(capsys, *request(other, "--run", copied))
     scores = {"scores": {"test": {**SCORES, "bleu": 12.34}}}
     (other / "metrics.json").write_text(json.dumps(scores))
     search = json.loads((other / "generation_config.json").read_text())
     (other / "generation_config.json").write_text(json.dumps({**search, "length_penalty": 1.7}))
-    publish_folder(other, "u/n", run=run, license="mit", output=tmp_path / "out")
+    publish_folder(other, "u/n", run=copied, license="mit", output=tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert "BLEU 12.3 on the test set" in card
     assert "| `length_penalty` | 1.7 | 0.6 |" in card
@@ -191,7 +186,7 @@ def test_another_model_than_the_runs_is_published_with_its_own_scores_only(
     run_facts = ("mean of the last", "on 200", "checkpoints_to_average", "Test file", "pairs too")
     assert not [fact for fact in run_facts if fact in card]
     tiny_tokenizer(280).save_pretrained(other)
-    assert "have different vocabularies" in error_of(capsys, *request(other, "--run", run))
+    assert "have different vocabularies" in error_of(capsys, *request(other, "--run", copied))
 
 
 @pytest.mark.parametrize("scored", [True, False])
