@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from marian_tensors import from_marian_tensors
 from reference import ACTIVATIONS, forward, label_smoothed_loss
+from tiny_models import tiny_config
 from torch import nn
 from written_out import perturb
 
@@ -18,28 +19,22 @@ from vanilla_transformer.convert.marian_names import tensor_names
 VOCAB_SIZE = 50
 
 
-def make_config(**overrides):
-    """Return a config whose encoder and decoder differ in every field that may differ."""
+def make_model(*, attention="sdpa", seed=0, **overrides):
+    """Return a model whose encoder and decoder differ in every field that may differ."""
     fields = {
         "vocab_size": VOCAB_SIZE,
         "d_model": 24,
         "encoder_layers": 3,
         "decoder_layers": 2,
-        "encoder_attention_heads": 2,
         "decoder_attention_heads": 4,
         "encoder_ffn_dim": 40,
         "decoder_ffn_dim": 28,
         "dropout": 0.0,
         "max_position_embeddings": 64,
+        "attention": attention,
     }
-    return VanillaTransformerConfig(**{**fields, **overrides})
-
-
-def make_model(*, attention="sdpa", seed=0, **overrides):
     torch.manual_seed(seed)
-    model = VanillaTransformerForConditionalGeneration(make_config(**overrides))
-    model.set_attn_implementation(attention)
-    return perturb(model)
+    return perturb(VanillaTransformerForConditionalGeneration(tiny_config(**fields | overrides)))
 
 
 def make_batch(*, padded=True, seed=1):

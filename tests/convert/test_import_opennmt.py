@@ -93,11 +93,8 @@ def test_imported_logits_equal_the_equations(tmp_path, dialect, options):
     path = save_checkpoint(tmp_path / "a.pt", state, names if dialect else generator, **options)
     ours = import_opennmt(path).model
     options = {**options, "concatenated": "concatenated" in dialect}
-    assert_logits(
-        ours,
-        make_batch(len(SOURCE), len(TARGET)),
-        functools.partial(logits, state, generator, **options),
-    )
+    expected = functools.partial(logits, state, generator, **options)
+    assert_logits(ours, make_batch(len(SOURCE), len(TARGET)), expected)
     tied = ours.lm_head.weight is ours.model.decoder.embed_tokens.weight
     assert tied == ("tied" in dialect)
     assert (ours.config.dropout, ours.config.attention_dropout) == (0.1, 0.2)

@@ -7,6 +7,7 @@ from functools import cache
 from unittest.mock import Mock
 
 import pytest
+from test_evaluation import HYPOTHESES, REFERENCES
 
 import vanilla_transformer
 from vanilla_transformer.evaluation import corpus_scores, paired_bootstrap, verdict
@@ -23,8 +24,6 @@ sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra train"
 pytest.importorskip("jiwer", reason="comes with the extra train")
 pytest.importorskip("sacremoses", reason="comes with the extra dev")
 
-HYPOTHESES = ["the cat sat on the mat .", "Hello, World!", "a dog runs", ""]
-REFERENCES = ["the cat sat on a mat .", "Hello, World!", "A dog runs on the beach.", "x"]
 SEVERAL = [[REFERENCES[0], "the cat sat on the mat"], ["Hello!"], ["a dog runs", "dogs"], ["x", ""]]
 
 

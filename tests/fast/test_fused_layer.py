@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from slow_path import without_fast_path
+from slow_path import only_where_onednn_packs, without_fast_path
 from torch import nn
 from wandering_model import make_model, make_sources
 
@@ -20,9 +20,7 @@ from vanilla_transformer.fast.incremental_decoding import (
 )
 from vanilla_transformer.fast.unmodified import is_unmodified
 
-pytestmark = pytest.mark.skipif(
-    not torch.inference_mode()(onednn._can_pack)(), reason="oneDNN packs nothing here"
-)
+pytestmark = only_where_onednn_packs
 
 KINDS = {
     "paper": {},

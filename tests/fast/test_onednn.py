@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 import torch
+from slow_path import only_where_onednn_packs
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from wandering_model import make_model, make_sources
@@ -14,9 +15,7 @@ from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.fast import onednn
 from vanilla_transformer.fast.onednn import packed_linear, packed_linears, packed_together, release
 
-pytestmark = pytest.mark.skipif(
-    not torch.inference_mode()(onednn._can_pack)(), reason="oneDNN packs nothing here"
-)
+pytestmark = only_where_onednn_packs
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,15 @@
 
 from contextlib import contextmanager
 
+import pytest
+import torch
+
 from vanilla_transformer.beam_search import FASTER_DECODERS
+from vanilla_transformer.fast import onednn
+
+only_where_onednn_packs = pytest.mark.skipif(
+    not torch.inference_mode()(onednn._can_pack)(), reason="oneDNN packs nothing here"
+)
 
 
 @contextmanager

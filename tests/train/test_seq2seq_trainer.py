@@ -7,6 +7,7 @@ import pytest
 import torch
 from datasets import Dataset
 from published_runs import tiny_tokenizer
+from stock_updates import collate
 from tiny_trainers import VOCAB, At, assert_equal, copy_task, make_trainer, tiny_model, weights
 from torch import nn
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
@@ -40,13 +41,8 @@ class FirstCollator:
     """Makes batches of (input_ids, labels) in columns that only it knows."""
 
     def __call__(self, rows):
-        questions = [torch.tensor(row["question"]) for row in rows]
-        ids = nn.utils.rnn.pad_sequence(questions, batch_first=True)
-        return {
-            "input_ids": ids,
-            "attention_mask": (ids != 0).long(),
-            "labels": ids.where(ids != 0, -100),
-        }
+        pairs = [{"input_ids": row["question"], "labels": row["question"]} for row in rows]
+        return collate(pairs)
 
 
 def both(directory, *, model=None, given=None, **settings):

@@ -401,13 +401,6 @@ def test_a_log_shows_what_others_log_and_measure(tmp_path, caplog):
     assert "test_perplexity" in test
 
 
-def at_one_update_a_second(trainer, monkeypatch):
-    """Make the training's clock advance one second per update."""
-    clock = property(lambda progress: float(trainer.state.global_step))
-    monkeypatch.setattr(Progress, "seconds", clock)
-    return trainer
-
-
 @pytest.mark.parametrize(
     ("limits", "end"),
     [
@@ -421,7 +414,9 @@ def test_log_describes_the_training_and_predicts_its_end(
 ):
     caplog.set_level("INFO", logger="vanilla_transformer")
     trainer = make_trainer(tmp_path, save_strategy="no", logging_steps=5, **limits)
-    at_one_update_a_second(trainer, monkeypatch).train()
+    clock = property(lambda progress: float(trainer.state.global_step))  # a second per update
+    monkeypatch.setattr(Progress, "seconds", clock)
+    trainer.train()
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     each = trainer.updates_per_epoch
     assert f"{parameters:,} parameters, 100 training pairs, {each} updates an epoch" in caplog.text
