@@ -335,7 +335,7 @@ def test_two_files_in_the_wrong_order_are_refused_whatever_their_names(tmp_path,
     paths = [tmp_path / form.format(name) for name in ("en", "de")]
     for path, texts in zip(paths, (DE, EN), strict=True):
         path.write_text("".join(f"{text}\n" for text in texts), "utf-8")
-    message = r"Of 10 pairs of .*: \d+ with the two sides swapped.*, or give --pair de-en"
+    message = r"Of 10 inspected pairs of .*: \d+ with the two sides swapped.*, or give --pair de-en"
     with pytest.raises(RequestError, match=message):
         load_pairs(tuple(paths), **languages(), **QUIET, cache_dir=tmp_path / "c")
     found = load_pairs(tuple(paths), **languages("de", "en"), **QUIET, cache_dir=tmp_path / "c")
