@@ -140,7 +140,7 @@ BOMBS = {
     "lists.parquet": ("pairs", table(lambda: pa.array([["a"]])), "the source is list"),
     "line.jsonl.gz": ("pairs", packed(b'{"de": "', b"a" * MIB), "longer than 1 MiB"),
     "wide.tsv.xz": ("pairs", wide_xz, "Memory usage limit"),
-    "wide.zip": ("pairs", wide_zip, "unpack it"),
+    "wide.zip": ("pairs", wide_zip, "decompress it"),
     "attribute.tmx.gz": ("pairs", packed(b'<tmx a="', b"a" * MIB), "more than 16 MiB of XML"),
     "variants.tmx.gz": ("pairs", packed(b"<tmx><tu>", b"<tuv/>" * 2**16), "too large for a unit"),
     "entities.tmx": ("pairs", text(f"<!DOCTYPE tmx [{ENTITIES}]><tmx>&a9;</tmx>"), "amplification"),
