@@ -135,7 +135,7 @@ def test_early_stopping_watches_a_measure(recipe, tmp_path, caplog):
     }
     metrics = run_recipe(load_recipe(str(recipe), values), tmp_path / "run")
     assert metrics["updates"] == 20  # the second evaluation is no better than the first
-    assert "no better token error rate in 1 evaluations" in caplog.text
+    assert "token error rate has not improved in 1 evaluations" in caplog.text
 
 
 # ------------------------------------------------------------------------------ the page
