@@ -217,6 +217,8 @@ def test_training_goes_on_from_a_model_with_two_vocabularies(make, tmp_path):
     recipe = {
         **{"pair": "en-de", "init_from": first, "learning_rate": 0.01, "warmup_steps": 1},
         **{f"{split}_file": tmp_path / "pairs.tsv" for split in ("train", "validation", "test")},
+        # One target for all sources could be a remark instead: the columns are named.
+        **{"source_column": 1, "target_column": 2},
         **{"batch_tokens": 256, "max_steps": 120, "num_beams": 2},
         **{"bpe_dropout": bpe_dropout, "data_license": "CC0", "data_source": "Three pairs"},
     }

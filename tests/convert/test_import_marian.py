@@ -60,7 +60,7 @@ def test_sharded_checkpoints_are_read(tmp_path):
     assert len(list((tmp_path / "marian").glob("model-*.safetensors"))) > 2
     assert_same_logits(marian, import_marian(tmp_path / "marian").model)
     min((tmp_path / "marian").glob("model-*.safetensors")).unlink()
-    with pytest.raises(ValueError, match=r"names 'model-00001-of"):
+    with pytest.raises(ValueError, match=r"lists 'model-00001-of"):
         import_marian(tmp_path / "marian")
 
 
