@@ -166,7 +166,7 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
     tokens = [f"<unused {number}>" for number in range(size)]
     for token, number in tokenizer.get_vocab().items():
         if number >= size:
-            raise RequestError(f"The tokenizer has id {number} ({token!r}), the model {size} ids.")
+            raise RequestError(f"The tokenizer has id {number} ({token!r}), the model {size} rows.")
         tokens[number] = token
     return tokens
 
