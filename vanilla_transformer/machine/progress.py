@@ -27,11 +27,11 @@ class LoggedProgress(tqdm):
             return True
         self.said = self.n
         what = f"{self.desc}: {self.n:,} {self.unit}"
-        if done == 0 and 0 < (self.total or 0) < _FEW:
-            return True
         if done == 0:
-            all_of_it = f" {self.total:,} {self.unit}" if self.total else ""
-            logger.info("%s%s.", self.desc, all_of_it)
+            if not self.total:
+                logger.info("%s.", self.desc)
+            elif self.total >= _FEW:
+                logger.info("%s %s %s.", self.desc, f"{self.total:,}", self.unit)
         elif self.n == self.total:
             logger.info("%s in %.1f minutes.", what, seconds / 60)
         elif self.total:

@@ -108,7 +108,7 @@ def held_outputs(outputs: Sequence[Path]) -> Iterator[None]:
                 told = "is being written by another command; wait for it, or name another output"
                 raise RequestError(f"{path} {told}.") from None
             except (OSError, NotImplementedError):
-                pass
+                pass  # a file system without locks, or a name too long for one more prefix
             else:
                 stack.callback(lock.release)
                 stack.callback(Path(lock.lock_file).unlink, missing_ok=True)

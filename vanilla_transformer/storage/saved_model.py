@@ -5,11 +5,13 @@ safetensors, and nothing in the directory can choose code or files elsewhere, or
 run code.
 """
 
+import atexit
 import importlib
 import logging
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -31,8 +33,9 @@ from transformers import (
 
 from ..errors import RequestError, quoted
 from ..target_tokenizer import target_tokenizer
+from .extras import require
 from .reading import JSON_BYTES, checked, own_file, read_json, reason_of
-from .run_files import CHECKPOINTS, METRICS
+from .run_files import CHECKPOINTS, METRICS, TRAINER_STATE
 from .shipped import local_model, pretrained_models
 
 logger = logging.getLogger(__name__)
@@ -89,6 +92,14 @@ class _WeightsIndex(TypedDict):
     weight_map: dict[str, str]
 
 
+class _Adapter(TypedDict, total=False):
+    """The fields of adapter_config.json that this package reads itself."""
+
+    peft_type: str
+    base_model_name_or_path: str | None
+    revision: str | None
+
+
 def model_folder(name: str, revision: str | None = None) -> Path:
     """Return the folder of a model, and download the model from the Hub if necessary.
 
@@ -109,9 +120,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     elif revision is not None:
         raise RequestError(f"{name} is a local model; leave out --revision.")
     if not (folder / CONFIG).is_file() and (folder / ADAPTER).is_file():
-        from .adapters import merged_adapter
-
-        return merged_adapter(folder.resolve())
+        return _merged_adapter(folder.resolve())
     if not (folder / CONFIG).is_file():
         raise nothing_trained(folder, CONFIG)
     return folder
@@ -129,6 +138,47 @@ def _hub_folder(name: str, revision: str | None) -> Path:
     if not any((folder / file).is_file() for file in (CONFIG, ADAPTER)):
         raise RequestError(f"{name} on the Hub has no model (no config.json).")
     return folder
+
+
+def _merged_adapter(folder: Path) -> Path:
+    """Merge a LoRA adapter with the model that it was trained on.
+
+    Args:
+        folder: Folder with adapter_config.json and adapter_model.safetensors. It may have a
+            tokenizer; otherwise the base model's is used.
+
+    Returns:
+        A folder with the merged model in float32 and the tokenizer, for as long as this process
+        lives.
+
+    Raises:
+        ValueError: It is not a LoRA adapter, is damaged, or does not fit the base model.
+        ImportError: peft is not installed.
+    """
+    require("a LoRA adapter", "peft")
+    from peft import PeftModel, get_peft_model_state_dict
+
+    settings = checked(read_json(own_file(folder / ADAPTER)), _Adapter, folder / ADAPTER)
+    name, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
+    if not name or kind != "LORA":
+        what = f"peft_type {quoted(str(kind))} and base_model_name_or_path {quoted(str(name))}"
+        raise RequestError(f"{folder / ADAPTER} has {what}; allowed: LORA and a base model.")
+    base = model_folder(name, settings.get("revision"))
+    model = load_saved_model(base, dtype=torch.float32)
+    own = {key for key, _ in read_tensors(own_file(folder / ADAPTER_WEIGHTS))}
+    with named_errors(f"{folder} does not fit its base model {base}"):
+        adapted = PeftModel.from_pretrained(model, str(folder))
+        if own != get_peft_model_state_dict(adapted).keys():
+            raise RequestError(f"{folder} is not an adapter of the model {base}.")
+        merged = adapted.merge_and_unload()
+    target = Path(tempfile.mkdtemp(prefix="vanilla-transformer-"))
+    atexit.register(shutil.rmtree, target, ignore_errors=True)
+    merged.save_pretrained(target)
+    copy_tokenizer(folder if (folder / TOKENIZER_SETTINGS).is_file() else base, target)
+    for name in (METRICS, TRAINER_STATE):  # for its card
+        if (folder / name).is_file():
+            shutil.copyfile(own_file(folder / name), target / name)
+    return target
 
 
 def load_saved_model(

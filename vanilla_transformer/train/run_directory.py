@@ -67,7 +67,7 @@ def data_facts(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _may_be_replaced(run: Path) -> bool:
-    """Return whether a run may start in a directory: it holds no checkpoints or foreign files."""
+    """Return whether a directory has neither checkpoints nor unrelated files."""
     is_attempt = (run / files.RECIPE).is_file() and (run / files.IDENTITY).is_file()
     is_attempt &= not (run / WEIGHTS).exists()
     # Left by a first start that was killed before it wrote its recipe.
