@@ -27,8 +27,8 @@ _VOCABULARIES: dict[str, dict[str, Any]] = {
 # For each system: what PATH is, the options of its importer, and an example.
 SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
     "marian": (
-        "transformers directory with a MarianMTModel, such as OPUS-MT's",
-        {},
+        "transformers directory with a MarianMTModel, or OPUS-MT's folder or zip file",
+        {"like_transformers": {**_FLAG, "help": "positions of transformers' own conversion"}},
         "opus-mt-en-de runs/opus-mt-en-de",
     ),
     "fsmt": (

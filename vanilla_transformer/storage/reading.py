@@ -136,16 +136,23 @@ def read_yaml(path: Path, *, typed: bool = False) -> dict[str, Any]:
         ValueError: The file holds something else, a key twice (unless `typed`), or an alias.
         OSError: It cannot be read; `filename` says which.
     """
+    content = read_text(path, "YAML", YAML_BYTES, lambda text: parse_yaml(text, typed=typed))
+    return checked({} if content is None else content, dict[str, Any], path)
+
+
+def parse_yaml(text: str, *, typed: bool) -> object:
+    """Return the content of a YAML text, as `read_yaml` reads it.
+
+    Raises:
+        ValueError: It has an alias.
+        yaml.YAMLError: It is no YAML.
+    """
     import yaml
 
-    def parse(text: str) -> object:
-        # A few aliases can expand to gigabytes.
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise RequestError("it has an alias, which is not allowed")
-        return yaml.load(text, Loader=yaml.SafeLoader if typed else _text_loader())
-
-    content = read_text(path, "YAML", YAML_BYTES, parse)
-    return checked({} if content is None else content, dict[str, Any], path)
+    # A few aliases can expand to gigabytes.
+    if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+        raise RequestError("it has an alias, which is not allowed")
+    return yaml.load(text, Loader=yaml.SafeLoader if typed else _text_loader())
 
 
 def as_yaml(values: Mapping[str, object]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from transformers import MarianConfig
 
 from ...storage.reading import StrPath
+from ...storage.saved_model import CONFIG
 from ..marian_names import (
     LOGITS_BIAS,
     MARIAN_LAYER_NORM_EPS,
@@ -18,6 +19,7 @@ from ..marian_names import (
     marian_columns,
     reordered,
 )
+from .marian_archive import DECODER, import_archive
 from .options import check_options
 from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
 from .state_dict import Imported, Names, Piece, Source, finish
@@ -29,19 +31,25 @@ _SOFTMAX = "lm_head.weight"
 _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
 
 
-def import_marian(path: StrPath, output: StrPath | None = None) -> Imported:
-    """Import a directory with a `MarianMTModel`, such as those of OPUS-MT.
+def import_marian(
+    path: StrPath, output: StrPath | None = None, *, like_transformers: bool = False
+) -> Imported:
+    """Import a directory with a `MarianMTModel`, or an archive of OPUS-MT in Marian's own format.
 
     Exact: logits differ by rounding alone, and an export of our model comes back bit for bit.
 
     Args:
-        path: A transformers directory with config.json, the weights, and the tokenizer's files.
+        path: A transformers directory with config.json, the weights, and the tokenizer's files; or
+            a folder or zip file with decoder.yml (see `marian_archive`).
         output: A new or empty directory. None means nothing is written.
+        like_transformers: Whether to compute what transformers' conversion of an archive computes.
 
     Raises:
         ValueError: The directory is incomplete or not Marian's, or `output` is not empty.
     """
     folder = Path(path)
+    if folder.is_file() or ((folder / DECODER).is_file() and not (folder / CONFIG).is_file()):
+        return import_archive(folder, output, like_transformers=like_transformers)
     marian, settings = read_config(folder, MarianConfig)
     notes = check_options(settings, "transformers", "marian", origin=folder)
     tensors = reordered(read_directory(folder), marian_columns(marian.d_model).argsort())

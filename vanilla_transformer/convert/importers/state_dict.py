@@ -80,7 +80,7 @@ class Source:
         self, origin: object, tensors: Mapping[str, Tensor], notes: tuple[str, ...] = ()
     ) -> None:
         """Start with the tensors; all else is read from them later."""
-        self.origin, self.tensors, self.notes = origin, tensors, notes
+        self.origin, self.tensors, self.notes = origin, dict(tensors), notes
         self.fields: dict[str, Any] = {}
         self.pieces: dict[str, Piece] = {}
 
@@ -98,7 +98,7 @@ class Source:
         """
         names = [(it,) if isinstance(it, str) else it for it in tables]
         present = [next(filter(self.tensors.__contains__, those), those[0]) for those in names]
-        encoding, decoding, writing = self._matrices(*present)
+        encoding, decoding, writing = self.matrices(*present)
         tied, shared = scaled and torch.equal(decoding, writing), torch.equal(encoding, decoding)
         self.fields |= {
             "d_model": encoding.size(1),
@@ -123,7 +123,7 @@ class Source:
             ValueError: The first layer of a stack is missing.
         """
         for stack, prefix in names.layers.items():
-            (inner,) = self._matrices(f"{prefix}.0.{names.feed_forward[0]}.weight")
+            (inner,) = self.matrices(f"{prefix}.0.{names.feed_forward[0]}.weight")
             self.fields[f"{stack}_ffn_dim"], self.fields["d_model"] = inner.shape
             numbers = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in self.tensors]
             layers = max(int(number[1]) + 1 for number in numbers if number)
@@ -250,7 +250,7 @@ class Source:
             raise RequestError(f"{self.origin} does not fit the model; {'; '.join(named)}.")
         return found
 
-    def _matrices(self, *names: str) -> list[Tensor]:
+    def matrices(self, *names: str) -> list[Tensor]:
         """Return the named tensors, which must be matrices, to read sizes from.
 
         Raises:
