@@ -303,7 +303,10 @@ SETTINGS = {
     ],
     "fsmt": [({"pad_token_id": None}, "'pad_token_id' expected int")],
     "fairseq": [
-        ({"arch": "transformer_lm_big"}, "has arch='transformer_lm_big'; allowed"),
+        (
+            {"arch": "latent_multilingual_transformer"},
+            "transformer', which computes something else",
+        ),
         ({"task": "translation_lev"}, "task='translation_lev'"),
         ({"layer_wise_attention": True}, "layer_wise_attention=True"),
         ({"encoder_langtok": "tgt"}, "encoder_langtok='tgt'"),

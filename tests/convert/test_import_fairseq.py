@@ -97,6 +97,19 @@ def test_imported_logits_equal_those_of_fairseq(tmp_path, sizes, options, modern
     assert ours.config.max_position_embeddings == 30  # of the side that has fewer
 
 
+def test_names_of_the_users_own_are_noted_and_tensors_decide(tmp_path):
+    own = {"arch": "my_transformer_base", "task": "my_translation"}
+    tensors = fairseq_tensors(make_fsmt())
+    imported = import_fairseq(save_checkpoint(tmp_path / "a.pt", tensors, **own))
+    assert_equal_logits(make_fsmt(), imported.model)
+    note = imported.notes[0]
+    assert note.endswith("on the model: arch='my_transformer_base', task='my_translation'.")
+    language_model = {name: it for name, it in tensors.items() if "encoder" not in name}
+    path = save_checkpoint(tmp_path / "b.pt", language_model, arch="transformer_lm_big")
+    with pytest.raises(ValueError, match="missing: encoder"):
+        import_fairseq(path)
+
+
 def test_tensor_names_of_early_fairseq_versions_are_read(tmp_path):
     fsmt = make_fsmt()
     tensors = fairseq_tensors(fsmt)

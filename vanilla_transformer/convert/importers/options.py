@@ -55,14 +55,22 @@ def check_options(
         if value is not None and name in values and not _is_one_of(value, values[name]):
             others = [repr(other) for other in values[name] if other not in _OFF] or ["off"]
             raise RequestError(f"{origin} has {name}={quoted(value)}; allowed: {listed(others)}.")
-    unknown = sorted(
-        str(name)
+    unknown = {
+        name: str(name)
         for name, value in options.items()
         if name not in known and name not in values and not _is_one_of(value, _OFF)
-    )
+    }
+    for table in tables:
+        for name in unknown.keys() & table.get("names", {}).keys():
+            unknown[name] = f"{name}={quoted(options[name])}"
+            if options[name] in table["names_of_others"][name]:
+                raise RequestError(f"{origin} has {unknown[name]}, which computes something else.")
+            if options[name] in table["names"][name]:
+                del unknown[name]
     if not unknown:
         return ()
-    return (f"Unknown options, taken to have no effect on the model: {', '.join(unknown)}.",)
+    names = ", ".join(sorted(unknown.values()))
+    return (f"Unknown options, taken to have no effect on the model: {names}.",)
 
 
 def shared_option(name: str, values: Mapping[str, Any], *, origin: object) -> Any:
