@@ -3,9 +3,11 @@
 import argparse
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ..errors import RequestError
+from ..storage.foreign_models import foreign_model
 from .shared_options import add_overwrite
 
 _IMPORT_EXAMPLE = """example:
@@ -37,7 +39,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
         "wmt19-en-ru runs/wmt19-en-ru",
     ),
     "fairseq": (
-        "fairseq checkpoint (.pt) of an architecture transformer*",
+        "fairseq checkpoint (.pt) of a Transformer",
         {"dictionaries": {"metavar": "DIR", "help": "holds dict.SOURCE.txt and dict.TARGET.txt"}},
         "wmt16/checkpoint_best.pt runs/wmt16 --dictionaries wmt16",
     ),
@@ -113,7 +115,13 @@ def _import(options: argparse.Namespace) -> int:
     convert = getattr(module, f"import_{options.system}")
     values = {name: getattr(options, name) for name in options.names}
     given = {name: value for name, value in values.items() if value is not None}
-    imported = convert(options.path, options.output, **given)
+    try:
+        imported = convert(options.path, options.output, **given)
+    except RequestError as error:
+        foreign = foreign_model(Path(options.path))
+        if foreign is None or f"import {options.system} " in foreign or foreign in str(error):
+            raise
+        raise RequestError(f"{error} {options.path} is {foreign}.") from error
     for note in imported.notes:
         print(note)
     print(options.output)

@@ -34,6 +34,7 @@ from transformers import (
 from ..errors import RequestError, quoted
 from ..target_tokenizer import target_tokenizer
 from .extras import require
+from .foreign_models import foreign_model
 from .reading import JSON_BYTES, checked, own_file, read_json, reason_of
 from .run_files import CHECKPOINTS, METRICS, TRAINER_STATE
 from .shipped import local_model, pretrained_models
@@ -300,7 +301,9 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def nothing_trained(directory: Path, missing: str) -> RequestError:
-    """Return the error for a folder without a trained model."""
+    """Return the error for a file or folder without a trained model."""
+    if foreign := foreign_model(directory):
+        return RequestError(f"{directory} is {foreign}.")
     advice = f"give a run directory, or a model of the package: {', '.join(pretrained_models())}"
     if (folder := directory / CHECKPOINTS).is_dir():
         advice = f"its training is not finished: repeat it, or give a checkpoint in {folder}"
@@ -387,6 +390,8 @@ def read_config(directory: Path) -> PreTrainedConfig:
     name = settings.get("model_type") or "None"
     known = name in CONFIG_MAPPING
     if not known or CONFIG_MAPPING[name] not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
+        if foreign := foreign_model(directory):
+            raise RequestError(f"{directory} is {foreign}.")
         kind = "no sequence-to-sequence model of transformers; code of a model is not run"
         raise RequestError(f"{path} is of model_type {name!r}, which is {kind}.")
     with named_errors(f"{path} is not a model configuration"):
