@@ -5,14 +5,14 @@ and an output bias. Its decoder starts from a zero vector, which is the row of `
 transformers' conversion of these archives has the paper's sinusoids and an epsilon of 1e-5.
 """
 
+import io
 import json
 import re
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NotRequired, TypedDict
-from zipfile import ZipFile
 
 import numpy as np
 import torch
@@ -75,7 +75,8 @@ def import_archive(
         ValueError: A file is missing or damaged, the model is of a kind that this package lacks, or
             `output` is not empty.
     """
-    with _unpacked(path) as folder:
+    with _readable(path):
+        folder = path if path.is_dir() else _inside(path)
         settings = _file(folder, DECODER)
         decoder = reading.checked(reading.read_yaml(settings, typed=True), _Decoder, settings)
         if len(decoder["models"]) != 1 or not decoder["vocabs"]:
@@ -110,38 +111,32 @@ def import_archive(
 
 
 @contextmanager
-def _opened(path: Path, kind: str) -> Iterator[ZipFile]:
-    """Open a zip file; any error of a damaged file within the block becomes one line."""
+def _readable(path: object) -> Iterator[None]:
+    """Replace any error of a damaged file by one line; zipfile and NumPy raise many kinds."""
     try:
-        with ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-            if size > _MOST_UNPACKED * path.stat().st_size:
-                raise RequestError(f"it decompresses to {size:,} bytes")
-            yield archive
-    except Exception as error:  # zipfile and NumPy raise many kinds
-        if isinstance(error, OSError) and error.filename is not None:
+        yield
+    except Exception as error:
+        if isinstance(error, RequestError) or getattr(error, "filename", None) is not None:
             raise
-        told = f"{path} is not {kind} ({reading.reason_of(error)}); download it again."
-        raise RequestError(told) from error
+        what = f"{path} is damaged, or not Marian's ({reading.reason_of(error)})"
+        raise RequestError(f"{what}; download it again.") from error
 
 
-@contextmanager
-def _unpacked(path: Path) -> Iterator[Path]:
-    """Yield a folder with an archive's files: `path` itself, or a temporary one for a zip file."""
-    if path.is_dir():
-        yield path
-        return
-    with TemporaryDirectory() as unpacked:
-        with _opened(path, "a zip file") as archive:
-            archive.extractall(unpacked)
-        folder = next(Path(unpacked).rglob(DECODER), Path(unpacked, DECODER)).parent
-        try:
-            yield folder
-        except RequestError as error:
-            raise RequestError(str(error).replace(str(folder), str(path))) from error
+def _checked(archive: zipfile.ZipFile, packed: int, path: object) -> zipfile.ZipFile:
+    """Return a zip file unless it expands to many times its size."""
+    size = sum(member.file_size for member in archive.infolist())
+    if size > _MOST_UNPACKED * packed:
+        raise RequestError(f"{path} decompresses to {size:,} bytes; download it again.")
+    return archive
 
 
-def _file(folder: Path, name: str) -> Path:
+def _inside(path: Path) -> Any:
+    """Return the folder with decoder.yml in a zip file, which has the methods of a `Path`."""
+    top = zipfile.Path(_checked(zipfile.ZipFile(path), path.stat().st_size, path))
+    return next((each for each in top.iterdir() if (each / DECODER).is_file()), top)
+
+
+def _file(folder: Any, name: str) -> Any:
     """Return the path of an archive's file, which may be named with a folder of another machine.
 
     Raises:
@@ -150,17 +145,20 @@ def _file(folder: Path, name: str) -> Path:
     path = folder / Path(name).name
     if not path.is_file():
         raise RequestError(f"{folder} has no {path.name}; give the archive with all of its files.")
-    return reading.own_file(path)
+    return reading.own_file(path) if isinstance(path, Path) else path
 
 
-def _read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read_model(path: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and the options of an .npz file.
 
     Raises:
         ValueError: It is damaged, has no options, or holds whole numbers instead of weights.
     """
-    with _opened(path, "a model of Marian"), np.load(path, allow_pickle=False) as arrays:
-        found = {name: arrays[name] for name in arrays.files}
+    with _readable(path), path.open("rb") as file:
+        content = io.BytesIO(file.read())
+        _checked(zipfile.ZipFile(content), content.getbuffer().nbytes, path)
+        with np.load(content, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
         text = found.pop(_OPTIONS).tobytes().rstrip(b"\0").decode()
         options = options_in(reading.parse_yaml(text, typed=True))
     if integers := [name for name, array in found.items() if array.dtype.kind != "f"]:
@@ -168,7 +166,7 @@ def _read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return {name: torch.from_numpy(array) for name, array in found.items()}, options
 
 
-def _read_vocabulary(path: Path) -> dict[str, int]:
+def _read_vocabulary(path: Any) -> dict[str, int]:
     """Return the ids of a vocabulary's tokens.
 
     Raises:
@@ -181,8 +179,9 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
     def parse(text: str) -> dict[str, int]:
         tokens = reading.checked(yaml.load(text, loader), dict[str, str], path)
         ids = {token: int(number) for token, number in tokens.items()}
-        if not {"</s>", "<unk>"} <= ids.keys() or len({*ids.values()}) < len(ids):
-            raise RequestError("it has no </s> or <unk>, or an id twice")
+        numbers = {*ids.values()}
+        if not {"</s>", "<unk>"} <= ids.keys() or len(numbers) < len(ids) or min(numbers) < 0:
+            raise RequestError("it has no </s> or <unk>, or an id twice or below 0")
         return ids
 
     return reading.read_text(path, "a vocabulary of Marian", reading.JSON_BYTES, parse)

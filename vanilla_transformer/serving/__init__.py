@@ -1,0 +1,1 @@
+"""A server that speaks LibreTranslate's protocol."""
