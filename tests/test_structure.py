@@ -64,6 +64,7 @@ FOLDERS = {
     "texts": set(),
     "translation": {"machine", "storage", "texts"},
     "storage": set(),
+    "serving": {"data", "storage", "texts"},
     "data": {"machine", "storage", "texts"},
     "evaluation": {"data", "machine", "storage", "texts", "translation"},
     "visualization": {"storage", "texts", "translation"},
@@ -77,8 +78,8 @@ FOLDERS = {
         *("translation", "visualization"),
     },
     "cli": {
-        *("convert", "data", "evaluation", "publish", "recipes", "storage", "texts", "train"),
-        *("machine", "translation", "visualization"),
+        *("convert", "data", "evaluation", "publish", "recipes", "serving", "storage", "texts"),
+        *("machine", "train", "translation", "visualization"),
     },
 }
 # Folders and files that list fields of a model's config; some fields share names with options.

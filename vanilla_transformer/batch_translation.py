@@ -102,6 +102,7 @@ class Translation(NamedTuple):
     alignment: list[tuple[int, int]] | None = None
     token_score: float | None = None  # log P / L, the mean of a token
     doubtful: bool | None = None  # whether it may be wrong; None if the model has no usual scores
+    error: str | None = None  # why there is none, if errors are kept
 
 
 def translations_of(

@@ -286,7 +286,7 @@ def test_training_without_its_extra_says_what_to_install(package, tmp_path, monk
 
 def test_every_extra_holds_the_packages_that_are_said_to_be_in_it():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    names = {"yaml": "pyyaml", "onnx_ir": "onnxscript"}  # onnxscript brings onnx_ir
+    names = {"yaml": "pyyaml", "onnx_ir": "onnxscript", "python_multipart": "python-multipart"}
     for package, extra in extras.EXTRAS.items():
         requirements = " ".join(project["optional-dependencies"][extra])
         assert re.search(rf"\b{names.get(package, package)}>=", requirements), package

@@ -21,7 +21,7 @@ PAGE = serving.PAGE.read_text(encoding="utf-8")
 PRINTED = re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)
 EXACT = ("one_at_a_time", "batches", "threads", "asyncio")
 SENTENCES = ["Good morning.", "", "I have a dog.", "x", "Two men run on the beach."]
-ENDPOINT = ("start", "curl", "client", "fastapi", "uvicorn", "post")
+ENDPOINT = ("start", "curl", "client", "libretranslate", "post")
 
 
 @pytest.fixture(scope="module")
@@ -62,28 +62,6 @@ def test_blocks_of_other_numbers_translate_every_sentence(served, name):
     assert [bool(text) for text in found] == [bool(text) for text in SENTENCES]
 
 
-def test_invalid_request_gets_its_error_and_the_worker_continues(served):
-    """The worker also continues after a cancelled request."""
-    block = serving.block("asyncio").rpartition("\ntranslations")[0]
-    known = {}
-    exec(serving.block("load") + block, known)
-
-    async def ask_twice():
-        asyncio = known["asyncio"]
-        queue = asyncio.Queue()
-        worker = asyncio.create_task(known["work"](queue))
-        with pytest.raises(ValueError, match="lone surrogate"):
-            await known["ask"](queue, "half a character: \ud800")
-        gone = asyncio.create_task(known["ask"](queue, SENTENCES[2]))
-        await asyncio.sleep(0)
-        gone.cancel()
-        answer = await known["ask"](queue, SENTENCES[0])
-        worker.cancel()
-        return answer
-
-    assert known["asyncio"].run(ask_twice()) == served[1][0]
-
-
 def test_compiled_forward_is_used_by_the_search(served, monkeypatch):
     """`torch.compile` is replaced by a wrapper that counts calls."""
     calls = []
@@ -118,8 +96,8 @@ def started(name, folder, port):
 
 def command(name, port):
     """Return a block for another port, and for the Python and the clone of these tests."""
-    text = re.sub("7860|8000", port, serving.block(name))
-    text = text.replace(".venv/bin/python", sys.executable)
+    text = re.sub("7860|5000", port, serving.block(name))
+    text = text.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     return text.replace("model_cards/", f"{ROOT}/model_cards/")
 
 
@@ -141,47 +119,11 @@ def test_blocks_of_the_endpoint(saved, port):
         assert client.splitlines()[-1] == repr(answer)
 
 
-def test_fastapi_server_starts_and_answers_as_the_page_says(saved, port):
-    pytest.importorskip("fastapi", reason="comes with a Space")
-    folder, _ = saved
-    (folder / "server.py").write_text(serving.block("fastapi"), encoding="utf-8")
-    with started("uvicorn", folder, port):
+def test_blocks_of_the_server(saved, port):
+    pytest.importorskip("fastapi", reason="comes with the extra serve")
+    with started("libretranslate", saved[0], port):
         asked = subprocess.check_output(["bash", "-euc", command("post", port)], text=True)
     assert asked in PRINTED
-
-
-def test_fastapi_server_translates_together_what_arrives_together(served, monkeypatch):
-    """The first request is translated alone, and those that come meanwhile in one batch."""
-    pytest.importorskip("fastapi", reason="comes with a Space")
-    httpx = pytest.importorskip("httpx")
-    expected, known, batches = served[1], {}, []
-    exec(serving.block("fastapi"), known)
-
-    def noted(model, tokenizer, texts):
-        batches.append(len(texts))
-        return translate(model, tokenizer, texts)
-
-    known["translate"] = noted
-
-    async def ask_all():
-        transport = httpx.ASGITransport(known["app"], raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
-
-            async def ask(texts):
-                return await client.post("/translate", json={"texts": texts})
-
-            many = (SENTENCES[:1], [], SENTENCES[1:3])
-            answers = await known["asyncio"].gather(*map(ask, many))
-            failed = await ask(["word " * 70_000])
-            return answers, failed, await ask(SENTENCES), await ask("no list")
-
-    answers, failed, after, wrong = known["asyncio"].run(ask_all())
-    found = [answer.json()["translations"] for answer in answers]
-    assert found == [expected[:1], [], expected[1:3]]
-    assert batches[:2] == [1, 2]
-    assert failed.status_code == 500
-    assert after.json()["translations"] == expected
-    assert wrong.status_code == 422
 
 
 def test_recorded_figures_support_the_page():

@@ -74,6 +74,10 @@ COMMANDS = {
         "generation config. Sentences per second are those of the faster round; ratios are means "
         "of both rounds, and that of `compile` contains the time to compile.",
     ),
+    "server": (
+        "server.py --sentences 200 --rounds 4",
+        "Other programs used the machine meanwhile: look at the ratios, means of the rounds.",
+    ),
     "doors": ("doors.py --test-file test.jsonl.gz --pair en-de", ""),
     "bad_runs": ("bad_runs.py", ""),
     "neighbours_demo": (

@@ -26,6 +26,7 @@ from .convert import add_export, add_import
 from .data import add_data
 from .evaluate import add_evaluate
 from .publish import add_publish
+from .serve import add_serve
 from .shared_options import check_models_of, count, outputs_held
 from .train import add_train, is_first_process
 from .translate import add_translate
@@ -150,7 +151,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for add in (
         *(add_train, add_evaluate, add_compare, add_translate, add_score, add_average),
-        *(add_data, add_import, add_export, add_publish),
+        *(add_data, add_import, add_export, add_publish, add_serve),
     ):
         add(functools.partial(_add_command, commands))
     return parser

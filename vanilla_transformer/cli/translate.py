@@ -227,7 +227,7 @@ def _output_lines(
     """Yield the output lines of row `number`, counted from 0."""
     if not row.texts:
         yield row.line()
-    for text, score, _, _, doubtful in translations:
+    for text, score, _, _, doubtful, _ in translations:
         line = " ".join(text.splitlines())  # a model may emit line breaks
         if row.separator is not None:
             yield row.line(line)

@@ -183,8 +183,6 @@ def foreign_language(text: str, language: str) -> str | None:
     None also if the identifier is not installed, or does not know the expected language.
     """
     try:
-        from babel import Locale
-
         ranked = dict(_identifier().rank(text[:_CHARACTERS]))
     except ImportError:
         return None
@@ -192,7 +190,28 @@ def foreign_language(text: str, language: str) -> str | None:
     own = _KNOWN_AS.get(own or "", own)
     if own not in ranked or ranked[found] < _SURE or ranked[own] > _HARDLY:
         return None
-    return Locale("en").languages.get(found, found)
+    return english_name(found)
+
+
+def likely_languages(text: str, expected: Sequence[str]) -> list[tuple[str, float]]:
+    """Return up to three codes of languages that a text may be in, with their probabilities.
+
+    They are expected ones, unless the text is clearly in another language.
+    """
+    ranked = _identifier().rank(text[:_CHARACTERS])
+    codes = {_KNOWN_AS.get(code, code): code for code in expected}
+    if ranked[0][0] not in codes and ranked[0][1] > _SURE:
+        return [(label, float(share)) for label, share in ranked[:3]]
+    own = [(codes[label], float(share)) for label, share in ranked if label in codes]
+    whole = sum(share for _, share in own)
+    return [(code, share / whole) for code, share in own[:3]] or [(expected[0], 0.0)]
+
+
+def english_name(code: str) -> str:
+    """Return a language's name, or its code if it has none."""
+    from babel import Locale
+
+    return Locale("en").languages.get(code, code)
 
 
 @lru_cache(maxsize=1)

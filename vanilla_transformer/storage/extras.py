@@ -11,6 +11,7 @@ EXTRAS = {
     **dict.fromkeys((*TRAIN, "evaluate", "jiwer"), "train"),
     **dict.fromkeys(("ctranslate2", "onnx", "onnx_ir", "onnxruntime", "onnxscript"), "export"),
     **dict.fromkeys(("sacremoses", "sentencepiece"), "import"),
+    **dict.fromkeys(("fastapi", "uvicorn", "python_multipart"), "serve"),
     "peft": "lora",
 }
 

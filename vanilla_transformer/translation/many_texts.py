@@ -70,6 +70,7 @@ def translate_nbest(
     window: int = WINDOW,
     first: int = 1,
     progress: bool = False,
+    most_tokens: int | None = None,
     **generation_kwargs: Any,
 ) -> Generator[list[Translation]]:
     """Translate many sentences like `translate`, with several translations of each.
@@ -87,6 +88,9 @@ def translate_nbest(
         window: Most sentences in memory at a time.
         first: Number of the first sentence, for errors.
         progress: Whether to show a progress bar.
+        most_tokens: For servers: the longest sentence. A longer one, and any that cannot be
+            translated, gets a translation with an `error`, and harms no other. None: it is an
+            error of the call.
         **generation_kwargs: Arguments of `model.generate`, such as `num_beams`. Without
             `max_new_tokens` or `max_length` a translation has at most 50 tokens more than its
             source (Section 6.1), whatever limit the generation config has.
@@ -114,6 +118,7 @@ def translate_nbest(
         first=first,
         total=len(sentences) if isinstance(sentences, Sized) else None,
         progress=progress,
+        most_tokens=most_tokens,
         **generation_kwargs,
     )
 
@@ -127,6 +132,7 @@ def translate_windows(
     first: int = 1,
     total: int | None = None,
     progress: bool = False,
+    most_tokens: int | None = None,
     **generation_kwargs: Any,
 ) -> Generator[list[Translation]]:
     """Translate lists of sentences like `translate_nbest`, one list at a time.
@@ -146,14 +152,14 @@ def translate_windows(
         closing(windows),
     ):
         for texts in windows:
-            sources = encode(model, tokenizer, texts, first=first + done)
-            if not warned and (
+            sources, errors = _encoded(model, tokenizer, texts, first + done, most_tokens)
+            if not (warned or errors) and (
                 unknown := unknown_tokens(tokenizer, texts, sources)
                 or unknown_characters(tokenizer, texts)
             ):
                 logger.warning("%s.", unknown)
                 warned = True
-            results = [[blank] for _ in texts]
+            results = [[blank._replace(error=errors.get(index))] for index in range(len(texts))]
             filled = [index for index, source in enumerate(sources) if source]
             bar.update(len(texts) - len(filled))
             lengths = [len(sources[index]) for index in filled]
@@ -172,6 +178,37 @@ def translate_windows(
                 bar.update(len(batch))
             done += len(texts)
             yield from results
+
+
+def _encoded(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: list[str],
+    first: int,
+    most_tokens: int | None,
+) -> tuple[list[list[int]], dict[int, str]]:
+    """Return the ids of each text, and the errors of texts without ids, by index.
+
+    Args:
+        model: See `translate`.
+        tokenizer: See `translate`.
+        texts: Texts that will share batches.
+        first: Number of the first text in an error that is raised.
+        most_tokens: See `translate_nbest`; None: errors are raised.
+    """
+    if most_tokens is None:
+        return encode(model, tokenizer, texts, first), {}
+    sources, errors = [], {}
+    for index, text in enumerate(texts):
+        try:
+            (ids,) = encode(model, tokenizer, [text], None)
+            if len(ids) > most_tokens:
+                what = f"The text has {len(ids)} tokens, but {most_tokens} are the most"
+                raise RequestError(f"{what} that are translated at once; split it.")
+        except RequestError as error:
+            ids, errors[index] = [], str(error)
+        sources.append(ids)
+    return sources, errors
 
 
 def _windows(sentences: Iterable[str], window: int) -> Generator[list[str]]:
