@@ -1,10 +1,16 @@
 """The original Transformer (Vaswani et al., 2017) as a first-class Hugging Face model."""
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-from .storage.shipped import pretrained
+_IS_PROGRAM = Path(*sys.argv[:1]).name in ("vanilla-transformer", "vanilla-transformer.exe")
+if _IS_PROGRAM and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Ctrl-C before the command begins ends the program without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+from .storage.shipped import pretrained  # noqa: E402, after the program's signals
 
 __version__ = "0.2.0"
 
@@ -56,7 +62,7 @@ def metric(name: str, **options: Any) -> Any:
 
 # torch and transformers take seconds to load. The program `vanilla-transformer` shows its help
 # without them, and registers the model itself before it runs a command.
-if Path(*sys.argv[:1]).name not in ("vanilla-transformer", "vanilla-transformer.exe"):
+if not _IS_PROGRAM:
     from .beam_search import BeamSearchOutput
     from .configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
     from .modeling_vanilla_transformer import (

@@ -1,5 +1,6 @@
 """Interruptions: none is lost, and none breaks a step of long work."""
 
+import contextlib
 import os
 import signal
 
@@ -49,16 +50,27 @@ def test_outside_of_a_step_a_signal_ends_the_work_at_once(interruption):
         interrupt()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_what_no_exception_can_leave_loses_no_signal(interruption):
     class Swallows:
         def __del__(self):
             interrupt()
 
     swallows = Swallows()
-    del swallows  # the exception is printed and lost
+    del swallows  # the exception is lost, without a word
     with pytest.raises(KeyboardInterrupt), interruption.step():
         pass
+
+
+@pytest.mark.parametrize(("signals", "error"), [(0, ImportError), (1, KeyboardInterrupt)])
+def test_an_import_that_a_signal_breaks_off_is_no_missing_package(signals, error):
+    def broken_import():
+        with contextlib.suppress(KeyboardInterrupt):
+            for _ in range(signals):
+                interrupt()
+        raise ImportError("numpy._core.multiarray failed to import")
+
+    with pytest.raises(error), Interruption().handled():
+        broken_import()
 
 
 def test_the_next_command_begins_anew():

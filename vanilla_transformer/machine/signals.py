@@ -1,41 +1,36 @@
 """Handle signals: Ctrl-C, and SIGTERM, which batch systems send to stop a process."""
 
+import logging
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-
-@contextmanager
-def handled_by(handler: Callable[..., object], *signums: int) -> Iterator[None]:
-    """Call a function on these signals while the block runs, in the main thread only."""
-    in_main = threading.current_thread() is threading.main_thread()
-    before = {signum: signal.signal(signum, handler) for signum in signums if in_main}
-    try:
-        yield
-    finally:
-        for signum, handler_before in before.items():
-            signal.signal(signum, handler_before)
+logger = logging.getLogger(__name__)
 
 
 class Interruption:
     """A request to stop a command: raises `KeyboardInterrupt`, but only between steps of its work.
 
     Python raises the exception anywhere in the program, even where it is swallowed, such as in a
-    `__del__`. Therefore a step of long work is finished first, and then the request is checked
-    again. A second signal ends the step at once.
+    `__del__`, or replaced by another error, such as by the import of a library. Therefore a step of
+    long work is finished first, and then the request is checked again. A second signal ends the
+    step at once.
     """
 
     def __init__(self) -> None:
-        self._signum = 0  # signal not yet acted on
+        self.signum = 0  # signal not yet acted on
         self._steps = 0  # number of nested steps that are running
 
     def note(self, signum: int, frame: FrameType | None) -> None:
         """Record a signal; raise at once if no step is running, or if it is the second signal."""
-        again, self._signum = self._signum, signum
+        again, self.signum = self.signum, signum
         if again or not self._steps:
             raise KeyboardInterrupt(signum)
+        name = signal.Signals(signum).name
+        logger.warning("Got %s: stopping after this step. A second signal stops at once.", name)
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -45,15 +40,29 @@ class Interruption:
             yield
         finally:
             self._steps -= 1
-        if self._signum and not self._steps:
-            raise KeyboardInterrupt(self._signum)
+        if self.signum and not self._steps:
+            raise KeyboardInterrupt(self.signum)
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle Ctrl-C and SIGTERM while the block, a whole command, runs."""
-        self._signum = 0
-        with handled_by(self.note, signal.SIGINT, signal.SIGTERM):
+        """Handle Ctrl-C and SIGTERM while the block, a whole command or training, runs.
+
+        Python allows this in the main thread only; in others, the block just runs.
+        """
+        in_main = threading.current_thread() is threading.main_thread()
+        signums = (signal.SIGINT, signal.SIGTERM) if in_main else ()
+        before, hook = {it: signal.signal(it, self.note) for it in signums}, sys.unraisablehook
+        sys.unraisablehook = lambda lost: lost.exc_type is KeyboardInterrupt or hook(lost)
+        try:
             yield
+        except ImportError as error:
+            if self.signum:
+                raise KeyboardInterrupt(self.signum) from error
+            raise
+        finally:
+            self.signum, sys.unraisablehook = 0, hook
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
 
 
 interruption = Interruption()  # the process's

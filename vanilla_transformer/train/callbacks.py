@@ -5,12 +5,12 @@ import math
 import signal
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from transformers import TrainerCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, has_length
 
+from ..machine.signals import interruption
 from ..storage.metrics import MEASURES
 from .checkpoints import stopped_early
 
@@ -37,15 +37,6 @@ class RunControl(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
-        self.signum = 0  # number of the signal that stopped the training; 0 if none
-
-    def note_signal(self, signum: int, frame: FrameType | None) -> None:
-        """Stop the training after this update, or at the second signal immediately."""
-        if self.signum:
-            raise KeyboardInterrupt
-        self.signum = signum
-        name = signal.Signals(signum).name
-        logger.warning("Got %s: stopping after this update. A second signal stops at once.", name)
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Prepare the model, start the clock, and log the size of the training."""
@@ -88,7 +79,7 @@ class RunControl(TrainerCallback):
         since = (time.monotonic() - self.last_save) / 60
         save_due = 0 < args.save_every_minutes <= since
         # All ranks must decide alike.
-        own = (self.signum, out_of_time, save_due)
+        own = (interruption.signum, out_of_time, save_due)
         signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
         saves = args.save_strategy != SaveStrategy.NO
         control.should_save |= bool(signum or save_due or (out_of_time and saves))
@@ -104,7 +95,7 @@ class RunControl(TrainerCallback):
             control.should_evaluate = args.eval_strategy != "no"
         self.stopped = bool(signum or out_of_time)
         if signum:
-            self.signum = signum
+            interruption.signum = signum
             control.should_training_stop, control.should_evaluate = True, False
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature

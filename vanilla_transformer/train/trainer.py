@@ -45,7 +45,7 @@ from ..generation_limits import longest_sequence
 from ..loss import IGNORED
 from ..machine.cpu_threads import FreeThreads, free_threads
 from ..machine.environment import git_commit, hardware, versions
-from ..machine.signals import handled_by
+from ..machine.signals import interruption
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..storage.reading import reason_of
 from ..storage.run_files import differences
@@ -176,8 +176,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self.progress = Progress()
         self.threads: FreeThreads | None = None  # while it trains
         self._settings = ExitStack()
-        self.run_control = RunControl(self)
-        self.add_callback(self.run_control)  # first: it starts the clock
+        self.add_callback(RunControl(self))  # first: it starts the clock
 
     def _tell_once(self, warning: str) -> None:
         if warning not in self._told:
@@ -376,26 +375,26 @@ class VanillaTransformerTrainer(PublishingTrainer):
             asked = checkpoints.checkpoint_to_resume(Path(self.args.output_dir), asked)
         checkpoint = None if asked is None or isinstance(asked, bool) else Path(asked)
         self._resumed_from, self.stream, self._ranks_changed = checkpoint, None, False
-        self.run_control.signum = 0
         self._begins_anew = self.args.ignore_data_skip
         if not has_length(self.train_dataset):  # transformers would skip them all in the first pass
             self.args.ignore_data_skip = True
-        with (
-            free_threads() as self.threads,
-            ExitStack() as self._settings,  # entered by `begin`
-            attention_of_any_shape(torch.backends.cuda),
-            handled_by(self.run_control.note_signal, signal.SIGTERM, signal.SIGINT),
-        ):
-            try:
+        try:
+            with (
+                free_threads() as self.threads,
+                ExitStack() as self._settings,  # entered by `begin`
+                attention_of_any_shape(torch.backends.cuda),
+                interruption.handled(),
+                interruption.step(),  # `RunControl` ends it
+            ):
                 given = str(checkpoint) if checkpoint else None
-                output = super().train(given, trial, *args, **kwargs)
-            finally:  # `on_train_end` is called only after a training without an error
-                self.progress.stop()
-                self.threads = self._resumed_from = None
-                self.args.ignore_data_skip = self._begins_anew
-        if (signum := self.run_control.signum) and self.state.global_step < self.state.max_steps:
-            raise TrainingInterrupted(signum, last_whole_checkpoint(self._get_output_dir(trial)))
-        return output
+                return super().train(given, trial, *args, **kwargs)
+        except KeyboardInterrupt as error:
+            last = last_whole_checkpoint(self._get_output_dir(trial))
+            raise TrainingInterrupted((error.args or (signal.SIGINT,))[0], last) from error
+        finally:  # `on_train_end` is called only after a training without an error
+            self.progress.stop()
+            self.threads = self._resumed_from = None
+            self.args.ignore_data_skip = self._begins_anew
 
     def _hp_search_setup(self, trial: Any) -> None:
         """Set up a training once a hyperparameter search, if any, has chosen its arguments.
