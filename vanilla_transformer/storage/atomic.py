@@ -10,11 +10,9 @@ import errno
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import count
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -26,7 +24,6 @@ PARTIAL = ".vanilla-transformer-partial-"  # prefix of temporary folders
 MARKER = ".vanilla-transformer-output"  # marker file in each folder that a command wrote
 _MARK = "A command of vanilla-transformer wrote this folder; --overwrite replaces all of it."
 _WRITING = ".vanilla-transformer-writing-"  # prefix of the lock beside an output
-_NEW: set[Path] = set()  # outputs of this command that did not exist when it began
 _LOCK = "lock"  # held by the process that writes into a temporary folder
 
 
@@ -67,55 +64,65 @@ def file_written_aside(path: Path) -> Iterator[Path]:
 
     Args:
         path: File to replace, in an existing folder.
+
+    Raises:
+        ValueError: There was no file at the beginning, and there is one at the end.
     """
     if cannot_be_replaced(path):
         yield path
         return
     target = path.resolve()
+    is_new = not target.exists()
     with temporary_folder(target.parent) as aside:
         yield aside / target.name
-        if target in _NEW and target.exists():
-            kept = _free_name(target)
-            move_into_place(aside / target.name, kept)
-            raise RequestError(f"{path} appeared meanwhile and is kept; the output is in {kept}.")
+        if is_new and target.exists():
+            raise RequestError(f"{path} appeared meanwhile; give --overwrite, or move it away.")
         move_into_place(aside / target.name, target)
-
-
-def _free_name(path: Path) -> Path:
-    """Return an unused name next to a file."""
-    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
-    return next(name for name in names if not name.exists())
 
 
 @contextmanager
 def held_outputs(outputs: Sequence[Path]) -> Iterator[None]:
     """Lock outputs against other commands until the block ends.
 
-    A file that appears meanwhile is not replaced. File systems without locks are not protected.
-
     Raises:
         ValueError: Another command writes one of them.
     """
+    told = "is being written by another command; wait for it, or name another output"
     with ExitStack() as stack:
         for path in outputs:
             target = path.resolve()
-            if (cannot_be_replaced(path) and not path.is_dir()) or not target.parent.is_dir():
-                continue
-            lock = FileLock(target.with_name(f"{_WRITING}{target.name}"))
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                told = "is being written by another command; wait for it, or name another output"
-                raise RequestError(f"{path} {told}.") from None
-            except (OSError, NotImplementedError):
-                pass  # a file system without locks, or a name too long for one more prefix
-            else:
-                stack.callback(lock.release)
-                stack.callback(Path(lock.lock_file).unlink, missing_ok=True)
-            if not target.exists():
-                _NEW.add(target)
-                stack.callback(_NEW.discard, target)
+            if target.parent.is_dir() and (path.is_dir() or not cannot_be_replaced(path)):
+                lock = target.with_name(f"{_WRITING}{target.name}")
+                stack.enter_context(locked(lock, f"{path} {told}."))
         yield
+
+
+@contextmanager
+def locked(path: Path, told: str) -> Iterator[bool]:
+    """Hold a lock until the block ends, and yield whether the file system has locks.
+
+    The system releases the lock if its holder is killed.
+
+    Args:
+        path: File that exists meanwhile, in an existing folder.
+        told: The error if another process holds the lock.
+
+    Raises:
+        ValueError: Another process does.
+    """
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RequestError(told) from None
+    except (OSError, NotImplementedError):  # or a name that is too long
+        pass
+    try:
+        yield lock.is_locked
+    finally:
+        if lock.is_locked:
+            path.unlink(missing_ok=True)
+        lock.release()
 
 
 def write_aside(path: Path, write: Callable[[Path], object]) -> None:
@@ -242,29 +249,11 @@ def folder_written_aside(output: Path) -> Iterator[Path]:
             files = {path.name: sha256(path) for path in whole.iterdir() if path.is_file()}
             mark = json.dumps({"note": _MARK, "files": files}, indent=2)
             (whole / MARKER).write_text(mark + "\n", encoding="utf-8")
-            with _alone_in(output.parent):
-                check_folder(output)  # again: the block may have taken hours
-                if output.is_dir():
-                    _replace_content(output, whole)
-                else:
-                    move_into_place(whole, output)
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder until the block ends, if the system and the file system support that."""
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+            check_folder(output)  # again: the block may have taken hours
+            if output.is_dir():
+                _replace_content(output, whole)
+            else:
+                move_into_place(whole, output)
 
 
 def _replace_content(output: Path, whole: Path) -> None:

@@ -11,13 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from ..errors import RequestError
 from ..recipes.data import data_identity
 from ..recipes.plan import Plan, settings_as_yaml
 from ..storage import run_files as files
-from ..storage.atomic import PARTIAL, keep_text, parents_made, write_json, write_text
+from ..storage.atomic import PARTIAL, keep_text, locked, parents_made, write_json, write_text
 from ..storage.metrics import Metrics, read_metrics
 from ..storage.saved_model import TOKENIZER_SETTINGS, WEIGHTS
 from .checkpoints import checkpoints, last_whole_checkpoint
@@ -136,27 +134,20 @@ def claim(plan: Plan, run: Path, identity: Mapping[str, Any]) -> None:
 def training_lock(run: Path) -> Iterator[None]:
     """Keep every other process from training in the directory until the block ends.
 
-    The system releases the lock if its holder is killed. Folders created for the lock are removed
-    at the end if nothing else was written into them.
+    Folders created for the lock are removed at the end if nothing else was written into them.
 
     Raises:
         ValueError: If another process trains there.
     """
-    path = run / files.LOCK
-    with parents_made(path):
-        lock = FileLock(path)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise RequestError(f"another process is already training in {run}.") from None
-        except (OSError, NotImplementedError):
+    path, told = run / files.LOCK, f"another process is already training in {run}."
+    with parents_made(path), locked(path, told) as is_locked:
+        if not is_locked:
             logger.warning("The file system of %s has no locks; train there only once.", run)
         path.touch()  # without locks too: see `check_shared`
         try:
             yield
         finally:
             path.unlink(missing_ok=True)
-            lock.release()
 
 
 def check_shared(run: Path) -> None:
