@@ -118,6 +118,7 @@ def test_languages_and_regularization_are_the_models_unless_typed(trained, tmp_p
     values = (model / "recipe.yaml").read_text(encoding="utf-8")
     values = values.replace("bpe_dropout: null", "bpe_dropout: 0.2")
     (model / "recipe.yaml").write_text(values, encoding="utf-8")
+    (model / "metrics.json").unlink()  # which has the values too
     path = tiny_recipe(tmp_path, pair="fr-it", bpe_dropout=0.4, dropout=0.4)
 
     def recipe(**typed):

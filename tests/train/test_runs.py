@@ -29,7 +29,9 @@ from vanilla_transformer.recipes.options import Evaluation
 from vanilla_transformer.recipes.plan import settings_as_yaml
 from vanilla_transformer.recipes.planning import plan_run
 from vanilla_transformer.recipes.recipe import load_recipe
-from vanilla_transformer.storage.metrics import all_metrics
+from vanilla_transformer.storage.metrics import all_metrics, write_metrics
+from vanilla_transformer.storage.run_files import digests
+from vanilla_transformer.storage.saved_model import MODEL, RECORDED
 from vanilla_transformer.train import averaging, run_directory, run_inputs, run_recipe
 from vanilla_transformer.train import run as runs
 from vanilla_transformer.train import trainer as trainer_module
@@ -155,16 +157,12 @@ def test_same_command_again_does_nothing(finished, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert run_recipe(recipe, run) == metrics
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
-    page = (run / "samples.md").read_bytes()
-    (run / "samples.md").write_text("damaged")
-    assert run_recipe(recipe, run) == metrics
-    assert (run / "samples.md").read_bytes() == page
 
 
 def test_finished_stages_are_not_repeated_on_another_machine(unfinished, monkeypatch):
     """The metrics name the machine that trained."""
     recipe, run, metrics = unfinished
-    before = {name: (run / name).read_bytes() for name in metrics["model_files"]}
+    before = {name: (run / name).read_bytes() for name in MODEL if (run / name).is_file()}
     (run / "model.safetensors").unlink()
     (run / "generation_config.json").write_text("noise")
     monkeypatch.setattr(run_inputs, "make_tokenizer", refuse_to_train)
@@ -194,11 +192,12 @@ def test_averaging_from_warmup_warns_and_can_be_redone(unfinished, caplog):
 
 def test_scores_say_what_is_not_as_in_the_run(copied, tmp_path, caplog):
     """Other pairs, pairs that it was trained on, other languages, and another model."""
-    recipe, run, _ = copied
+    recipe, run, metrics = copied
     for name in ("train", "test"):
         file = shutil.copy(getattr(recipe, f"{name}_file"), tmp_path)
         recipe = dataclasses.replace(recipe, **{f"{name}_file": str(file)})
     (run / "recipe.yaml").write_text(settings_as_yaml(vars(recipe)), encoding="utf-8")
+    write_metrics(run / "metrics.json", metrics | {"model_files": digests(run, RECORDED)})
 
     def told(**options):
         caplog.clear()
@@ -459,6 +458,7 @@ class Hub:
 
     def __init__(self, monkeypatch):
         self.sha, self.fetched, self.splits = "0ld", [], ["train", "validation", "test"]
+        self.word = "Hund"
         monkeypatch.setattr(datasets, "load_dataset", self.load_dataset)
         monkeypatch.setattr(datasets, "get_dataset_split_names", lambda *_, **__: self.splits)
         monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", self.dataset_info)
@@ -468,7 +468,7 @@ class Hub:
 
     def load_dataset(self, name, config, *, split, revision, streaming):
         self.fetched.append((name, split, revision, streaming))
-        rows = [{"translation": {"de": f"Hund {n}", "en": f"dog {n}"}} for n in range(40)]
+        rows = [{"translation": {"de": f"{self.word} {n}", "en": f"dog {n}"}} for n in range(40)]
         pairs = datasets.Dataset.from_list(rows)
         return pairs.to_iterable_dataset() if streaming else pairs
 
@@ -490,6 +490,11 @@ def test_every_start_of_a_run_loads_the_recorded_revision(tmp_path, monkeypatch,
     metrics = run_recipe(load_recipe(path, {"max_steps": 2}), tmp_path / "run")
     assert metrics["data"]["revision"] == "0ld"
     assert hub.fetched == splits
+    hub.word = "Hunde"  # a revision that is no commit may hold other pairs
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "third")
+    with pytest.raises(RequestError, match=r"another run \(pairs: train changed; pairs: valid"):
+        run_recipe(load_recipe(path, {"max_steps": 3}), tmp_path / "run")
+    hub.word = "Hund"
     evaluated = load_recipe(path, {"test_file": "none", "max_steps": 2})
     text = settings_as_yaml(vars(evaluated))
     (tmp_path / "run" / "recipe.yaml").write_text(text)
@@ -614,21 +619,6 @@ def test_missing_files_of_a_complete_run_are_restored(copied, monkeypatch, caplo
     (run / "config.json").unlink()
     assert run_recipe(recipe, run)["scores"] == metrics["scores"]
     assert {name: (run / name).read_bytes() for name in names} == before
-
-
-def test_model_changed_after_its_run_is_rejected_and_not_replaced(copied, monkeypatch):
-    recipe, run, metrics = copied
-    monkeypatch.setattr(runs.VanillaTransformerTrainer, "train", refuse_to_train)
-    path = run / "model.safetensors"
-    whole = path.read_bytes()
-    for changed in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:-1], b""):
-        path.write_bytes(changed)
-        with pytest.raises(RequestError, match=r"model\.safetensors changed; delete it to"):
-            run_recipe(recipe, run)
-        assert path.read_bytes() == changed
-    path.unlink()  # as the message says
-    assert run_recipe(recipe, run)["scores"] == metrics["scores"]
-    assert path.read_bytes() == whole
 
 
 def test_outputs_never_replace_what_the_command_reads(copied, tmp_path, capsys):

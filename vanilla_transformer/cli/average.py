@@ -32,6 +32,7 @@ def add_average(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _average(options: argparse.Namespace) -> int:
     from ..storage.atomic import folder_written_aside
+    from ..storage.run_files import warn_of_changed_model
     from ..train.averaging import average_checkpoints
     from ..train.checkpoints import last_checkpoints
 
@@ -40,6 +41,8 @@ def _average(options: argparse.Namespace) -> int:
         raise RequestError("Give one run directory with --last N, or name several checkpoints.")
     if options.last is not None:
         names = last_checkpoints(names[0], options.last)
+    for folder in (names[-1].resolve().parents[1], *names):  # a run, and its checkpoints
+        warn_of_changed_model(folder)
     with folder_written_aside(Path(options.output)) as aside:
         average_checkpoints(names, aside)
     return 0

@@ -41,7 +41,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from ..storage.atomic import write_text
     from ..storage.metrics import Metrics, all_metrics, write_metrics
     from ..storage.run_files import METRICS, MODEL_FILES, digests
-    from ..storage.saved_model import MODEL, model_folder
+    from ..storage.saved_model import RECORDED, model_folder
     from ..train.scoring import score_run
 
     kind = Path(options.output or "").suffix.lower()
@@ -59,7 +59,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         # In a model's own metrics.json, keep all other facts, such as how the model was trained.
         known = all_metrics(path) if path.resolve() == (folder / METRICS).resolve() else Metrics()
         measured = {**known.get("scores", {}), **measured}
-        known |= {"scores": measured, MODEL_FILES: digests(folder, MODEL)}
+        known |= {"scores": measured, MODEL_FILES: digests(folder, RECORDED)}
         write_metrics(path, Metrics(samples=choose_samples(scores)) | known)
     return 0
 

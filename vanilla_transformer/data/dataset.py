@@ -325,6 +325,21 @@ def pairs_digest(dataset: Dataset) -> str:
     return digest.hexdigest()
 
 
+def texts_digest(dataset: Dataset) -> str:
+    """Return a digest of the texts of all pairs, in order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from xxhash import xxh3_128
+
+    sides = xxh3_128(), xxh3_128()
+    for table in text_blocks(dataset):
+        for digest, column in zip(sides, table.columns, strict=True):
+            texts = column.combine_chunks()
+            joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\0")
+            digest.update(f"{joined[0]}\0".encode())
+    return "".join(digest.hexdigest() for digest in sides)
+
+
 class _Encoder:
     """Encoder of the texts of one side, source or target, as token ids.
 

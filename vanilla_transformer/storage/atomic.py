@@ -136,12 +136,6 @@ def write_text(path: Path, text: str) -> None:
     write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
-def keep_text(path: Path, text: str) -> None:
-    """Write UTF-8 text to a file unless the file holds it already."""
-    if not path.is_file() or path.read_bytes() != text.encode():
-        write_text(path, text)
-
-
 @contextmanager
 def parents_made(path: Path) -> Iterator[None]:
     """Create the parent folders of a path; at the end remove the ones that stayed empty."""

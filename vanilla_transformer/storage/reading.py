@@ -19,7 +19,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from types import UnionType
 from typing import IO, Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
@@ -112,9 +112,11 @@ def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
     elif container is dict and isinstance(value, dict):
         for name, item in value.items():
             yield from _mistakes(item, inner[1], f"{place}.{name}".strip("."))
-    elif container is list and isinstance(value, list):
-        for item in value:
-            yield from _mistakes(item, inner[0], f"{place}[]")
+    elif container in (list, tuple) and isinstance(value, list):  # JSON has no tuples
+        if container is tuple and len(value) != len(inner):
+            yield place
+        for item, kind in zip(value, cycle(inner)):
+            yield from _mistakes(item, kind, f"{place}[]")
     elif (
         container is not None  # and the value is no such container
         or is_typeddict(kind)

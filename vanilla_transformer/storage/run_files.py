@@ -30,6 +30,7 @@ ATTENTION = "attention.png"
 HYPOTHESES = "hypotheses.{}.txt"  # translations of a test set, one line each
 HISTORY = "history.tsv"  # the log, one line per logged update
 CHECKPOINTS = "checkpoints"
+MANIFEST = "manifest.json"  # of a checkpoint, written last: the digests of its files
 IDENTITY = Path(CHECKPOINTS, "identity.json")  # recorded before the first update
 LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
 
@@ -37,8 +38,8 @@ LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then 
 Identity: TypeAlias = Mapping[str, Any]
 
 
-class _Written(TypedDict):
-    """Content of the marker file in a folder that a command wrote."""
+class Written(TypedDict):
+    """Content of a checkpoint's manifest, and of the marker file in an output folder."""
 
     files: dict[str, str]  # SHA-256 by name
 
@@ -119,12 +120,13 @@ def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
 def recipe_values(folder: Path) -> dict[str, Any]:
     """Return the recipe's values for a run or a published model.
 
-    Returns {} if the file is missing or damaged, so callers must also work without them.
+    Those in the metrics have a digest. Returns {} if there are none, or the file is damaged, so
+    callers must also work without them.
     """
     with suppress(RequestError):  # a damaged file
-        if (folder / RECIPE).is_file():
-            return read_yaml(folder / RECIPE)
-        return (read_metrics(folder / METRICS) or {}).get("recipe", {})
+        if metrics := read_metrics(folder / METRICS):
+            return metrics["recipe"]
+        return read_yaml(folder / RECIPE) if (folder / RECIPE).is_file() else {}
     return {}
 
 
@@ -139,10 +141,13 @@ def recorded_identity(run: Path) -> dict[str, Any]:
 
 
 def changed_since_scored(directory: Path) -> list[str]:
-    """Return the files of a model that no longer match their digests, if any are known."""
+    """Return the files of a model that no longer match their digests, if any are known.
+
+    A run has the digests in its metrics, a checkpoint in its manifest, an output in its marker.
+    """
     recorded = all_metrics(directory / METRICS).get(MODEL_FILES)
-    if recorded is None and (directory / MARKER).is_file():  # of a command that wrote the folder
-        recorded = checked(read_json(directory / MARKER), _Written, directory)["files"]
+    for path in filter(Path.is_file, (directory / MANIFEST, directory / MARKER)):
+        recorded = recorded or checked(read_json(path), Written, path)["files"]
     return [] if recorded is None else changed_files(directory, recorded)
 
 

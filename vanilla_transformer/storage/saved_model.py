@@ -36,7 +36,7 @@ from ..target_tokenizer import target_tokenizer
 from .extras import require
 from .foreign_models import foreign_model
 from .reading import JSON_BYTES, checked, own_file, read_json, reason_of
-from .run_files import CHECKPOINTS, METRICS, TRAINER_STATE
+from .run_files import CHECKPOINTS, CURVES, HISTORY, METRICS, RECIPE, TRAINER_STATE
 from .shipped import local_model, pretrained_models
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 SETTINGS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES)
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MODEL = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX)
+RECORDED = (*MODEL, RECIPE, HISTORY, CURVES)  # files of a run that other commands read
 # No code, and no weights in formats that can run code. SentencePiece's files end in .model too.
 # The metrics say which languages the model was trained for.
 _OF_HUB = [*SETTINGS, ADAPTER, "*.safetensors*", "*.model", METRICS]
@@ -87,6 +88,15 @@ class ModelConfig(TypedDict, total=False):
     max_position_embeddings: int
     pad_token_id: int | None
     eos_token_id: int | list[int] | None
+
+
+class _Generation(TypedDict, total=False):
+    """The fields of generation_config.json that nothing else checks before they are used."""
+
+    bad_words_ids: list[list[int]] | None
+    decoder_start_token_id: int | None
+    doubtful_below: tuple[float, float] | None
+    forced_bos_token_id: int | None
 
 
 class _WeightsIndex(TypedDict):
@@ -374,7 +384,8 @@ def read_generation_config(directory: Path) -> GenerationConfig:
     with named_errors(f"{path} is not a valid generation config"):
         if not path.exists():  # saved by an older version of transformers
             return GenerationConfig.from_model_config(read_json(directory / CONFIG))
-        return GenerationConfig.from_dict(_without_code(read_json(path), GenerationConfig))
+        settings = checked(read_json(path), _Generation, path)
+        return GenerationConfig.from_dict(_without_code(settings, GenerationConfig))
 
 
 def read_config(directory: Path) -> PreTrainedConfig:

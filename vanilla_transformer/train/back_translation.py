@@ -81,14 +81,10 @@ def back_translated(
     run = run.absolute()
     folder, text = run.with_name(f"{run.name}-back"), Path(str(plan.data.monolingual_target))
     done, model = folder / "translated.jsonl", folder / "model"
-    begun = bool(checkpoints(run / CHECKPOINTS))
-    if begun and not done.is_file():
-        # Translating again would give different pairs.
-        remedy = "put it back, or give another --output-dir"
-        raise RequestError(f"{run} was trained with {done}, which is missing; {remedy}.")
-    if begun:  # the run has already trained on these translations
-        if read_json(folder / MADE_FROM).get("pairs") != sha256(done):
-            raise RequestError(f"{done} changed; restore it, or give another --output-dir.")
+    if checkpoints(run / CHECKPOINTS):  # trained on translations that would differ if made again
+        if not done.is_file() or read_json(folder / MADE_FROM).get("pairs") != sha256(done):
+            told = "is missing or changed; put it back, or give another --output-dir"
+            raise RequestError(f"{done}, with which {run} was trained, {told}.")
         return done
     with args.main_process_first(local=False):  # the others wait until the files are there
         if args.should_save:

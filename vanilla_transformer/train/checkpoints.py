@@ -32,7 +32,6 @@ from .arguments import VanillaTransformerTrainingArguments
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
 # Our arguments that do not affect updates, and arguments of transformers that do.
 _WITHOUT_EFFECT = {
@@ -113,9 +112,9 @@ def seal(checkpoint: Path) -> None:
     """Mark a checkpoint as complete by its manifest, with each file's name and SHA-256."""
     let_others_read_weights(checkpoint)
     names = [path.name for path in checkpoint.iterdir() if path.is_file()]
-    names = sorted(name for name in names if name != MANIFEST)
+    names = sorted(name for name in names if name != files.MANIFEST)
     sync(*(checkpoint / name for name in names), checkpoint)
-    write_json(checkpoint / MANIFEST, {"files": files.digests(checkpoint, names)})
+    write_json(checkpoint / files.MANIFEST, {"files": files.digests(checkpoint, names)})
 
 
 def step_of(checkpoint: Path) -> int:
@@ -137,9 +136,9 @@ def is_whole(checkpoint: Path) -> bool:
         OSError: A file is there but cannot be read, which says nothing about its content.
     """
     try:
-        path = checkpoint / MANIFEST
-        manifest = checked(read_json(path), dict[str, dict[str, str]], path)
-        return not files.changed_files(checkpoint, manifest.get("files", {}))
+        path = checkpoint / files.MANIFEST
+        written = checked(read_json(path), files.Written, path)["files"]
+        return not files.changed_files(checkpoint, written)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError):
         return False
 
@@ -156,31 +155,28 @@ def checkpoints(directory: str | os.PathLike[str]) -> dict[int, Path]:
 
 def last_whole_checkpoint(directory: str | os.PathLike[str]) -> Path | None:
     """Return the newest complete checkpoint; warn of each incomplete one that is skipped."""
-    for path in reversed(checkpoints(directory).values()):
-        if is_whole(path):
-            return path
-        logger.warning("%s is incomplete or damaged, so it is skipped.", path)
-    return None
+    return next(filter(_is_used, reversed(checkpoints(directory).values())), None)
+
+
+def _is_used(checkpoint: Path) -> bool:
+    if not (whole := is_whole(checkpoint)):
+        logger.warning("%s is incomplete or damaged, so it is skipped.", checkpoint)
+    return whole
 
 
 def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) -> list[Path]:
     """Return the last complete checkpoints to average: multiples of `every`, and the final one.
 
     Checkpoints written because of a signal or the clock are left out, so that an interrupted run
-    ends with the same average as an uninterrupted one. A warning names incomplete ones.
+    ends with the same average as an uninterrupted one. A warning names each incomplete one.
     """
-    found = checkpoints(directory)
-    chosen: list[Path] = []
-    broken: list[Path] = []
-    for step in sorted(found, reverse=True):
-        if len(chosen) < count and (step % every == 0 or not chosen):
-            (chosen if is_whole(found[step]) else broken).append(found[step])
-    last = max(found, default=0)
-    scheduled = min(count, last // every + bool(last % every))
-    if broken or len(chosen) < scheduled:
-        reason = f"incomplete: {', '.join(map(str, broken))}" if broken else "the run kept no more"
-        counts = f"{len(chosen)} checkpoints instead of {scheduled}"
-        logger.warning("Averaging %s: %s.", counts, reason)
+    found, chosen = checkpoints(directory), list[Path]()
+    for step, path in reversed(found.items()):
+        if len(chosen) < count and (step % every == 0 or not chosen) and _is_used(path):
+            chosen.append(path)
+    scheduled = min(count, -(-max(found, default=0) // every))
+    if len(chosen) < scheduled:
+        logger.warning("Averaging %d checkpoints instead of %d.", len(chosen), scheduled)
     return chosen[::-1]
 
 
@@ -236,7 +232,7 @@ def prune(newest: Path, *, every: int, keep: int | None, spare: str | None = Non
         if step not in kept and path.name != Path(spare or "").name:
             # Deleted first, so that an interrupted deletion leaves no folder that looks like a
             # complete checkpoint or another trainer's.
-            for name in (MANIFEST, TRAINER_STATE_NAME):
+            for name in (files.MANIFEST, TRAINER_STATE_NAME):
                 (path / name).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
 
@@ -261,9 +257,8 @@ def checkpoint_to_resume(folder: Path, asked: str | os.PathLike[str] | bool | No
         return given
     found = last_whole_checkpoint(folder)
     if bool(asked) != (found is not None):
-        holds = "no complete checkpoint" if found is None else f"{found}, which it would replace"
-        got = f"resume_from_checkpoint={asked}"
-        raise RequestError(f"got {got}, but output_dir holds {holds}; give {not asked}.")
+        held = "no complete checkpoint" if found is None else found.name
+        raise RequestError(f"{folder} holds {held}; give resume_from_checkpoint={not asked}.")
     return found
 
 

@@ -14,9 +14,9 @@ from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..errors import RequestError
 from ..evaluation.scores import choose_samples, first_references, without_texts
 from ..recipes.data import TextPairs
-from ..recipes.plan import Plan
+from ..recipes.plan import Plan, settings_as_yaml
 from ..search_settings import SearchSettings
-from ..storage.atomic import keep_text, write_aside, write_text
+from ..storage.atomic import write_aside, write_text
 from ..storage.metrics import Chosen, Sample, TestTexts, write_metrics
 from ..storage.reading import printable
 from ..storage.run_files import (
@@ -27,11 +27,12 @@ from ..storage.run_files import (
     HYPOTHESES,
     METRICS,
     MODEL_FILES,
+    RECIPE,
     SAMPLES,
     config_identity,
     digests,
 )
-from ..storage.saved_model import GENERATION_CONFIG, MODEL
+from ..storage.saved_model import GENERATION_CONFIG, RECORDED
 from ..target_tokenizer import target_tokenizer
 from ..translation.usual_scores import set_usual_scores
 from ..visualization import attention_weights, plot_attention, save_figure
@@ -74,6 +75,7 @@ def finish(
             "last one alone may translate better (--checkpoints-to-average 1).",
             *(step_of(averaged[0]), args.warmup_steps),
         )
+    write_text(run / RECIPE, settings_as_yaml(plan.settings))
     write_history(state.log_history, run / HISTORY)
     write_hypotheses(run, results)
     with _picture(CURVES):
@@ -98,7 +100,7 @@ def finish(
         "data": pairs.facts,
         "recipe": plan.settings,
         "samples": samples,
-        MODEL_FILES: digests(run, MODEL),
+        MODEL_FILES: digests(run, RECORDED),
     }
     write_metrics(run / METRICS, metrics)
 
@@ -203,7 +205,7 @@ def write_samples(run: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
         for sample in chosen:
             lines += [sample_text(sample), ""]
     if samples:
-        keep_text(run / SAMPLES, "\n".join(lines))
+        write_text(run / SAMPLES, "\n".join(lines))
 
 
 def sample_text(sample: Sample) -> str:

@@ -80,7 +80,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             if added is not None:
                 pairs = run_inputs.with_translations(plan.data, pairs, added)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
-                run_directory.claim(plan, run, identity)
+                run_directory.claim(plan, run, identity, pairs.digests())
             initial = None
             if last is None and plan.model.init_from is not None:
                 revision = identity[run_directory.INITIAL_MODEL]["revision"]

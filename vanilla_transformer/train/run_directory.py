@@ -15,16 +15,16 @@ from ..errors import RequestError
 from ..recipes.data import data_identity
 from ..recipes.plan import Plan, settings_as_yaml
 from ..storage import run_files as files
-from ..storage.atomic import PARTIAL, keep_text, locked, parents_made, write_json, write_text
+from ..storage.atomic import PARTIAL, locked, parents_made, write_json, write_text
 from ..storage.metrics import Metrics, read_metrics
 from ..storage.saved_model import TOKENIZER_SETTINGS, WEIGHTS
 from .checkpoints import checkpoints, last_whole_checkpoint
-from .finishing import write_samples
 from .run_inputs import identify_model
 
 logger = logging.getLogger(__name__)
 
-INITIAL_MODEL = "initial_model"  # key in the identity of a run: digests of the `init_from` model
+# Keys in the identity of a run: digests of the `init_from` model, and of the texts that were read.
+INITIAL_MODEL, PAIRS = "initial_model", "pairs"
 
 
 def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, An
     if not _trained(run):
         return identity
     before = files.recorded_identity(run)
-    for name in ("files", INITIAL_MODEL):
+    for name in ("files", INITIAL_MODEL, PAIRS):
         if name in before:
             identity[name] = {**before[name], **identity.get(name, {})}
     now = {name: identity.get(name) for name in before}
@@ -87,7 +87,7 @@ def completed(plan: Plan, run: Path) -> Metrics | None:
 
     Args:
         plan: The plan of the run.
-        run: The run directory; recipe.yaml and samples.md are written again if they changed.
+        run: The run directory.
 
     Raises:
         ValueError: If a file has changed, or the run cannot continue or be restored.
@@ -103,9 +103,6 @@ def completed(plan: Plan, run: Path) -> Metrics | None:
     if not others and not changed:
         identify(plan, run)  # refuses a run on other pairs
         logger.info("%s is complete.", run)
-        # A continuation may have been stopped before its first update.
-        keep_text(run / files.RECIPE, settings_as_yaml(plan.settings))
-        write_samples(run, metrics.get("samples", {}))
         return metrics
     if last_whole_checkpoint(run / files.CHECKPOINTS) is None:
         told = "; ".join(others or changed)
@@ -117,8 +114,16 @@ def completed(plan: Plan, run: Path) -> Metrics | None:
     return None
 
 
-def claim(plan: Plan, run: Path, identity: Mapping[str, Any]) -> None:
-    """Record the recipe and identity of the run, to compare them when it is resumed."""
+def claim(plan: Plan, run: Path, identity: Mapping[str, Any], read: Mapping[str, str]) -> None:
+    """Record the recipe and identity of the run, to compare them when it is resumed.
+
+    Args:
+        plan: The plan of the run.
+        run: The run directory.
+        identity: The result of `identify`.
+        read: Digests of the pairs that were read, which are the run's own if it is resumed.
+    """
+    files.check_same({PAIRS: identity.get(PAIRS, read)}, {PAIRS: read}, f"{run} holds another run")
     if not _trained(run):
         (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # may have been trained on other pairs
     metrics = read_metrics(run / files.METRICS)
@@ -126,8 +131,10 @@ def claim(plan: Plan, run: Path, identity: Mapping[str, Any]) -> None:
         told = "%s is complete; it continues with other values (%s), and its model is replaced."
         logger.warning(told, run, "; ".join(changed))
     (run / files.IDENTITY).parent.mkdir(parents=True, exist_ok=True)
-    write_json(run / files.IDENTITY, identity)  # first, since a lone recipe may be the user's
-    write_text(run / files.RECIPE, settings_as_yaml(plan.settings))
+    # First, since a lone recipe may be the user's.
+    write_json(run / files.IDENTITY, {**identity, PAIRS: read})
+    if not metrics:  # else the recipe is the complete model's until the new one replaces it
+        write_text(run / files.RECIPE, settings_as_yaml(plan.settings))
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """Inputs of a run: tokenised pairs, the tokenizer, and a new or trained model."""
 
 import dataclasses
+import hashlib
+import json
 import logging
 from functools import partial
 from itertools import islice
@@ -23,6 +25,7 @@ from ..data.dataset import (
     pair_lengths,
     reading_report,
     sentences,
+    texts_digest,
     tokenize_pairs,
 )
 from ..data.examination import few_sources, odd_texts
@@ -85,6 +88,14 @@ class RunPairs:
         """The sets that the final model is scored on, by name."""
         sets = {"validation": self.validation, **self.test_sets}
         return {name: pairs for name, pairs in sets.items() if len(pairs)}
+
+    def digests(self) -> dict[str, str]:
+        """Return a digest of the texts of each set, as they were read."""
+        sets = {name: json.dumps([*pairs.pairs()]) for name, pairs in self.scored.items()}
+        return {
+            "train": texts_digest(self.given),
+            **{name: hashlib.sha256(text.encode()).hexdigest() for name, text in sets.items()},
+        }
 
 
 def read_run_pairs(data: DataPlan) -> RunPairs:
