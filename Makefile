@@ -50,8 +50,8 @@ test-newest:
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
 
-# Tests killed processes, failing writes and damaged files, for a quarter of an hour.
-# HOSTILE="--kills 100 --damaged 1000" runs more of them.
+# Tests killed processes and failing writes, for a quarter of an hour.
+# HOSTILE="--kills 100 --writes 100" runs more of them.
 test-hostile: $(STAMP)
 	$(BIN)/python tests/hostile $(HOSTILE)
 

@@ -1,6 +1,6 @@
-"""`make test-hostile`: kills, failing writes, damaged files, and their outcomes.
+"""`make test-hostile`: kills, failing writes, and their outcomes.
 
-    python tests/hostile [--kills N] [--writes N] [--damaged N] [--only SECTION[:CASE]] [--seed N]
+    python tests/hostile [--kills N] [--writes N] [--only SECTION[:CASE]] [--seed N]
 
 Every case ends right, refused in one line, or otherwise. The last is a defect, printed with the
 options that repeat it. This needs no network and no special rights.
@@ -24,8 +24,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "support"), str(HERE.parents[1])]
 import runs  # noqa: E402, after the paths above
 
 # What fits into a quarter of an hour on two cores.
-_COUNTS = {"kills": 20, "writes": 20, "damaged": 100}
-_SECTIONS = {"kills": runs.kill, "writes": runs.failing_write, "damaged": runs.damaged}
+_COUNTS = {"kills": 40, "writes": 40}
+_SECTIONS = {"kills": runs.kill, "writes": runs.failing_write}
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Training runs that are killed, denied writes, or damaged between two starts.
+"""Training runs that are killed or denied writes between two starts.
 
 One rule holds for all: whatever happened, the next start ends with the files of an undisturbed
 run, bit by bit, or refuses in one line.
@@ -66,21 +66,14 @@ class Reference:
         return folder, digests(folder / "run"), counted.stat().st_size, seconds
 
 
-def finished(
-    folder: Path, reference: dict[str, str], ended: Ended, *, excuse: str | None = None
-) -> str:
-    """Return the outcome of the last start, compared with an undisturbed run.
-
-    With an excuse, the name of a checkpoint, other files are right if a warning names it.
-    """
+def finished(folder: Path, reference: dict[str, str], ended: Ended) -> str:
+    """Return the outcome of the last start, compared with an undisturbed run."""
     if ended.is_refusal:
         return REFUSED
     if ended.code != 0:
         return ended.told()
     found = digests(folder / "run")
     differing = [name for name in reference if found[name] != reference[name]]
-    if differing and excuse and excuse in ended.err:
-        return RIGHT
     return f"ends with another {', '.join(differing)}" if differing else RIGHT
 
 
@@ -120,72 +113,3 @@ def failing_write(rng: random.Random, folder: Path, reference: Reference) -> str
         return f"a failing write ends with {first.told()}"
     outcome = finished(folder, expected, Started(train(), folder).ended())
     return "was refused after failing writes" if outcome == REFUSED else outcome
-
-
-def _truncated(rng: random.Random, path: Path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: rng.randrange(max(len(content), 1))])
-
-
-def _flipped(rng: random.Random, path: Path) -> None:
-    content = bytearray(path.read_bytes() or b"\0")
-    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    path.write_bytes(content)
-
-
-def _as_folder(rng: random.Random, path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def _holding(content: bytes) -> Callable[[random.Random, Path], None]:
-    return lambda rng, path: path.write_bytes(content)
-
-
-_DAMAGE = {
-    "truncated": _truncated,
-    "a bit flipped": _flipped,
-    "empty": _holding(b""),
-    "a folder": _as_folder,
-    "gone": lambda rng, path: path.unlink(),
-    "[]": _holding(b"[]"),
-    "null": _holding(b"null"),
-    "{}": _holding(b"{}"),
-    "deep": _holding(b"[" * 100_000),
-    "noise": lambda rng, path: path.write_bytes(rng.randbytes(1000)),
-}
-
-
-def damaged(rng: random.Random, folder: Path, reference: Reference) -> str:
-    """Damage a file of a run, its checkpoints or its cache; then train or translate."""
-    whole, expected, _, _ = reference.of("fp32")
-    shutil.copytree(whole, folder, symlinks=True)
-    interrupted = rng.random() < 0.5
-    if interrupted:  # before the last checkpoint was written
-        for name in ("checkpoints/checkpoint-40", "metrics.json", "model.safetensors"):
-            path = folder / "run" / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    files = [path for path in files if path.parent != folder]  # not recipe and pairs
-    path, damage = rng.choice(files), rng.choice(sorted(_DAMAGE))
-    _DAMAGE[damage](rng, path)
-    name = path.relative_to(folder)
-    if interrupted or rng.random() < 0.5:
-        # Without a damaged checkpoint, the average is another model, and a warning says so.
-        excuse = next((part for part in name.parts if part.startswith("checkpoint-")), None)
-        outcome = finished(folder, expected, Started(train(), folder).ended(), excuse=excuse)
-        return outcome if outcome in (RIGHT, REFUSED) else f"train, {name} {damage}: {outcome}"
-    return _used(folder, whole, f"{name} {damage}", may_differ=damage == "a bit flipped")
-
-
-def _used(folder: Path, whole: Path, what: str, *, may_differ: bool) -> str:
-    """Return whether a damaged run translates like the undamaged one, or refuses."""
-    translate = command("translate", "run", "test.txt", "--num-beams", "2")
-    for place in (folder, whole):
-        (place / "test.txt").write_text("ein Hund\nein altes Haus\n\nund\n", encoding="utf-8")
-    expected, ended = (Started(translate, place).ended() for place in (whole, folder))
-    if ended.is_refusal:
-        return REFUSED
-    if ended.code == 0 and (may_differ or ended.out == expected.out):
-        return RIGHT
-    return f"translate, {what}: {ended.told()}"

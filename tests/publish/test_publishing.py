@@ -63,7 +63,6 @@ from vanilla_transformer.publish.publishing import publish_folder
 from vanilla_transformer.publish.space import write_space
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
 from vanilla_transformer.storage.atomic import MARKER
-from vanilla_transformer.storage.reading import sha256
 from vanilla_transformer.train import back_translation, run_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -288,21 +287,6 @@ def test_models_of_transformers_are_published_as_they_are(tmp_path, make_model):
     assert not card_problems(card, output)
     assert card.data.base_model == "some/model"
     assert f"you need only {package}" in card.text
-
-
-@pytest.mark.usefixtures("quick_publishing")
-@pytest.mark.parametrize("name", ["model.safetensors", "generation_config.json"])
-def test_files_that_changed_after_they_were_scored_are_rejected(copied, tmp_path, capsys, name):
-    metrics = json.loads((copied / "metrics.json").read_text())
-    metrics["model_files"] = {name: "0" * 64}
-    (copied / "metrics.json").write_text(json.dumps(metrics))
-    told = f"{copied / name} changed after"
-    assert told in error_of(capsys, *request(copied))
-    stock = export_stock(copied, tmp_path / "stock")
-    assert told in error_of(capsys, *request(stock, "--run", copied))
-    metrics["model_files"] = {name: sha256(copied / name)}
-    (copied / "metrics.json").write_text(json.dumps(metrics))
-    publish_folder(copied, "u/n", license="mit")
 
 
 def test_model_with_other_outputs_in_a_clean_process_is_rejected(

@@ -1,9 +1,9 @@
 """Rows of hours of work: a killed command goes on, and nothing damaged is believed."""
 
-import json
 import random
 
 import pytest
+from damages import DAMAGES
 
 from vanilla_transformer.storage.continued import continued, kept_rows
 
@@ -58,30 +58,10 @@ def test_rows_of_something_else_are_made_anew(stopped):
     assert rows(stopped, SOURCES[:5]) == (WHOLE[:5], [])
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "zeros", "double", "remove", "swap", "alter"])
+@pytest.mark.parametrize("damage", DAMAGES.keys() - {"a folder"})
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_rows_are_made_anew(stopped, damage, seed):
-    chance, content = random.Random(seed), bytearray(stopped.read_bytes())
-    lines, place = content.splitlines(keepends=True), chance.randrange(len(content))
-    line = chance.randrange(24)
-    if damage == "cut":
-        content = content[:place]
-    elif damage == "flip":
-        content[place] ^= 1 << chance.randrange(8)
-    elif damage == "zeros":
-        content[place : place + 50] = bytes(50)
-    elif damage == "double":
-        content = content + content
-    elif damage == "remove":
-        content = b"".join(lines[:line] + lines[line + 1 :])
-    elif damage == "swap":
-        lines[line], lines[line + 1] = lines[line + 1], lines[line]
-        content = b"".join(lines)
-    else:
-        _, mark = lines[line].decode().rsplit(" ", 1)
-        lines[line] = f"{json.dumps(['other', None])} {mark}".encode()
-        content = b"".join(lines)
-    stopped.write_bytes(content)
+    DAMAGES[damage](random.Random(seed), stopped)
     found, made = rows(stopped)
     assert found == WHOLE
     assert made == SOURCES[-len(made) :]

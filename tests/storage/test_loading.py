@@ -47,10 +47,6 @@ def pickle_alone(run):
     (run / "model.safetensors").unlink()
 
 
-def cut(name):
-    return lambda run: (run / name).write_bytes((run / name).read_bytes()[:-9])
-
-
 def lose_the_tokenizer(run):
     for path in run.glob("tokenizer*"):
         path.unlink()
@@ -88,7 +84,6 @@ LOST = "model.decoder.layers.0.cross_attn.q_proj.weight"
 DAMAGE = {
     "pickled weights alone": (pickle_alone, "weights only as pytorch_model.bin, which could run"),
     "no weights": (lambda run: (run / "model.safetensors").unlink(), "has no trained model"),
-    "cut weights": (cut("model.safetensors"), "run/model.safetensors is damaged"),
     "a tensor less": (
         set_weights(lambda found: {name: found[name] for name in found if name != LOST}),
         f"missing weights, such as {LOST}",
@@ -98,7 +93,6 @@ DAMAGE = {
         "unexpected weights, such as model.lora_A",
     ),
     "another shape": (set_config(encoder_ffn_dim=48), "mismatched weights, such as"),
-    "cut config": (cut("config.json"), "run/config.json is not JSON"),
     "a value of another type": (set_config(d_model="16"), "'d_model' expected int"),
     "NaN in the weights": (
         set_weights(lambda found: found | {LOST: found[LOST] * math.nan}),
@@ -106,7 +100,6 @@ DAMAGE = {
     ),
     "a shard as a pickle": (name_a_shard("shard.bin"), "lists 'shard.bin', which is not"),
     "a shard elsewhere": (name_a_shard("../b.safetensors"), "lists '../b.safetensors', which"),
-    "cut settings of the search": (cut("generation_config.json"), "generation_config.json is not"),
     "an odd dtype": (set_config(dtype="float33"), "config.json is not a model configuration: "),
     "weights in whole numbers": (
         set_weights(lambda found: {name: weight.int() for name, weight in found.items()}),
@@ -125,8 +118,6 @@ OTHER_KINDS = {
         "ot length_penalty=nan; it must be",
     ),
     "no tokenizer": (lose_the_tokenizer, "has no tokenizer; save the tokenizer"),
-    "cut tokenizer": (cut("tokenizer.json"), "the tokenizer in run does not load: "),
-    "cut settings": (cut("tokenizer_config.json"), "run/tokenizer_config.json is not JSON"),
 }
 EVALUATE = ["evaluate", "run", "--pair", "de-en", "--test-file", "test.jsonl"]
 COMMANDS = {

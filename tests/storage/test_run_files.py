@@ -6,15 +6,11 @@ from hypothesis import strategies as st
 
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.errors import RequestError
-from vanilla_transformer.storage.atomic import folder_written_aside
-from vanilla_transformer.storage.metrics import all_metrics, write_metrics
 from vanilla_transformer.storage.run_files import (
     changed_files,
-    changed_since_scored,
     config_identity,
     differences,
     digests,
-    warn_of_changed_model,
 )
 
 ONE, OTHER = "a" * 64, "b" * 64
@@ -72,33 +68,3 @@ def test_every_field_that_changes_what_a_model_computes_is_part_of_its_config():
     assert len(fields) > 30
     config = VanillaTransformerConfig().to_dict()
     assert fields - config_identity(config).keys() == {"use_cache"}
-
-
-def test_metrics_that_changed_after_they_were_written_are_refused(tmp_path):
-    path = tmp_path / "metrics.json"
-    metrics = {"scores": {"test": {"bleu": 23.4, "num_sentences": 3}}}
-    write_metrics(path, metrics)
-    assert all_metrics(path) == metrics
-    written = path.read_text(encoding="utf-8")
-    for damaged in (written.replace("23.4", "93.4"), written.replace("test", "best")):
-        path.write_text(damaged, encoding="utf-8")
-        with pytest.raises(RequestError, match=r"metrics.json changed after it was written"):
-            all_metrics(path)
-    path.write_text('{"scores": {}}')  # of an older command, or by hand
-    assert all_metrics(path) == {"scores": {}}
-
-
-@pytest.mark.parametrize("name", ["config.json", "weights.bin"])
-def test_a_folder_that_a_command_wrote_knows_its_files(tmp_path, caplog, name):
-    folder = tmp_path / "out"
-    with folder_written_aside(folder) as aside:
-        aside.mkdir()
-        (aside / "config.json").write_text('{"d_model": 16}')
-        (aside / "weights.bin").write_bytes(bytes(100))
-    assert changed_since_scored(folder) == []
-    content = bytearray((folder / name).read_bytes())
-    content[5] ^= 1
-    (folder / name).write_bytes(content)
-    assert changed_since_scored(folder) == [name]
-    warn_of_changed_model(folder)
-    assert f"{name} changed since {folder} was written or scored." in caplog.text

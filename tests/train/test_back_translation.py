@@ -131,19 +131,6 @@ def test_translations_of_a_model_that_goes_on_are_made_anew(start, tmp_path):
     assert (back / "translated.jsonl").read_bytes() != earlier
 
 
-def test_changed_translations_are_made_anew_or_named(start, tmp_path):
-    start(TEXT)
-    done = tmp_path / "run-back" / "translated.jsonl"
-    whole = done.read_bytes()
-    done.write_bytes(whole.replace(TEXT[0].encode(), b"something else", 1))
-    (tmp_path / "run" / "metrics.json").unlink()
-    with pytest.raises(RequestError, match=r"translated.jsonl changed; restore it"):
-        start(TEXT, max_steps=30)
-    shutil.rmtree(tmp_path / "run")
-    start(TEXT)
-    assert done.read_bytes() == whole
-
-
 def test_pairs_that_others_wrote_are_not_taken(start, tmp_path):
     (tmp_path / "run-back").mkdir()
     write_pairs(tmp_path / "run-back" / "train.jsonl", 200, 7)
@@ -206,7 +193,7 @@ def test_nothing_is_trained_for_a_run_that_cannot_follow(start, tmp_path):
     other.unlink()
     start(TEXT)
     shutil.rmtree(tmp_path / "run-back")
-    with pytest.raises(RequestError, match=r"translated\.jsonl, which is missing; put it back"):
+    with pytest.raises(RequestError, match=r"translated\.jsonl, with which .* is missing or"):
         start(TEXT, max_steps=12)
     assert not (tmp_path / "run-back").exists()
 

@@ -1,7 +1,5 @@
 """Which checkpoints are whole, kept, averaged and safe to resume from."""
 
-import hashlib
-import json
 import os
 import pickle
 import shutil
@@ -14,8 +12,8 @@ from full_disk import largest_file
 from tiny_trainers import make_trainer
 
 from vanilla_transformer.errors import RequestError
+from vanilla_transformer.storage.run_files import MANIFEST
 from vanilla_transformer.train.checkpoints import (
-    MANIFEST,
     PROGRESS,
     Progress,
     averaging_set,
@@ -42,35 +40,6 @@ def make(directory, *steps, sealed=True):
 
 def names(paths):
     return [int(path.name.split("-")[1]) for path in paths]
-
-
-DEEP = "[" * 100_000
-OUTSIDE = {"../outside": hashlib.sha256(b"x").hexdigest()}
-# What is written over a file of checkpoint-6 (None: the file is removed).
-DAMAGE = [
-    *(("model.safetensors", content) for content in ("weights of", "Weights of 6", None)),
-    *(("manifest.json", content) for content in ("", "[]", "\xff\xfe", DEEP, None)),
-    *(("manifest.json", json.dumps({"files": files})) for files in (None, {}, OUTSIDE)),
-    *(("manifest.json", json.dumps({"files": {name: {}}})) for name in ("", "model.safetensors")),
-]
-
-
-@pytest.mark.parametrize(("name", "content"), DAMAGE)
-def test_a_damaged_checkpoint_is_not_whole_and_an_earlier_one_is_taken(
-    tmp_path, caplog, name, content
-):
-    make(tmp_path, 3, 6, 9)
-    (tmp_path / "outside").write_text("x")
-    path = tmp_path / "checkpoint-6" / name
-    path.unlink()
-    if content is not None:
-        path.write_text(content, encoding="latin-1")
-    (tmp_path / "checkpoint-9" / MANIFEST).unlink()
-    (tmp_path / "checkpoint-9" / MANIFEST).mkdir()
-    assert not is_whole(path.parent)
-    assert last_whole_checkpoint(tmp_path).name == "checkpoint-3"
-    for broken in (6, 9):
-        assert f"checkpoint-{broken} is incomplete" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -145,18 +114,6 @@ def test_pruning_keeps_what_a_run_may_need(tmp_path, steps, broken, newest, keep
     assert list(checkpoints(tmp_path)) == kept
 
 
-def test_broken_checkpoints_left_out_of_the_average_are_named(tmp_path, caplog):
-    make(tmp_path, 100, 10, 20, 30, 40)
-    assert names(averaging_set(tmp_path, every=10, count=3)) == [30, 40, 100]  # not by name
-    shutil.rmtree(tmp_path / "checkpoint-100")
-    assert not caplog.text
-    (tmp_path / "checkpoint-10" / "model.safetensors").write_bytes(b"flipped weight")
-    (tmp_path / "checkpoint-20" / MANIFEST).unlink()
-    assert names(averaging_set(tmp_path, every=10, count=3)) == [30, 40]
-    told = f"incomplete: {tmp_path / 'checkpoint-20'}, {tmp_path / 'checkpoint-10'}."
-    assert f"Averaging 2 checkpoints instead of 3: {told}" in caplog.text
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Return a checkpoint that a trainer wrote after three updates."""
@@ -208,16 +165,6 @@ def test_pickled_weights_run_no_code(checkpoint, tmp_path):
     with pytest.raises(ValueError, match=r"lacks \.safetensors"):
         make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
     assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize(
-    "name", [*STATE, "trainer_state.json", "model.safetensors", PROGRESS, MANIFEST]
-)
-def test_a_sealed_checkpoint_that_changed_is_not_resumed_from(checkpoint, tmp_path, name):
-    content = (checkpoint / name).read_bytes()
-    (checkpoint / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(RequestError, match=r"checkpoint-3 is incomplete or .* resume from another"):
-        make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
 
 
 def test_full_disk_gives_a_one_line_error_and_the_run_can_resume(trained, tmp_path):
