@@ -97,15 +97,17 @@ loss.py
 -  and type(linear.weight) is nn.Parameter
 +
 ! test_a_weight_of_another_kind_is_multiplied_by_its_own_layer
-- mask = text
-+ mask = torch.ones_like(text)
-! test_a_forward_sees_what_its_masks_show_and_nothing_else
 - None if g is None else g.div_(num_items)
 + None if g is None else g.div_(num_items).to(hidden.dtype)
 ! test_scale_of_a_gradscaler_fits_a_model_in_float16
 - row = -smooth * (hidden * counts).sum(0, dtype=sum_dtype)
 + row = -smooth * hidden.sum(0, dtype=sum_dtype)
 ! test_chunks_mask_ignored_labels_themselves
+
+masks.py
+- mask = text
++ mask = torch.ones_like(text)
+! test_a_forward_sees_what_its_masks_show_and_nothing_else
 
 fast/unmodified.py
 -  or torch_module._global_forward_pre_hooks

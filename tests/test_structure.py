@@ -23,6 +23,7 @@ HUB = {
     "configuration_vanilla_transformer": {"errors", "ranges"},
     "input_checks": {"errors"},
     "loss": {"errors"},
+    "masks": {"loss"},
     "generation_limits": {"input_checks", "ranges"},
     "modeling_vanilla_transformer": {
         "configuration_vanilla_transformer",
@@ -30,6 +31,7 @@ HUB = {
         "generation_limits",
         "input_checks",
         "loss",
+        "masks",
     },
     "search_settings": {"errors", "ranges"},
     "beam_search": {

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules import module as torch_module
-from transformers.utils import is_tracing
 
 from .errors import RequestError
 
@@ -70,8 +69,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             products = sums = table.new_empty(shape)
             if table.dtype != sum_dtype:
                 sums = torch.empty_like(products, dtype=sum_dtype)
-            for start in range(0, hidden.size(0), chunk_size):
-                rows = slice(start, start + chunk_size)
+            # Counted in chunks, so that a compiled graph depends on their number alone.
+            for chunk in range(-(-hidden.size(0) // chunk_size)):
+                rows = slice(chunk * chunk_size, (chunk + 1) * chunk_size)
                 states, golds, count = hidden[rows].to(table.dtype), gold[rows], counts[rows]
                 # Views of the buffers: fresh memory would have to be mapped again for each chunk.
                 product = torch.mm(states, table.t(), out=products[: len(states)])  # (n, V)
@@ -101,13 +101,16 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 @once_differentiable  # else our gradients would count as constants
 def _scaled(ctx: Any, factor: torch.Tensor, *saved: Any) -> tuple[torch.Tensor | None, ...]:
     """Return the gradients of `hidden` and `weight` times a factor, in the dtypes of those two."""
-    # It is usually 1. Reading it would stall any device but a CPU.
-    readable = factor.device.type == "cpu" and not torch.compiler.is_compiling()
-    is_one = readable and factor == 1
+    is_one = _may_read(factor) and factor == 1  # it usually is
     return tuple(
         None if gradient is None else (gradient if is_one else gradient * factor).to(of.dtype)
         for of, gradient in zip(saved[:2], saved[2:], strict=True)
     )
+
+
+def _may_read(x: torch.Tensor) -> bool:
+    """Return whether Python may read numbers of x, which would stall any device but a CPU."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -182,7 +185,7 @@ def smoothed_cross_entropy(
             for logits, gold in chunks
         ]
         return torch.stack(losses).sum() / num_items
-    if on_cpu and not torch.compiler.is_compiling():
+    if _may_read(hidden):
         # Project only tokens with a label. On other devices the CPU would have to wait for the
         # number of rows in every step, which costs more than padding in batches of similar length.
         kept = (labels != IGNORED).nonzero().squeeze(1)
@@ -192,22 +195,3 @@ def smoothed_cross_entropy(
     return _ChunkedCrossEntropy.apply(
         hidden, weight, labels, num_items, label_smoothing, chunk_size, wanted
     )
-
-
-def mask_gaps(
-    ids: torch.Tensor, mask: torch.Tensor | None, *, filler: int, cached: int
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Fill gaps (-100) in target ids, (B, T), and return the ids and a mask that hides the gaps.
-
-    The mask, (B, cached + T), covers the cached positions too. A 4-D mask stays as it is.
-    """
-    is_gap = ids == IGNORED
-    # Causal attention without a mask is faster, but a graph has no branch on data.
-    if ids.is_meta or not (is_tracing(ids) or is_gap.any()):
-        return ids, mask
-    text = nn.functional.pad(~is_gap, (cached, 0), value=True)
-    if mask is None:
-        mask = text
-    elif mask.shape == text.shape:  # others are refused later
-        mask = mask.bool() & text
-    return ids.masked_fill(is_gap, filler), mask

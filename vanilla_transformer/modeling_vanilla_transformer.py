@@ -24,7 +24,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as DecoderOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import can_return_tuple
+from transformers.utils import can_return_tuple, is_tracing
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -32,7 +32,8 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
 from .input_checks import Flags, check_mask, check_read
-from .loss import IGNORED, is_only_weight, mask_gaps, smoothed_cross_entropy
+from .loss import IGNORED, is_only_weight, smoothed_cross_entropy
+from .masks import mask_for_all_layers, mask_gaps
 
 # ------------------------------------------------------ Section 3.1: encoder and decoder stacks
 
@@ -257,13 +258,14 @@ def sinusoids(positions: Tensor, d_model: int, *, style: str = "sinusoidal") -> 
 class PositionalEncoding(nn.Module):
     """Positional encodings (Section 3.5): sinusoids for any length, or a learned table (Table 3 E).
 
-    Sinusoids are computed in each call: a stored table would limit the length.
+    The sinusoids of the first positions are kept in a table, which grows as needed.
     """
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__()
         self.d_model, self.offset = config.d_model, config.position_offset
         self.style = config.position_encoding
+        self.table: tuple[tuple, Tensor] = ((), torch.empty(0))  # what it was made of, no weights
         if self.style == "learned":
             self.weight = nn.Parameter(torch.empty(config.max_position_embeddings, config.d_model))
 
@@ -281,6 +283,8 @@ class PositionalEncoding(nn.Module):
         if attention_mask is not None and attention_mask.dim() == 2:
             positions = attention_mask.bool().long().cumsum(-1) - 1
             positions = positions.clamp(min=0)[:, -length:]  # (B, T)
+        elif self.style != "learned" and isinstance(past_length, int) and not is_tracing(x):
+            return self.first(past_length + length, x)[past_length:]  # (T, d)
         else:
             positions = torch.arange(length, device=x.device) + past_length  # (T,)
         if self.style != "learned":
@@ -290,6 +294,16 @@ class PositionalEncoding(nn.Module):
             learned = f"only max_position_embeddings={len(self.weight)} positions were learned"
             raise RequestError(f"The sequence has {tokens} tokens, but {learned}; shorten it.")
         return nn.functional.embedding(positions, self.weight)
+
+    def first(self, count: int, x: Tensor) -> Tensor:
+        """Return the sinusoids of the first positions, (count, d), in the dtype of x."""
+        made_of, table = self.table
+        wanted = (sinusoids, self.style, self.offset, x.device)  # these may be changed
+        if made_of != wanted or len(table) < count:
+            positions = torch.arange(2 * count, device=x.device) + self.offset
+            table = sinusoids(positions, self.d_model, style=self.style)
+            self.table = wanted, table
+        return table[:count].to(x.dtype)
 
 
 # ---------------------------------------- Section 3.4: embeddings and softmax, and the whole model
@@ -560,6 +574,7 @@ class VanillaTransformerForConditionalGeneration(
         use_cache: bool | None = None,
         return_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        right_padded: bool = False,
         return_dict: bool | None = None,
         past_key_values: Cache | None = None,
         **kwargs: Unpack[Flags],
@@ -583,6 +598,8 @@ class VanillaTransformerForConditionalGeneration(
             num_items_in_batch: Number of labels other than -100 in the whole update, as Trainer
                 counts them, if more than in this batch. It also counts labels that are padding ids;
                 their share is estimated from this batch.
+            right_padded: Whether padding stands at the ends of rows only, without gaps, and is -100
+                in labels. A GPU then need not wait until these have been looked for.
             return_dict: False: return a tuple.
             past_key_values: What transformers before 5.24 call the cache.
             **kwargs: Only `output_attentions`, `output_hidden_states`, options of the attention.
@@ -592,15 +609,19 @@ class VanillaTransformerForConditionalGeneration(
             evaluation mode (its exponential is the paper's perplexity). The rest as the base model.
         """
         if labels is not None:
-            use_cache, given, labels = False, labels, self.without_padding(labels)
-            if num_items_in_batch is not None:  # of which some may be padding
+            use_cache, given = False, labels
+            labels = labels if right_padded else self.without_padding(labels)
+            if num_items_in_batch is not None and not right_padded:  # some may be padding
                 share = (labels != IGNORED).sum() / (given != IGNORED).sum().clamp(min=1)
                 num_items_in_batch = num_items_in_batch * share
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         cache = one_cache(cache, past_key_values)
+        if right_padded:
+            attends = self.config._attn_implementation
+            attention_mask = mask_for_all_layers(attention_mask, attends, self.dtype)
         # Without labels, later steps read the cache again and would not know of its gaps.
-        if decoder_input_ids is not None and (cache is None or labels is not None):
+        elif decoder_input_ids is not None and (cache is None or labels is not None):
             decoder_input_ids, decoder_attention_mask = mask_gaps(
                 decoder_input_ids,
                 decoder_attention_mask,
