@@ -57,8 +57,9 @@ class Layer(GradientCheckpointingLayer):
     ) -> Tensor:
         """LayerNorm(x + Sublayer(x)), (B, T, d); with norm_first x + Sublayer(LayerNorm(x))."""
         if self.norm_first:
-            return x + self.dropout(sublayer(norm(x)))
-        return norm(x + self.dropout(sublayer(x)))  # the paper
+            return x + self.dropout(sublayer(norm(x).to(x.dtype)))
+        # The paper. Autocast makes norms float32 on GPUs; x stays of the dtype that it has.
+        return norm(x + self.dropout(sublayer(x))).to(x.dtype)
 
 
 class EncoderLayer(Layer):

@@ -143,11 +143,15 @@ def test_settings_change_no_loss_and_no_gradient_without_dropout():
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
 
 
-def test_bfloat16_residuals_give_gradients_close_to_float32():
+@pytest.mark.parametrize("norms", ["of a CPU", "of a GPU"])
+def test_bfloat16_residuals_give_gradients_close_to_float32(norms, monkeypatch):
+    if norms == "of a GPU":  # autocast makes them float32 there
+        norm = nn.functional.layer_norm
+        monkeypatch.setattr(nn.functional, "layer_norm", lambda x, *args: norm(x.float(), *args))
     model, ids = tiny_model(dropout=0.0).train(), torch.randint(4, 23, (3, 6))
     dtypes, found = [], []
-    norm = model.model.decoder.layers[0].feed_forward_norm
-    watch = norm.register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))
+    layer = model.model.decoder.layers[0]
+    watch = layer.register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))
     for autocast in (False, True):
         model.zero_grad()
         with cpu_training_settings(model), torch.autocast("cpu", torch.bfloat16, enabled=autocast):

@@ -1,4 +1,4 @@
-"""Fast settings for training on a CPU: attention, matrix products, dropout and memory.
+"""Fast settings for training, above all on a CPU: attention, products, dropout and memory.
 
 They apply during a training and are undone after it, also after an error; only glibc's thresholds
 do not adapt again (see `_kept_memory`).
@@ -53,15 +53,16 @@ class FastDropout(nn.Dropout):
 
 
 class FastDropoutOfSums(FastDropout):
-    """Dropout on the sums of embeddings and positions, after a cast to autocast's dtype.
+    """Dropout on the sums of embeddings and positions, after a cast to bfloat16.
 
     All residual connections that follow then have that dtype.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Cast x to autocast's dtype, then apply `FastDropout`."""
-        if torch.is_autocast_enabled("cpu"):
-            x = x.to(torch.get_autocast_dtype("cpu"))
+        """Cast x to bfloat16 under autocast to that, then apply `FastDropout`."""
+        dtype = torch.get_autocast_dtype(device := x.device.type)
+        if dtype == torch.bfloat16 and torch.is_autocast_enabled(device):
+            x = x.to(dtype)
         return super().forward(x)
 
 
@@ -70,26 +71,26 @@ def cpu_training_settings(model: PreTrainedModel) -> Iterator[None]:
     """On a CPU, use eager attention, fast float32 products, fast dropout and memory reuse.
 
     Only `sdpa` becomes `eager`, and only plain dropout is replaced; a user's own attention or
-    dropout is kept. Under bfloat16 autocast the residual connections of both stacks become
-    bfloat16, because products would otherwise convert each input; parameters and gradients stay
-    float32.
+    dropout is kept. Under bfloat16 autocast, on a GPU too, the residual connections of both stacks
+    become bfloat16, because products would otherwise convert each input; parameters and gradients
+    stay float32.
 
     Args:
-        model: The model to train. On another device nothing changes.
+        model: The model to train. On devices other than CPUs and GPUs nothing changes.
     """
-    if model.device.type != "cpu":
-        yield
-        return
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
-    logger.info("Training on the CPU: %d thread(s), %d usable core(s).", threads, usable_cores())
-    with returned_attention_weights(model), _kept_memory():  # eager attention is faster
-        torch.set_float32_matmul_precision(fast_float32_products())
-        _set_fast_dropout(model)
-        try:
-            yield
-        finally:
-            _set_plain_dropout(model)
-            torch.set_float32_matmul_precision(precision)
+    with contextlib.ExitStack() as settings:
+        if model.device.type == "cpu":
+            told = "Training on the CPU: %d thread(s), %d usable core(s)."
+            logger.info(told, threads, usable_cores())
+            settings.enter_context(returned_attention_weights(model))  # eager attention is faster
+            settings.enter_context(_kept_memory())
+            settings.callback(torch.set_float32_matmul_precision, precision)
+            torch.set_float32_matmul_precision(fast_float32_products())
+        if model.device.type in ("cpu", "cuda"):
+            settings.callback(_set_plain_dropout, model)
+            _set_fast_dropout(model)
+        yield
 
 
 @contextlib.contextmanager
