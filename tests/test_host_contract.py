@@ -89,7 +89,8 @@ ASSIGNED = {
     " learning_rate lr_scheduler_type optim save_total_limit",
     TrainerControl: "should_evaluate should_log should_save should_training_stop",
     CallbackHandler: "eval_dataloader",
-    accelerate.DataLoaderConfiguration: "data_seed dispatch_batches even_batches split_batches",
+    accelerate.DataLoaderConfiguration: "data_seed dispatch_batches even_batches non_blocking"
+    " split_batches",
     GenerationConfig: "_pad_token_tensor max_new_tokens suppress_tokens",
     VanillaTransformerForConditionalGeneration: "_tied_weights_keys generation_config",
     modeling.Stack: "gradient_checkpointing",

@@ -23,6 +23,7 @@ from ..ranges import COUNT, Range
 
 # In an epoch of weighted corpora, so that one more for moving the bounds makes little difference.
 _FEWEST_BATCHES = 20
+MOST_SHAPES = 12  # of batches in a training; with fewer there is more padding
 # Examples of each corpus, so that rounding changes no share by more than about a twentieth.
 _FEWEST_DRAWS = 10
 
@@ -55,6 +56,8 @@ class TokenBatchSampler(Sampler[list[int]]):
         corpora: Number of each example's corpus, from 0; needed with `weights`.
         weights: Weight of each corpus: its share of the target tokens is its weight over the sum of
             all. None: each example is drawn once.
+        few_shapes: Whether batches will be padded to one of the attribute `lengths`, which are few.
+            None in its place: each is padded to its longest example.
 
     Raises:
         ValueError: Lengths that do not match or are not positive, an example beyond the budget, a
@@ -71,6 +74,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         shuffle: bool = True,
         corpora: Sequence[int] | np.ndarray | None = None,
         weights: Sequence[float] | None = None,
+        few_shapes: bool = False,
     ) -> None:
         COUNT.check(max_tokens=max_tokens)
         Range(0).check(seed=seed)
@@ -79,6 +83,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         self.source_lengths = source.astype(np.int32, copy=False)
         self.target_lengths = target.astype(np.int32, copy=False)
         self.max_tokens = max_tokens
+        self.lengths = few_lengths(np.maximum(source, target)) if few_shapes else None
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
@@ -124,15 +129,22 @@ class TokenBatchSampler(Sampler[list[int]]):
     def _generator(self, *, stream: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, self.epoch, stream])
 
+    def _longest(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the length that the budget counts for each example: its longer side's, or more."""
+        longest = np.maximum(source, target)
+        if self.lengths is None:
+            return longest
+        return np.array(self.lengths)[np.searchsorted(self.lengths, longest)]
+
     def _constant_length(self) -> int:
-        """Return the number of batches per epoch: the fewest possible, plus one if shuffled."""
-        longest = np.maximum(self.source_lengths, self.target_lengths)
+        """Return the number of batches per epoch: the fewest possible, plus one if bounds move."""
+        longest = self._longest(self.source_lengths, self.target_lengths)
         if self._corpora:
             # An upper bound: lengths ascend, so the epoch that begins last draws the longest ones.
             longest = longest[self._drawn([len(examples) - 1 for examples, _ in self._corpora])]
         longest = np.sort(longest)
         fewest = len(self._bounds(longest)) - 1
-        return min(fewest + self.shuffle, len(longest))
+        return min(fewest + (self.shuffle and self.lengths is None), len(longest))
 
     def _weighted(
         self, corpora: Sequence[int] | np.ndarray, weights: Sequence[float]
@@ -172,16 +184,16 @@ class TokenBatchSampler(Sampler[list[int]]):
         if self._corpora:
             drawn = self._drawn([self.epoch * count for _, count in self._corpora])
             source_lengths, target_lengths = source_lengths[drawn], target_lengths[drawn]
-        longest = np.maximum(source_lengths, target_lengths)
+        longest = self._longest(source_lengths, target_lengths)
         # Ascending and descending in turn, so that the differences never jump.
         difference = source_lengths - target_lengths
-        difference = np.where(longest % 2, -difference, difference)
+        difference = np.where(longest % 2, -difference, difference) * (self.lengths is None)
         order, first_size = np.arange(len(longest)), 1.0
         if self.shuffle:
-            # Shuffle only examples with the same two lengths.
+            # Shuffle only examples with the same two lengths, or padded to the same length.
             rng = self._generator(stream=0)
             rng.shuffle(order)
-            first_size = rng.uniform(0.25, 1.0)
+            first_size = rng.uniform(0.25, 1.0) if self.lengths is None else 1.0
         order = order[np.lexsort((difference[order], longest[order]))]
         bounds = self._bounds(longest[order], first_size=first_size)
         if len(bounds) - 1 > self._length:  # moving the bounds took one batch too many
@@ -238,6 +250,28 @@ def check_repeatable(dataset: Any) -> None:
     """Refuse to resume from a stream without `set_epoch`, which cannot repeat a given epoch."""
     if not hasattr(dataset, "set_epoch"):
         raise RequestError("cannot resume a stream without set_epoch; try ignore_data_skip=True.")
+
+
+def few_lengths(longest: np.ndarray) -> list[int]:
+    """Return at most `MOST_SHAPES` lengths to pad rows to, ascending, with the least padding.
+
+    Args:
+        longest: Length of the longer side of each pair, (N,).
+    """
+    lengths = np.unique(longest)
+    lengths = lengths[:: -(len(lengths) // 512 + 1)][::-1]  # with the last one, if there are many
+    rows = np.sort(longest).searchsorted(lengths, side="right")  # of a length or shorter
+    # Tokens of the rows between two lengths, padded to the second.
+    added = (rows - rows[:, None]) * lengths + np.where(np.tri(len(lengths)), np.inf, 0)
+    fewest, ends = rows * lengths.astype(float), []
+    for _ in range(min(MOST_SHAPES, len(lengths)) - 1):
+        tokens = fewest[:, None] + added
+        ends.append(tokens.argmin(0))
+        fewest = tokens.min(0)
+    chosen = [len(lengths) - 1]
+    for end in reversed(ends):
+        chosen.append(end[chosen[-1]])
+    return lengths[chosen[::-1]].tolist()
 
 
 class Stream:

@@ -72,8 +72,8 @@ def _log(change: str) -> None:
     logger.warning("Decoding with the model's own modules, which is slower: %s.", change)
 
 
-def changes(model: PreTrainedModel) -> Iterator[str]:
-    """Yield the changes in a model's decoder and softmax that rule out the fast path."""
+def changes(model: PreTrainedModel, *, whole: bool = False) -> Iterator[str]:
+    """Yield changes in a model's decoder and softmax, and if `whole` in its encoder."""
     if type(model) is not VanillaTransformerForConditionalGeneration:
         yield f"{type(model).__name__} is not this package's own class"
         return
@@ -85,12 +85,13 @@ def changes(model: PreTrainedModel) -> Iterator[str]:
             yield f"functions were added to {owner.__name__}"
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
         yield "hooks act on all modules of the program"
-    decoder = model.model.decoder
+    decoder, encoder = model.model.decoder, model.model.encoder
     for name, module in (
         ("the model", model),
         ("model", model.model),
         ("lm_head", model.lm_head),
         *decoder.named_modules(prefix="model.decoder"),
+        *(encoder.named_modules(prefix="model.encoder") if whole else ()),
     ):
         if change := change_of(module):
             yield f"{name}{change}"

@@ -37,6 +37,7 @@ from ..beam_search import attention_of_any_shape
 from ..data.batches import Stream, TokenBatchSampler, check_lengths, check_repeatable
 from ..data.bpe_dropout import BpeDropout, BpeDropoutCollator
 from ..data.dataset import PairCollator, has_tokens, pair_corpora, pair_lengths
+from ..data.shapes import ShapedCollator
 from ..errors import NotFiniteError, RequestError
 from ..evaluation import corpus_scores
 from ..evaluation.scores import measure_metric
@@ -60,6 +61,7 @@ from .arguments import (
 )
 from .callbacks import RunControl, TrainingInterrupted
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
+from .compilation import limited_compilation, may_compile
 from .cpu_settings import cpu_training_settings, without_training_changes
 from .optimization import noam_schedule, peak_rate
 from .publication import PublishingTrainer
@@ -175,6 +177,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self._warn_of_ends()
         self.progress = Progress()
         self.threads: FreeThreads | None = None  # while it trains
+        self._compiles = False  # whether this training compiles the model
         self._settings = ExitStack()
         self.add_callback(RunControl(self))  # first: it starts the clock
 
@@ -213,6 +216,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self.train_sampler = TokenBatchSampler(
             *pair_lengths(self.train_dataset),
             max_tokens=budget,
+            few_shapes=self._compiles,
             seed=self.args.order_seed,
             corpora=pair_corpora(self.train_dataset),
             weights=self.args.train_weights,
@@ -225,6 +229,9 @@ class VanillaTransformerTrainer(PublishingTrainer):
                 self.processing_class, self.args.bpe_dropout, seed=seed, max_length=longest
             )
             collate = BpeDropoutCollator(collate, dropout, self.train_sampler)
+        gains = self._compiles or self.args.device.type == "cuda"
+        if gains and "right_padded" in inspect.signature(self.model.forward).parameters:
+            collate = ShapedCollator(collate, self.model, self.train_sampler.lengths, budget)
         loader = DataLoader(
             self._remove_unused_columns(self.train_dataset, description="training"),
             batch_sampler=self.train_sampler,
@@ -238,6 +245,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         # repeats one of the first batches, and `get_batch_samples` masks its labels.
         settings = self.accelerator.dataloader_config
         settings.even_batches, settings.split_batches, settings.dispatch_batches = True, False, None
+        settings.non_blocking = loader.pin_memory
         left = len(self.train_sampler) % self.args.world_size
         self._repeats_last = 0 < left <= self.args.process_index
         return self.accelerator.prepare(loader)
@@ -406,6 +414,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             folder = Path(self._get_output_dir(trial))
             checkpoints.checkpoint_to_resume(folder, self._resumed_from)
         self._read_arguments()
+        self._compiles = may_compile(self.accelerator.state.dynamo_plugin, self.model)
         self._set_progress()
 
     def _read_arguments(self) -> None:
@@ -450,6 +459,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             train_dataset=self.train_dataset,
             constants=self._constants,
         )
+        identity["torch_compile"] = self._compiles  # its batches are padded to few lengths
         now: dict[str, Any] = {"world_size": self.args.world_size, "hardware": hardware()}
         now |= {"versions": versions(), "git_commit": git_commit()}
         if checkpoint is None:  # a new training
@@ -471,6 +481,8 @@ class VanillaTransformerTrainer(PublishingTrainer):
         checkpoints.check_rate(self.lr_scheduler, self.state.global_step)
         self.args.ignore_data_skip = self._begins_anew  # before a checkpoint saves it
         self._settings.enter_context(cpu_training_settings(self.model))
+        if self._compiles:
+            self._settings.enter_context(limited_compilation())
         self.progress.matmul_precision = torch.get_float32_matmul_precision()
         if self.progress.unlogged is not None:  # or the next logged loss would miss updates
             losses, self._globalstep_last_logged = self.progress.unlogged
@@ -504,8 +516,8 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return batches, num_items
 
     def _without_padding(self, batch: Any) -> Any:
-        """Replace padding in the labels of a batch by -100."""
-        if "labels" not in batch:
+        """Replace padding in the labels of a batch by -100, unless a collator did."""
+        if "labels" not in batch or batch.get("right_padded"):
             return batch
         return {**batch, "labels": self.model.without_padding(batch["labels"])}
 

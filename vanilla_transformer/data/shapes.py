@@ -1,0 +1,66 @@
+"""Batches that a GPU does not have to wait for, and that have few shapes.
+
+Each value that Python reads from a GPU makes both wait. So whatever the model would look for in a
+batch, such as gaps between labels, is found here, on the CPU. And a graph of a GPU's work, recorded
+once, can be replayed for a batch of the same shape only.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..loss import IGNORED
+from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from .dataset import Features
+
+_FILLERS = {"input_ids": 0, "decoder_input_ids": 0, "attention_mask": 0, "labels": IGNORED}
+
+
+@dataclass(frozen=True)
+class ShapedCollator:
+    """Collator that says of each batch what a GPU would have to look for, and may pad it further.
+
+    Args:
+        collate: The collator of the batches.
+        model: The model, which knows its padding.
+        lengths: Lengths to pad to, those of the sampler. A batch then has one of as many shapes,
+            unless `collate` makes rows longer. None: batches keep their shapes.
+        max_tokens: The budget of a batch, which gives the rows of each shape.
+    """
+
+    collate: Callable[[Features], dict[str, torch.Tensor]]
+    model: VanillaTransformerForConditionalGeneration
+    lengths: Sequence[int] | None
+    max_tokens: int
+
+    def __call__(self, features: Features) -> dict[str, Any]:
+        """Collate, replace padding in labels by -100, and add `right_padded` if that holds."""
+        batch: dict[str, Any] = dict(self.collate(features))
+        if not {"attention_mask", "labels"} <= batch.keys() <= _FILLERS.keys():
+            return batch  # others may be of any shape and meaning
+        batch["labels"] = self.model.without_padding(batch["labels"])
+        if self.lengths is not None:
+            longest = max(len(row[name]) for row in features for name in ("input_ids", "labels"))
+            rows, width = self.max_tokens // self._length(longest), batch["labels"].size(1)
+            width = self._length(max(width, batch["input_ids"].size(1)))
+            batch = {name: self._padded(name, side, rows, width) for name, side in batch.items()}
+        shown = (batch["attention_mask"] != 0, batch["labels"] != IGNORED)
+        is_plain = all((side[:, 1:] <= side[:, :-1]).all() for side in shown)
+        if is_plain and (batch.get("decoder_input_ids", shown[0]) != IGNORED).all():
+            batch["right_padded"] = True
+        return batch
+
+    def _padded(self, name: str, side: torch.Tensor, rows: int, width: int) -> torch.Tensor:
+        """Pad rows to a length; the first one, without labels, fills up the budget."""
+        filler = self.model.config.pad_token_id if "input_ids" in name else _FILLERS[name]
+        padded = side.new_full((max(rows, len(side)), width), filler)
+        if name != "labels":
+            padded[:, : side.size(1)] = side[0]
+        padded[: len(side), : side.size(1)] = side
+        return padded
+
+    def _length(self, longest: int) -> int:
+        """Return the length that rows are padded to; BPE-dropout may exceed them all."""
+        return next(int(each) for each in (*(self.lengths or ()), longest) if each >= longest)
