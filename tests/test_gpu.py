@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from test_batch_independence import assert_same, model, search, sources, texts  # noqa: F401
-from tiny_trainers import make_trainer, tiny_model
+from tiny_trainers import At, make_trainer, tiny_model
 
 from vanilla_transformer.beam_search import beam_search
 
@@ -75,6 +75,29 @@ def test_resumed_training_equals_uninterrupted_training(device, tmp_path):
     assert np.allclose(*losses, rtol=1e-4)
 
 
+@pytest.mark.gpu
+@no_gpu
+@pytest.mark.parametrize("mode", [None, "default", "reduce-overhead"])
+def test_ten_whole_updates_wait_for_nothing(mode, tmp_path):
+    """With `torch_compile` too, after its first updates; its losses are those without."""
+    wait, losses = torch.cuda.set_sync_debug_mode, []
+    for stance in ("force_eager", "default"):
+        settings = {"use_cpu": False, "bf16": True, "max_steps": 60, "logging_steps": 20}
+        trainer = make_trainer(
+            tmp_path / str(len(losses)),
+            model=tiny_model(dropout=0.0),
+            callbacks=[At(45, lambda: wait("error")), At(55, lambda: wait("default"))],
+            **{**settings, "torch_compile_mode": mode, "save_strategy": "no"},
+        )
+        try:
+            with torch.compiler.set_stance(stance):
+                trainer.train()
+        finally:
+            wait("default")
+        losses.append([log["loss"] for log in trainer.state.log_history if "loss" in log])
+    assert np.allclose(*losses, rtol=2e-2)
+
+
 @pytest.mark.parametrize("work", ["train", "evaluate", "search"])
 def test_attention_of_cudnn_is_left_out_while_shapes_vary(work, tmp_path):
     """On an H100 it takes six times as long to train and 16 times as long to translate."""
@@ -115,6 +138,7 @@ def test_gpu_suite_runs_at_tiny_size_and_resumes(tmp_path, monkeypatch):
     page = (tmp_path / "gpu.tiny.md").read_text(encoding="utf-8")
     assert "python training/benchmarks/gpu.py --size tiny" in page
     monkeypatch.setattr(gpu, "product_rate", None)  # fails if it is measured again
-    gpu.Gpu().main([*options, "--rows", "matrix product,decode 4 ours"])
+    rows = "matrix product,train tiny ours,train tiny Marian stock,decode 4 ours,profile tiny ours"
+    gpu.Gpu().main([*options, "--rows", rows])
     page = (tmp_path / "gpu.tiny.md").read_text(encoding="utf-8")
-    assert "| 4 | ours |" in page
+    assert all(row in page for row in ("| 4 | ours |", "| tiny | ours |", "| tiny ours |"))

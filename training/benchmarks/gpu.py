@@ -7,6 +7,7 @@ says nothing about speed, everything runs on a CPU too.
 """
 
 import contextlib
+import dataclasses
 import gc
 import statistics
 import sys
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from training import CONTENDERS, SIZES, Size, make_trainer
+from training import CONTENDERS, SIZES, Contender, Size, make_trainer
+from transformers import TrainerCallback, TrainerState
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.beam_search import beam_search
@@ -34,9 +36,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-FAIREST = "Marian without cuDNN"  # whose attention builds a plan for each new shape
-# Systems, as contenders of training.py.
-TRAINED = {"ours": "ours_bf16", "Marian": "marian_bf16", FAIREST: "marian_bf16"}
+FAIREST = "Marian tuned"  # our batches, without cuDNN's attention
+OURS = CONTENDERS["ours_bf16"]
+TRAINED = {
+    "ours": OURS,
+    "ours compiled": dataclasses.replace(OURS, compiled="default"),
+    "ours graphs": dataclasses.replace(OURS, compiled="reduce-overhead"),
+    FAIREST: CONTENDERS["marian_bf16"],
+    "Marian stock": Contender("Marian", "marian", "random", bf16=True),
+}
+PROFILED = ("ours", "ours compiled")
 SPECIAL = [0, 1, 2, 3]
 # Parts of a training update, by words in the names of kernels; the first match counts.
 PARTS = {
@@ -58,9 +67,10 @@ class Gpu(Experiment):
         "tiny": {
             "product": 64,
             "sizes": ["tiny"],
-            "batch_tokens": 256,
+            "batch_tokens": {"tiny": 256},
             "sentences": 200,
-            "updates": 2,
+            "warmup": {"plain": 1, "compiled": 1},
+            "updates": {"tiny": 2},
             "decode": "tiny",
             "batches": [1, 4],
             "new_tokens": 4,
@@ -68,10 +78,11 @@ class Gpu(Experiment):
         },
         "gpu": {
             "product": 8192,
-            "sizes": ["base", "big"],
-            "batch_tokens": 25_000,
+            "sizes": ["base", "small", "big"],
+            "batch_tokens": {"base": 25_000, "small": 1_024, "big": 25_000},
             "sentences": 60_000,
-            "updates": 20,
+            "warmup": {"plain": 5, "compiled": 40},
+            "updates": {"base": 20, "small": 200, "big": 15},
             "decode": "base",
             "batches": [1, 32, 256],
             "new_tokens": 30,
@@ -82,13 +93,18 @@ class Gpu(Experiment):
     def about(self, settings: Settings) -> str:
         """Return what is compared, and how to read it."""
         return (
-            "Training is in bf16, through the trainer of each system, on the same batches of "
-            "random tokens, with lengths like those of WMT 2014 and 25,000 source and 25,000 "
-            "target tokens per update, padding included. The share is relative to the card's own "
-            "rate of bf16 matrix products, measured here; it counts the products that real tokens "
-            "need, but not those of padding or attention scores. On a Hopper GPU torch prefers "
-            "cuDNN's attention, which builds a plan for each new shape, and each batch has one. "
-            "Our trainer and search leave it out, and one row does so for Marian. Decoding, after "
+            "Training is in bf16, through the trainer of each system, with workers, pinned memory "
+            "and no wait between updates, as the command line does it. The tokens are random, "
+            "with lengths like those of WMT 2014; an update has at most 25,000 source and 25,000 "
+            "target tokens, padding included, and with the small model 1,024, as in the recipe "
+            "few_pairs. Compiled means `--trainer torch_compile=true`, and graphs also "
+            "`torch_compile_mode=reduce-overhead`; both pad to few shapes. Marian stock trains "
+            "under Seq2SeqTrainer on random batches; tuned, it has our batches and leaves out "
+            "cuDNN's attention, which builds a plan for each new shape; ours always leaves it "
+            "out. The first updates, which are not timed, include compiling. The share is "
+            "relative to the card's own rate of bf16 matrix products, measured here; it counts "
+            "the products that real tokens need, but not those of padding or attention scores. "
+            "Decoding, after "
             "a first round with the same shapes, uses a beam of 4 and "
             "the same random weights in both systems; the end symbol is suppressed, so that all "
             "write equally many tokens."
@@ -101,7 +117,7 @@ class Gpu(Experiment):
             yield from (f"train {size} {system}" for system in TRAINED)
         for batch in settings["batches"]:
             yield from (f"decode {batch} {system}" for system in ("ours", "generate"))
-        yield f"profile {settings['sizes'][0]}"
+        yield from (f"profile {settings['sizes'][0]} {system}" for system in PROFILED)
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
         """Measure one row, and free the card's memory after it."""
@@ -109,12 +125,12 @@ class Gpu(Experiment):
         try:
             if row == "matrix product":
                 return {"tflops": product_rate(settings["product"])}
-            if task == "profile":
-                return profile(rest, settings)
             subject, _, system = rest.partition(" ")
+            if task == "profile":
+                return profile(subject, system, settings)
             if task == "train":
                 torch.backends.cuda.enable_cudnn_sdp(system != FAIREST)
-                return training(subject, TRAINED[system], settings)
+                return training(subject, system, settings)
             return decoding(int(subject), system, settings)
         finally:
             gc.collect()
@@ -135,7 +151,8 @@ class Gpu(Experiment):
                     [
                         *(size, system, round(speed), ratio(speed, other)),
                         f"{100 * facts['tflops'] / rate:.0f} %" if rate else "",
-                        *(facts["padding"], facts["milliseconds"], facts["gib"]),
+                        *(facts["padding"], round(1000 / facts["milliseconds"], 1)),
+                        *(facts["milliseconds"], facts["first_seconds"], facts["gib"]),
                     ]
                 )
             elif task == "decode":
@@ -147,12 +164,15 @@ class Gpu(Experiment):
             "Model",
             "System",
             "Target tokens/s",
-            "To Marian without cuDNN",
+            f"To {FAIREST}",
             "Share of the card's rate",
         )
         tables = {
             f"Training; the card does {rate} TFLOP/s": (
-                (*columns, "Padding", "ms an update", "Memory, GiB"),
+                (
+                    *(*columns, "Padding", "Updates/s", "ms an update"),
+                    *("First updates, s", "Memory, GiB"),
+                ),
                 trained,
             ),
             f"Decoding {settings['new_tokens']} tokens with the model {settings['decode']}": (
@@ -160,10 +180,14 @@ class Gpu(Experiment):
                 decoded,
             ),
         }
-        if parts := rows.get(f"profile {settings['sizes'][0]}", {}).get("parts"):
+        profiled = {row[8:]: facts for row, facts in rows.items() if row.startswith("profile ")}
+        if profiled:
             tables["Where the time of our training update goes, %"] = (
-                ("Part", "Share"),
-                [[part, share] for part, share in parts.items()],
+                ("", *next(iter(profiled.values()))["parts"], "Launches an update"),
+                [
+                    [row, *facts["parts"].values(), facts["launches"]]
+                    for row, facts in profiled.items()
+                ],
             )
         return tables
 
@@ -237,27 +261,32 @@ def sentences_like_wmt(count: int, vocab_size: int) -> object:
 
 
 @contextlib.contextmanager
-def trainer_of(size: str, contender: str, settings: Settings, updates: int) -> Iterator[tuple]:
-    """Yield a trainer for some updates, its `Watch`, and the sizes of its model."""
+def trainer_of(size: str, system: str, settings: Settings, updates: int) -> Iterator[tuple]:
+    """Yield a trainer for some updates after its first ones, its `Watch`, and its model's sizes."""
     sizes: Size = SIZES[size]
+    contender, budget = TRAINED[system], settings["batch_tokens"][size]
+    warmup = settings["warmup"]["compiled" if contender.compiled else "plain"]
     padder = train_tokenizer(["a"], vocab_size=260, show_progress=False)
-    options = Namespace(steps=updates, batch_tokens=settings["batch_tokens"], sentences=1)
+    # Random batches of as many sentences have some half of the tokens.
+    options = Namespace(steps=updates, warmup=warmup, batch_tokens=budget, sentences=budget // 64)
     data = sentences_like_wmt(settings["sentences"], sizes.vocab_size)
-    trainer, watch = make_trainer(CONTENDERS[contender], sizes, data, padder, options)
+    trainer, watch = make_trainer(contender, sizes, data, padder, options)
     with tempfile.TemporaryDirectory() as folder:
         trainer.args.output_dir = folder
         yield trainer, watch, sizes
 
 
-def training(size: str, contender: str, settings: Settings) -> dict[str, object]:
+def training(size: str, system: str, settings: Settings) -> dict[str, object]:
     """Measure updates of one system: tokens per second, products per second, memory."""
-    with trainer_of(size, contender, settings, settings["updates"]) as (trainer, watch, sizes):
+    updates = settings["updates"][size]
+    with trainer_of(size, system, settings, updates) as (trainer, watch, sizes):
         forget_peak()
         trainer.train()
         seconds, source, target = watch.figures()
     return {
         "target_tokens_per_second": round(target / seconds, 1),
-        "milliseconds": round(1000 * seconds / settings["updates"], 1),
+        "milliseconds": round(1000 * seconds / updates, 2),
+        "first_seconds": round(watch.ends[-1] - watch.started - seconds, 1),
         "tflops": round(sizes.flops(source, target) / seconds / 1e12, 4),
         "padding": f"{100 * watch.padding():.0f} %",
         "gib": peak_gib(),
@@ -305,25 +334,41 @@ def config_of(size: Size) -> VanillaTransformerConfig:
     )
 
 
-def profile(size: str, settings: Settings) -> dict[str, object]:
-    """Measure the shares of the device's time in our updates by `PARTS`, in percent."""
+class AfterWarmup(TrainerCallback):
+    """Profiles the updates after the first ones."""
+
+    def __init__(self, profiler: object, warmup: int) -> None:
+        self.profiler, self.warmup = profiler, warmup
+
+    def on_step_end(self, args: object, state: TrainerState, *rest: object, **more: object) -> None:
+        """Start after the first updates, and stop after the last one."""
+        if state.global_step == self.warmup:
+            self.profiler.start()
+        elif state.global_step == state.max_steps:
+            now()
+            self.profiler.stop()
+
+
+def profile(size: str, system: str, settings: Settings) -> dict[str, object]:
+    """Measure shares of the device's time in updates by `PARTS`, in percent, and its launches."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as torch_profile
 
-    activity = ProfilerActivity.CUDA if DEVICE == "cuda" else ProfilerActivity.CPU
-    with (
-        trainer_of(size, "ours_bf16", settings, 3) as (trainer, _, _),
-        torch_profile(activities=[activity]) as profiler,
-    ):
+    on_gpu, updates = DEVICE == "cuda", 3
+    profiler = torch_profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU])
+    with trainer_of(size, system, settings, updates) as (trainer, watch, _):
+        trainer.add_callback(AfterWarmup(profiler, watch.warmup))
         trainer.train()
-    parts = dict.fromkeys((*PARTS, "other"), 0.0)
+    parts, launches = dict.fromkeys((*PARTS, "other"), 0.0), 0
     for event in profiler.key_averages():
         name = event.key.lower()
         part = next((p for p, words in PARTS.items() if any(w in name for w in words)), "other")
-        time_of = event.self_device_time_total if DEVICE == "cuda" else event.self_cpu_time_total
-        parts[part] += time_of
+        spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+        parts[part] += spent
+        launches += event.count if spent else 0
     total = sum(parts.values()) or 1.0
-    return {"parts": {part: round(100 * spent / total, 1) for part, spent in parts.items()}}
+    shares = {part: round(100 * spent / total, 1) for part, spent in parts.items()}
+    return {"parts": shares, "launches": round(launches / updates)}
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,7 @@ from transformers import (
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainerCallback,
+    TrainerState,
 )
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
@@ -94,6 +95,7 @@ class Contender:
     attention: str | None = None
     precision: str = "highest"  # of float32 matrix products
     bf16: bool = False
+    compiled: str | None = None  # the mode of torch.compile, if it is used
 
 
 CONTENDERS = {
@@ -202,6 +204,8 @@ class BucketTrainer(Seq2SeqTrainer):
             self.train_dataset.select_columns(["input_ids", "labels"]),
             batch_sampler=batches,
             collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
         )
         return self.accelerator.prepare(loader)
 
@@ -218,34 +222,47 @@ class GroupedTrainer(Seq2SeqTrainer):
 
 
 class Watch(TrainerCallback):
-    """Collator that counts the real tokens of each batch, and the time when each update ends."""
+    """Counts the real tokens of each batch of a trainer, and notes the time when each update ends.
 
-    def __init__(self, collate: Callable) -> None:
-        self.collate, self.tokens, self.padded, self.ends = collate, [], [], []
+    A GPU works on while its tokens are counted, and is waited for twice: when the updates begin
+    that are timed, and when they end.
+    """
 
-    def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
-        """Collate a batch, and count its source and target tokens."""
-        batch = self.collate(features)
-        source, target = batch["attention_mask"].sum(), (batch["labels"] != -100).sum()
-        self.tokens.append((source.item(), target.item()))
-        self.padded.append(batch["input_ids"].numel() + batch["labels"].numel())
-        return batch
+    def __init__(self, trainer: Seq2SeqTrainer, warmup: int) -> None:
+        self.tokens, self.padded, self.ends, self.warmup = [], [], [], warmup
+        self.started = 0.0
+        self.fetch = trainer.get_batch_samples
+        trainer.get_batch_samples = self.get_batch_samples
+        trainer.add_callback(self)
 
-    def on_step_end(self, *args: object, **kwargs: object) -> None:
-        """Note the time after the update, on a GPU too."""
-        if torch.cuda.is_available():
+    def get_batch_samples(self, *args: object) -> tuple[list, object]:
+        """Fetch the batches of an update, and count their source and target tokens."""
+        batches, num_items = self.fetch(*args)
+        for batch in batches:
+            sides = batch["attention_mask"], batch["labels"] != -100
+            self.tokens.append([side.sum() for side in sides])
+            self.padded.append(sum(side.numel() for side in sides))
+        return batches, num_items
+
+    def on_train_begin(self, *args: object, **kwargs: object) -> None:
+        """Note the time."""
+        self.started = time.perf_counter()
+
+    def on_step_end(self, args: object, state: TrainerState, *rest: object, **more: object) -> None:
+        """Note the time after the update, on a GPU too where it counts."""
+        if torch.cuda.is_available() and state.global_step in (self.warmup, state.max_steps):
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
 
     def figures(self) -> tuple[float, float, float]:
-        """Return the seconds, source and target tokens of all updates but the first."""
-        updates = len(self.ends)
-        source, target = map(sum, zip(*self.tokens[1:updates], strict=True))
-        return self.ends[-1] - self.ends[0], source, target
+        """Return the seconds, source and target tokens of all updates after the warm-up."""
+        timed = self.tokens[self.warmup : len(self.ends)]
+        source, target = (sum(map(int, side)) for side in zip(*timed, strict=True))
+        return self.ends[-1] - self.ends[self.warmup - 1], source, target
 
     def padding(self) -> float:
         """Return the share of padding in the batches."""
-        return 1 - sum(map(sum, self.tokens)) / sum(self.padded)
+        return 1 - sum(int(side) for sides in self.tokens for side in sides) / sum(self.padded)
 
 
 def make_trainer(
@@ -257,7 +274,7 @@ def make_trainer(
         model.set_attn_implementation(contender.attention)
     settings = {
         "output_dir": tempfile.mkdtemp(prefix="benchmark-"),
-        "max_steps": options.steps + 1,
+        "max_steps": options.steps + options.warmup,
         "save_strategy": "no",
         "logging_strategy": "no",
         "report_to": "none",
@@ -265,14 +282,15 @@ def make_trainer(
         "use_cpu": not torch.cuda.is_available(),
         "bf16": contender.bf16,
         "max_grad_norm": 0.0,  # no clipping, which would slow the peers down
-        "dataloader_pin_memory": False,
+        # As the command line does.
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "dataloader_num_workers": 2 if torch.cuda.is_available() else 0,
     }
     if contender.ours:
         arguments = VanillaTransformerTrainingArguments(
-            **settings, batch_tokens=options.batch_tokens
+            **settings, batch_tokens=options.batch_tokens, torch_compile_mode=contender.compiled
         )
         trainer = VanillaTransformerTrainer(model, arguments, train_dataset=data)
-        watch = Watch(trainer.data_collator)
     else:
         smoothed_by_trainer = contender.model in ("marian", "bart")
         grouping = "group_by_length" if contender.batches == "grouped" else "random"
@@ -284,15 +302,13 @@ def make_trainer(
             length_column_name="source_length",
         )
         prepares = None if contender.model == "torch" else model
-        watch = Watch(DataCollatorForSeq2Seq(tokenizer, model=prepares))
+        collate = DataCollatorForSeq2Seq(tokenizer, model=prepares)
         kinds = {"buckets": BucketTrainer, "grouped": GroupedTrainer}
         kind = kinds.get(contender.batches, Seq2SeqTrainer)
-        trainer = kind(model, arguments, train_dataset=data, data_collator=watch)
+        trainer = kind(model, arguments, train_dataset=data, data_collator=collate)
         trainer.batch_tokens = options.batch_tokens
-    trainer.data_collator = watch
-    trainer.add_callback(watch)
     trainer.remove_callback(PrinterCallback)
-    return trainer, watch
+    return trainer, Watch(trainer, options.warmup)
 
 
 @contextlib.contextmanager
@@ -455,6 +471,7 @@ def main() -> None:
     parser.add_argument("--one", choices=CONTENDERS, help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, help="results file")
     options = parser.parse_args()
+    options.warmup = 1
     size = SIZES[options.size]
     if options.one:
         print(peak_memory(options.one, size, options))
