@@ -93,7 +93,7 @@ benchmarks: $(STAMP)
 	$(BIN)/python $(BENCHMARKS)/bad_runs.py
 	$(BIN)/python $(BENCHMARKS)/report.py
 
-# Needs a CUDA device. Takes nine minutes at most; finished measurements are kept.
+# Needs a CUDA device. Takes some ten minutes; finished measurements are kept.
 benchmarks-gpu: $(STAMP)
 	$(BIN)/python $(BENCHMARKS)/gpu.py --size gpu --results runs/benchmarks
 

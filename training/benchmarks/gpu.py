@@ -1,4 +1,4 @@
-"""Measure one GPU: training, decoding and where the time goes, in at most nine minutes.
+"""Measure one GPU: training, decoding and where the time goes, in some ten minutes.
 
     make benchmarks-gpu
 
