@@ -8,6 +8,7 @@ says nothing about speed, everything runs on a CPU too.
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import statistics
 import sys
@@ -45,7 +46,6 @@ TRAINED = {
     FAIREST: CONTENDERS["marian_bf16"],
     "Marian stock": Contender("Marian", "marian", "random", bf16=True),
 }
-PROFILED = ("ours", "ours compiled")
 SPECIAL = [0, 1, 2, 3]
 # Parts of a training update, by words in the names of kernels; the first match counts.
 PARTS = {
@@ -111,13 +111,15 @@ class Gpu(Experiment):
         )
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """Yield all rows, first the card's own rate, which the shares need."""
+        """Yield all rows: the card's own rate, which the shares need, then the quick ones."""
         yield "matrix product"
-        for size in settings["sizes"]:
-            yield from (f"train {size} {system}" for system in TRAINED)
-        for batch in settings["batches"]:
-            yield from (f"decode {batch} {system}" for system in ("ours", "generate"))
-        yield from (f"profile {settings['sizes'][0]} {system}" for system in PROFILED)
+        for compiles in (False, True):
+            systems = [name for name in TRAINED if bool(TRAINED[name].compiled) is compiles]
+            for size in settings["sizes"]:
+                yield from (f"train {size} {system}" for system in systems)
+            yield f"profile {settings['sizes'][0]} {systems[0]}"
+            for batch in () if compiles else settings["batches"]:
+                yield from (f"decode {batch} {system}" for system in ("ours", "generate"))
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
         """Measure one row, and free the card's memory after it."""
@@ -245,6 +247,7 @@ def product_rate(size: int) -> float:
     return round(2 * size**3 / statistics.median(seconds[2:]) / 1e12, 3)
 
 
+@functools.cache
 def sentences_like_wmt(count: int, vocab_size: int) -> object:
     """Return pairs of random tokens, with a mean length of 28 and at most 250."""
     from datasets import Dataset
