@@ -63,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as interrupt:
-        print("Interrupted.", file=sys.stderr)
+        if is_first_process():
+            told = "Interrupted." if type(interrupt) is KeyboardInterrupt else interrupt
+            print(told, file=sys.stderr)
         return 128 + (interrupt.args or (signal.SIGINT,))[0]
     except (RequestError, OSError, ImportError) as error:
         if (line := _line_for(error)) is None:  # a bug: show its traceback

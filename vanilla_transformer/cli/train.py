@@ -85,14 +85,8 @@ def _train(options: argparse.Namespace) -> int:
         recipe = load_recipe(options.recipe, typed)
     from ..train.finishing import sample_text
     from ..train.run import run_plan
-    from ..train.trainer import TrainingInterrupted
 
-    try:
-        metrics = run_plan(plan_run(recipe, Path(output_dir)), output_dir)
-    except TrainingInterrupted as interruption:
-        if is_first_process():
-            print(interruption, file=sys.stderr)
-        return 128 + interruption.signum
+    metrics = run_plan(plan_run(recipe, Path(output_dir)), output_dir)
     if is_first_process():
         print_scores(metrics["scores"])
         samples = [each for chosen in metrics.get("samples", {}).values() for each in chosen]

@@ -17,15 +17,17 @@ from .checkpoints import stopped_early
 logger = logging.getLogger(__name__)
 
 
-class TrainingInterrupted(Exception):
+class TrainingInterrupted(KeyboardInterrupt):
     """A signal ended the training; `checkpoint` is the last complete one, if any."""
 
     def __init__(self, signum: int, checkpoint: Path | None) -> None:
-        self.signum = signum
-        self.checkpoint = checkpoint
-        kept = "before the first checkpoint" if checkpoint is None else f"after {checkpoint}"
-        name = signal.Signals(signum).name
-        super().__init__(f"Stopped by {name} {kept}. Run the same command again to continue.")
+        super().__init__(signum)
+        self.signum, self.checkpoint = signum, checkpoint
+
+    def __str__(self) -> str:
+        kept = f"after {self.checkpoint}" if self.checkpoint else "before the first checkpoint"
+        name = signal.Signals(self.signum).name
+        return f"Stopped by {name} {kept}. Run the same command again to continue."
 
 
 class RunControl(TrainerCallback):
