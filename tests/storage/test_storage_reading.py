@@ -14,6 +14,7 @@ DIGITS = "9" * 10_000
 class Known(TypedDict):
     files: dict[str, float]
     names: NotRequired[list[str]]
+    point: NotRequired[tuple[float, float]]
 
 
 def read_known(path):
@@ -31,6 +32,8 @@ def read_known(path):
         (read_known, '{"files": null}', "files in"),
         (read_known, '{"files": {"x": true}}', "files.x in"),
         (read_known, '{"files": {}, "names": [1, "a"]}', "names[] in"),
+        (read_known, '{"files": {}, "point": [1]}', "point in"),
+        (read_known, '{"files": {}, "point": [1, "a"]}', "point[] in"),
         *(
             (read_yaml, content, "is not YAML")
             for content in (

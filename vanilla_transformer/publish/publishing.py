@@ -164,11 +164,11 @@ def publish_folder(
     check_repo_id(repo_id)
     source = saved.model_folder(str(directory))
     trained_in = Path(run or source)
-    known = _metrics(source, trained_in)
     for folder in {source, trained_in}:
         if changed := changed_since_scored(folder):
             remedy = f"restore it, or score the model elsewhere: evaluate --output DIR/{METRICS}"
             raise RequestError(f"{folder / changed[0]} changed after it was scored; {remedy}")
+    known = _metrics(source, trained_in)
     with temporary_folder() as temporary:
         published_from = export_stock(source, temporary / "stock") if stock else source
         form = _form(published_from, with_code=with_code)
