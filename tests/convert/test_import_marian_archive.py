@@ -141,7 +141,8 @@ DAMAGES = [  # a file, its new content (None: it is missing), and what the error
     ("opus.src.vocab.yml", None, "has no opus.src.vocab.yml"),
     ("opus.src.vocab.yml", "a: 0\n", "no </s> or <unk>"),
     ("opus.src.vocab.yml", "a: [0]\n", "a in "),
-    ("opus.src.vocab.yml", "</s>: 0\n<unk>: 1\nx: 40\n", "ids up to [40, 40]"),
+    ("opus.src.vocab.yml", "</s>: 0\n<unk>: 1\nx: 3\n", "or its ids are not 0, 1, 2 ..."),
+    ("opus.src.vocab.yml", "</s>: 0\n<unk>: 1\n", "of (2, 2) tokens"),
     ("decoder.yml", "models: opus.npz\n", "models, vocabs in"),
     ("decoder.yml", "models: [a.npz, b.npz]\nvocabs: [a]\n", "models: a.npz, b.npz; give one"),
     (

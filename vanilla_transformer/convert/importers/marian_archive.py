@@ -170,7 +170,7 @@ def _read_vocabulary(path: Any) -> dict[str, int]:
     """Return the ids of a vocabulary's tokens.
 
     Raises:
-        ValueError: The file is damaged, has no `</s>` or `<unk>`, or an id twice.
+        ValueError: The file is damaged, has no `</s>` or `<unk>`, or lacks an id.
     """
     import yaml
 
@@ -179,9 +179,8 @@ def _read_vocabulary(path: Any) -> dict[str, int]:
     def parse(text: str) -> dict[str, int]:
         tokens = reading.checked(yaml.load(text, loader), dict[str, str], path)
         ids = {token: int(number) for token, number in tokens.items()}
-        numbers = {*ids.values()}
-        if not {"</s>", "<unk>"} <= ids.keys() or len(numbers) < len(ids) or min(numbers) < 0:
-            raise RequestError("it has no </s> or <unk>, or an id twice or below 0")
+        if not {"</s>", "<unk>"} <= ids.keys() or sorted(ids.values()) != [*range(len(ids))]:
+            raise RequestError("it has no </s> or <unk>, or its ids are not 0, 1, 2 ...")
         return ids
 
     return reading.read_text(path, "a vocabulary of Marian", reading.JSON_BYTES, parse)
@@ -220,14 +219,14 @@ def _make_config(
     source: Source,
     options: Mapping[str, Any],
     vocabularies: Sequence[Mapping[str, int]],
-    sizes: Sequence[int],
+    sizes: tuple[int, int],
     like_transformers: bool,
 ) -> VanillaTransformerConfig:
     """Return the configuration; refuse vocabularies that do not fit the model or each other."""
-    largest = [max(tokens.values()) for tokens in vocabularies]
+    counts = tuple(map(len, vocabularies))
     special = {(tokens["</s>"], tokens["<unk>"]) for tokens in vocabularies}
-    if len(special) > 1 or any(map(int.__ge__, largest, sizes)):
-        what = f"vocabularies with ids up to {largest} and </s> and <unk> {sorted(special)}"
+    if len(special) > 1 or counts != sizes:
+        what = f"vocabularies of {counts} tokens with </s> and <unk> at {sorted(special)}"
         raise RequestError(f"{source.origin} has {what} for {sizes} rows; give the model's own.")
     ((end, unknown),) = special
     given = {name: setting(options, f"transformer-{name}", it) for name, it in _OPERATIONS.items()}
