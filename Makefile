@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed-$(notdir $(CONSTRAINTS))
 # What an activated environment may have set for its own Python.
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: demo test test-newest test-slow test-hostile test-export test-doors test-import test-hf lint benchmarks benchmarks-gpu notebook docs clean
+.PHONY: demo test test-newest test-slow test-hostile test-export test-doors test-import test-serve test-hf lint benchmarks benchmarks-gpu notebook docs clean
 
 # Writes phrases as files of pairs, and trains on them as on your own files.
 PHRASES = runs/phrases-$(PAIR)
@@ -72,6 +72,11 @@ test-doors: $(STAMP)
 # Tests the imports alone, with the tokenizers of their sources; `make test` runs these tests too.
 test-import: $(STAMP)
 	$(BIN)/python -m pytest -q tests/convert/test_import_*.py tests/test_two_vocabularies.py
+
+# Tests the server with LibreTranslate's own client; `make test` does not install either.
+test-serve: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[serve]" httpx libretranslatepy
+	$(BIN)/python -m pytest -q tests/serving tests/convert/test_serving.py
 
 # Runs the common model tests of transformers. HF_TESTS_ROOT is the path of a checkout of transformers.
 test-hf: $(STAMP)

@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from ..data.languages import english_name, language_of, likely_languages
 from ..errors import RequestError
@@ -37,8 +38,9 @@ def create_app(
     if cors:
         app.add_middleware(CORSMiddleware, allow_origins=["*"], allow_headers=["*"])
 
+    @app.exception_handler(ClientDisconnect)  # nobody reads the answer, and the log stays short
     @app.exception_handler(RequestError)
-    async def refuse(request: Request, error: RequestError) -> JSONResponse:
+    async def refuse(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": str(error)}, 400)
 
     def detected(texts: list[str]) -> list[dict[str, Any]]:
