@@ -5,15 +5,14 @@ src/layers/generic.h and output.cpp, SinusoidalPositionEmbeddings of src/tensors
 """
 
 import functools
-import io
 import json
 import re
 import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
 import yaml
+from opus_models import trained_pieces
 
 OPTIONS_KEY = "special:model.yml"
 OPTIONS = {
@@ -152,15 +151,7 @@ def logits(tensors, options, source, target, *, positions=sinusoids, epsilon=1e-
 
 @functools.cache
 def pieces():
-    """Return a SentencePiece model and its pieces, without the special ones."""
-    spm = pytest.importorskip("sentencepiece", reason="comes with the extra import")
-    written = io.BytesIO()
-    spm.SentencePieceTrainer.train(
-        **{"sentence_iterator": iter(SENTENCES), "model_writer": written, "vocab_size": 24},
-        **{"hard_vocab_limit": False, "minloglevel": 2},
-    )
-    model = spm.SentencePieceProcessor(model_proto=written.getvalue())
-    return written.getvalue(), [model.id_to_piece(number) for number in range(3, len(model))]
+    return trained_pieces(SENTENCES, 24)
 
 
 def vocabulary(size):

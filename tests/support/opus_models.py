@@ -1,5 +1,6 @@
 """Small directories as OPUS-MT's: a MarianMTModel with the files of its SentencePiece tokenizer."""
 
+import io
 import json
 
 import pytest
@@ -29,21 +30,29 @@ def make_marian(seed=0, *, vocab_size=VOCAB_SIZE, **overrides):
     return perturb(MarianMTModel(config), factor=5)
 
 
+def trained_pieces(sentences, vocab_size=30):
+    """Return a SentencePiece model of these sentences and its pieces, without the special ones."""
+    spm = pytest.importorskip("sentencepiece", reason="comes with the extra import")
+    written = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=written,
+        vocab_size=vocab_size,
+        hard_vocab_limit=False,  # few sentences give fewer pieces
+        minloglevel=2,
+    )
+    model = spm.SentencePieceProcessor(model_proto=written.getvalue())
+    return written.getvalue(), [model.id_to_piece(number) for number in range(3, len(model))]
+
+
 def save_opus(folder, sources, targets, vocab_size=30):
     """Save a model with pieces of these sentences."""
-    spm = pytest.importorskip("sentencepiece", reason="comes with the extra import")
     folder.mkdir()
     names = {}
     for side, sentences in (("source", sources), ("target", targets)):
-        spm.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences),
-            model_prefix=str(folder / side),
-            vocab_size=vocab_size,
-            hard_vocab_limit=False,  # few sentences give fewer pieces
-        )
-        (folder / f"{side}.model").rename(folder / f"{side}.spm")
-        pieces = spm.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
-        names |= dict.fromkeys(pieces.id_to_piece(number) for number in range(3, len(pieces)))
+        model, pieces = trained_pieces(sentences, vocab_size)
+        (folder / f"{side}.spm").write_bytes(model)
+        names |= dict.fromkeys(pieces)
     vocabulary = ["</s>", "<unk>", *names, "<pad>"]
     (folder / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(vocabulary)}))
     (folder / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "de"}')
