@@ -75,8 +75,8 @@ COMMANDS = {
         "of both rounds, and that of `compile` contains the time to compile.",
     ),
     "server": (
-        "server.py --sentences 200 --rounds 4",
-        "Other programs used the machine meanwhile: look at the ratios, means of the rounds.",
+        "server.py",
+        "Other programs used the machine meanwhile: look at the ratios. All are medians of rounds.",
     ),
     "doors": ("doors.py --test-file test.jsonl.gz --pair en-de", ""),
     "bad_runs": ("bad_runs.py", ""),

@@ -3,8 +3,9 @@
     python training/benchmarks/server.py
 
 Clients send one sentence per request and wait for its answer. The loop and the numbers of clients
-take turns; the server is a process of its own. Afterwards, its memory is read while it answers many
-requests. Needs `pip install ".[serve]"` in the clone.
+take turns; the server is a process of its own. Speeds and ratios are medians of the rounds.
+Afterwards, the server's memory is read while it answers many requests. Needs
+`pip install ".[serve]"` in the clone.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from statistics import median
 
 import torch
 from report import write_results
@@ -82,8 +84,8 @@ def main() -> None:
     """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="everyday-en-de")
-    parser.add_argument("--sentences", type=int, default=400, help="in a turn")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sentences", type=int, default=100, help="in a turn")
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--requests", type=int, default=20_000, help="while memory is read")
     parser.add_argument("--output", type=Path, default=FOLDER / "results" / "server.json")
     options = parser.parse_args()
@@ -114,7 +116,7 @@ def main() -> None:
     for name, own in seconds.items():
         ratios = [base / mine for base, mine in zip(seconds[first], own, strict=True)]
         same = sum(map(str.__eq__, texts[name], texts[first])) / len(sentences)
-        speed = [round(len(sentences) / min(own), 1), round(sum(ratios) / len(ratios), 2)]
+        speed = [round(len(sentences) / median(own), 1), round(median(ratios), 2)]
         rows.append([name, *speed, f"{same:.1%}".replace("%", " %")])
     columns = ["Contender", "sentences/s", "speed / loop", "same as the loop"]
     write_results(
