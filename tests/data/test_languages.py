@@ -1,10 +1,17 @@
 """Tags of languages: what is one variety, however it is written, and what is another."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
-from vanilla_transformer.data.languages import foreign_language, is_meant, language_of, script_of
+from vanilla_transformer.data.languages import (
+    foreign_language,
+    is_meant,
+    language_of,
+    likely_languages,
+    script_of,
+)
 from vanilla_transformer.evaluation.scores import bleu_tokenizer
 from vanilla_transformer.publish.card import _is_language, _iso_code
 
@@ -94,3 +101,15 @@ def test_languages_are_known_by_code_and_name(name, code):
 )
 def test_a_foreign_language_is_named_only_where_it_is_sure(text, language, named):
     assert foreign_language(text, language) == named
+
+
+def test_likely_languages_are_expected_ones_unless_the_text_is_clearly_in_another(monkeypatch):
+    assert likely_languages("Ich habe einen Hund.", ["en", "de"])[0][0] == "de"
+    assert likely_languages("Ceci n'est pas une pipe, monsieur.", ["en", "de"])[0][0] == "fr"
+    found = likely_languages("ok", ["de", "en"])
+    assert {code for code, _ in found} == {"de", "en"}
+    assert sum(share for _, share in found) == pytest.approx(1)
+    unsure = SimpleNamespace(rank=lambda text: [("fr", 0.6), ("it", 0.4), ("en", 0.0)])
+    monkeypatch.setattr("vanilla_transformer.data.languages._identifier", lambda: unsure)
+    assert likely_languages("any", ["en"]) == [("en", 0.0)]  # too improbable for a float
+    assert likely_languages("any", ["xx"]) == [("xx", 0.0)]  # unknown to the identifier

@@ -203,7 +203,7 @@ def likely_languages(text: str, expected: Sequence[str]) -> list[tuple[str, floa
     if ranked[0][0] not in codes and ranked[0][1] > _SURE:
         return [(label, float(share)) for label, share in ranked[:3]]
     own = [(codes[label], float(share)) for label, share in ranked if label in codes]
-    whole = sum(share for _, share in own)
+    whole = sum(share for _, share in own) or 1.0
     return [(code, share / whole) for code, share in own[:3]] or [(expected[0], 0.0)]
 
 
