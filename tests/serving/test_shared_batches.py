@@ -66,7 +66,19 @@ def test_texts_that_arrive_while_the_model_is_busy_are_translated_together():
         upper.go.set()
         return await asyncio.gather(*tasks)
 
-    assert run(asked) == ([["ONE"], ["A", "B"], [], ["C"]], [["one"], ["a", "b", "c"]])
+    assert run(asked) == ([["ONE"], ["A", "B"], [], ["C"]], [["one"], ["a", "c", "b"]])
+
+
+def test_a_short_request_does_not_wait_for_all_of_a_long_one():
+    async def asked(batches, upper):
+        long = asyncio.create_task(batches.translate([f"{number}" for number in range(300)]))
+        while not upper.batches:
+            await asyncio.sleep(0)
+        return [await batches.translate(["a", "b"]), len(await long)]
+
+    found, batches = run(asked)
+    assert found == [["A", "B"], 300]
+    assert [place for place, texts in enumerate(batches) if {"a", "b"} & {*texts}] == [1]
 
 
 def test_errors_reach_those_who_asked_and_the_next_are_served():
@@ -78,4 +90,4 @@ def test_errors_reach_those_who_asked_and_the_next_are_served():
 
     found, batches = run(asked)
     assert found == ["['A']", "it is bad", "['C']", "MemoryError('no memory')", ["D"]]
-    assert batches[0] == ["a", "b", "bad", "c"]
+    assert batches[0] == ["a", "b", "c", "bad"]

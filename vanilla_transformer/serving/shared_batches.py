@@ -3,13 +3,18 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from itertools import count
 
 from ..batch_translation import Translation
 from ..errors import RequestError
 
 
 class SharedBatches:
-    """A queue of texts: those that arrive while the model is busy are translated together."""
+    """A queue of texts: those that arrive while the model is busy are translated together.
+
+    Requests take turns: the texts of a long one are spread over the batches that follow, so that a
+    later short one need not wait for all of them.
+    """
 
     def __init__(
         self, translate: Callable[[list[str]], list[Translation]], executor: Executor | None = None
@@ -21,7 +26,10 @@ class SharedBatches:
             executor: What it runs in; None: one of asyncio's threads.
         """
         self._translate, self._executor = translate, executor
-        self._queue: asyncio.Queue[tuple[str, asyncio.Future[str]]] = asyncio.Queue()
+        # A text's place is the number of texts taken before its request came, plus those of its
+        # request before it; then the order of arrival.
+        self._queue: asyncio.PriorityQueue[tuple[int, int, str, asyncio.Future[str]]]
+        self._queue, self._taken, self._arrived = asyncio.PriorityQueue(), 0, count()
         self._worker: asyncio.Task[None] | None = None
 
     async def translate(self, texts: Sequence[str]) -> list[str]:
@@ -33,10 +41,10 @@ class SharedBatches:
         loop = asyncio.get_running_loop()
         if self._worker is None:
             self._worker = loop.create_task(self._work())
-        waiting = [(text, loop.create_future()) for text in texts]
-        for each in waiting:
-            self._queue.put_nowait(each)
-        return await asyncio.gather(*(future for _, future in waiting))
+        futures = [loop.create_future() for _ in texts]
+        for place, (text, future) in enumerate(zip(texts, futures, strict=True), self._taken):
+            self._queue.put_nowait((place, next(self._arrived), text, future))
+        return await asyncio.gather(*futures)
 
     async def _work(self, most: int = 64) -> None:
         """Translate up to `most` waiting texts at a time, for ever."""
@@ -44,14 +52,16 @@ class SharedBatches:
             waiting = [await self._queue.get()]
             while not self._queue.empty() and len(waiting) < most:
                 waiting.append(self._queue.get_nowait())
-            waiting = [each for each in waiting if not each[1].done()]  # whoever asked has gone
-            texts, loop = [text for text, _ in waiting], asyncio.get_running_loop()
+            self._taken += len(waiting)
+            # Without those that nobody waits for any more.
+            pairs = [(text, future) for *_, text, future in waiting if not future.done()]
+            texts, loop = [text for text, _ in pairs], asyncio.get_running_loop()
             failed: Exception | None = None
             try:
                 found = await loop.run_in_executor(self._executor, self._translate, texts)
             except Exception as error:  # whoever waits is told, and the next are served
                 found, failed = [Translation("", None)] * len(texts), error
-            for (_, future), translation in zip(waiting, found, strict=True):
+            for (_, future), translation in zip(pairs, found, strict=True):
                 problem = failed or (translation.error and RequestError(translation.error))
                 if future.done():
                     continue
