@@ -25,11 +25,11 @@ from vanilla_transformer.serving.app import create_app  # noqa: E402
 
 
 def ask(*requests, cors=False):
-    """Return the answers of a server that translates en and zh to de by capitals."""
+    """Return the answers of a server that translates by capitals."""
 
     async def asked():
         batches = SharedBatches(Upper())
-        models = {("en", "de"): batches, ("zh", "de"): batches}
+        models = dict.fromkeys([("en", "de"), ("zh", "de"), ("en", "own")], batches)
         app = create_app(models, char_limit=100, cors=cors)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
@@ -56,7 +56,8 @@ PARTS = "\r\n".join(
     for name, value in {"q": "one", "source": "en", "target": "de"}.items()
 )
 ENGLISH = {"confidence": 100, "language": "en"}
-LANGUAGES = {"de": ("German", []), "en": ("English", ["de"]), "zh": ("Chinese", ["de"])}
+LANGUAGES = {"de": ("German", []), "en": ("English", ["de", "own"]), "own": ("own", [])}
+LANGUAGES["zh"] = ("Chinese", ["de"])
 LANGUAGES = [{"code": it, "name": name, "targets": to} for it, (name, to) in LANGUAGES.items()]
 ONE, HOUSE = {"translatedText": "ONE"}, ["THIS IS THE", "HOUSE"]
 ANSWERS = [
@@ -73,6 +74,7 @@ ANSWERS = [
     (post(q=HOUSE, source="auto"), {"translatedText": HOUSE, "detectedLanguage": [ENGLISH] * 2}),
     (post(q=["a"], alternatives=2), {"translatedText": ["A"], "alternatives": [[]]}),
     (post(q="one", source="EN-us", target="German", format="text"), ONE),
+    (post(q="one", target="own"), ONE),
     (("GET", "/health", {}), {"status": "ok"}),
     (("GET", "/languages", {}), LANGUAGES),
 ]
@@ -149,8 +151,7 @@ def test_the_client_of_libretranslate_is_served_beside_bad_requests_until_the_en
         client.translate("Good morning.", "en", "fr")
     assert json.load(error.value) == {"error": "fr is not supported"}
 
-    words = " ".join(["word"] * 600)  # more tokens than one sentence may have
-    for q in ("x" * 10**8, words):
+    for q in ("x" * 10**8, "word " * 600):  # more bytes and tokens than allowed
         with pytest.raises(urllib.error.HTTPError, match="400"):
             client.translate(q, "en", "de")
     asked = [http.client.HTTPConnection(address.removeprefix("http://")) for _ in range(9)]

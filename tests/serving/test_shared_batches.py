@@ -23,8 +23,9 @@ def test_a_text_that_cannot_be_translated_is_one_error_and_the_others_are_right(
     for each, reason in zip(found[3:6], BAD.values(), strict=True):
         assert reason in each.error
         assert each.text == ""
-    with pytest.raises(ValueError, match="Input 4 is"):
-        [*translate(everyday.model, everyday.tokenizer, texts)]
+    for more, reason in (({}, "Input 4 is"), (options, "call translate_nbest")):
+        with pytest.raises(ValueError, match=reason):
+            [*translate(everyday.model, everyday.tokenizer, texts, **more)]
 
 
 class Upper:

@@ -51,7 +51,7 @@ def create_app(
         if not fields.get(name):
             raise RequestError(f"Invalid request: missing {name} parameter")
         given = _shown(fields[name])
-        code = language_of(given)
+        code = language_of(given) or given
         if code not in codes:
             raise RequestError(f"{given} is not supported")
         return code
