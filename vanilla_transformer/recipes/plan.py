@@ -45,6 +45,7 @@ class Plan:
         back_translation: Plan of the model that translates `data.monolingual_target`, if any.
         settings: The recipe's values, in JSON types, to be recorded.
         binding: The settings that must not change when the run is resumed.
+        fixed: Names of the settings that the user typed; a limit in minutes changes only others.
     """
 
     model: Model
@@ -55,6 +56,7 @@ class Plan:
     back_translation: "Plan | None"
     settings: dict[str, Any]
     binding: dict[str, Any]
+    fixed: frozenset[str] = frozenset()
 
 
 def settings_as_yaml(settings: Mapping[str, Any]) -> str:

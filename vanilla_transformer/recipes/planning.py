@@ -4,7 +4,7 @@ import dataclasses
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,13 +30,14 @@ _BY_SIZE = {
 }
 
 
-def plan_run(recipe: Recipe, run: Path) -> Plan:
+def plan_run(recipe: Recipe, run: Path, fixed: Iterable[str] = ()) -> Plan:
     """Return the plan of a run.
 
     Args:
         recipe: A recipe from `load_recipe`.
         run: The run directory. A run that has begun keeps the revision of its data set, and the
             languages and BPE-dropout that it took from its initial model.
+        fixed: Names of the settings that the user typed.
 
     Raises:
         ValueError: If there is no initial model, or the directory is inside a folder of pairs.
@@ -50,9 +51,10 @@ def plan_run(recipe: Recipe, run: Path) -> Plan:
         tokenizer=_tokenizer_plan(recipe),
         arguments=argument_values(recipe),
         evaluation=_part(recipe, Evaluation),
-        back_translation=_back_translation(recipe, run),
+        back_translation=_back_translation(recipe, run, fixed),
         settings=json.loads(json.dumps(vars(recipe))),
         binding=_binding(recipe),
+        fixed=frozenset(fixed),
     )
 
 
@@ -110,7 +112,7 @@ def _binding(recipe: Recipe) -> dict[str, Any]:
     return json.loads(json.dumps(values))
 
 
-def _back_translation(recipe: Recipe, run: Path) -> Plan | None:
+def _back_translation(recipe: Recipe, run: Path, fixed: Iterable[str]) -> Plan | None:
     """Return the plan to train a model of equal size for the opposite direction."""
     if recipe.monolingual_target is None:
         return None
@@ -135,7 +137,7 @@ def _back_translation(recipe: Recipe, run: Path) -> Plan | None:
         noise=0.0,  # the text to translate has no typos
         tokenizer=",".join(reversed(recipe.tokenizer.split(","))),
     )
-    return plan_run(opposite, folder / "model")
+    return plan_run(opposite, folder / "model", fixed)
 
 
 def _check_outside_of_pairs(data: DataPlan, run: Path) -> None:

@@ -92,7 +92,7 @@ class RunControl(TrainerCallback):
             control.should_log |= out_of_time or state.global_step >= state.max_steps
         if out_of_time and not control.should_training_stop:
             logger.info("Stopping after %.1f minutes of training.", minutes)
-            self.trainer.warn_of_warmup(state.global_step)
+            self.trainer.warn_of_schedule(state.global_step)
             control.should_training_stop = True
             control.should_evaluate = args.eval_strategy != "no"
         self.stopped = bool(signum or out_of_time)
@@ -129,13 +129,14 @@ class RunControl(TrainerCallback):
         if not state.is_world_process_zero:
             return
         if logs.keys() >= {"loss", "learning_rate"}:
-            minutes = logs["minutes"]
-            total = minutes * state.max_steps / state.global_step
+            minutes, step, last = logs["minutes"], state.global_step, f"{state.max_steps}"
+            total = minutes * state.max_steps / step
+            if args.max_minutes is not None and total > args.max_minutes:  # time ends it
+                total, last = args.max_minutes, f"~{step * args.max_minutes / minutes:.0f}"
             logger.info(
-                "update %d of %d: loss %.3f, rate %.2e, %.0f tokens/s, %.1f of ~%.1f min",
-                *(state.global_step, state.max_steps, logs["loss"], logs["learning_rate"]),
-                *(logs["target_tokens_per_second"], minutes),
-                min(total, args.max_minutes or total),
+                "update %d of %s: loss %.3f, rate %.2e, %.0f tokens/s, %.1f of ~%.1f min",
+                *(step, last, logs["loss"], logs["learning_rate"]),
+                *(logs["target_tokens_per_second"], minutes, total),
             )
             return
         hidden = {"epoch", "train_loss", "eval_training_loss"}

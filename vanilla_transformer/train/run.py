@@ -17,6 +17,7 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import IntervalStrategy
 
 from ..errors import RequestError
+from ..recipes.budget import fit_into_minutes
 from ..recipes.plan import Plan
 from ..storage.metrics import Metrics, all_metrics
 from ..storage.run_files import CHECKPOINTS, METRICS
@@ -35,6 +37,7 @@ from .arguments import share_of_update
 from .back_translation import back_translated
 from .checkpoints import Progress, last_whole_checkpoint, step_of, stopped_early, trainer_state
 from .finishing import finish
+from .speed import updates_within
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
 if TYPE_CHECKING:
@@ -59,6 +62,9 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
         TrainingInterrupted: If SIGTERM or Ctrl-C ended the training, after saving a checkpoint.
     """
     run = Path(output_dir)
+    args = training_arguments(plan.arguments, run / CHECKPOINTS)
+    sizes: dict[str, Any] = {"begun": run_directory.trained(run), "processes": args.world_size}
+    plan = fit_into_minutes(plan, run, partial(updates_within, args), **sizes)
     args = training_arguments(plan.arguments, run / CHECKPOINTS)
     with ExitStack() as held:
         # The other ranks, also on other machines, wait here and then read from the cache.

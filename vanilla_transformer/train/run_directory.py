@@ -43,11 +43,11 @@ def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, An
             initial model is missing or of another kind.
     """
     identity = {**plan.binding, **data_identity(plan.data)}
-    if not _trained(run) and run.is_dir() and not _may_be_replaced(run):
+    if not trained(run) and run.is_dir() and not _may_be_replaced(run):
         raise RequestError(f"{run} is not empty and not a run; give another --output-dir.")
     if from_start and plan.model.init_from is not None:
         identity[INITIAL_MODEL] = identify_model(plan.model.init_from)
-    if not _trained(run):
+    if not trained(run):
         return identity
     before = files.recorded_identity(run)
     for name in ("files", INITIAL_MODEL, PAIRS):
@@ -75,7 +75,7 @@ def _may_be_replaced(run: Path) -> bool:
     return is_attempt or all(remnants)
 
 
-def _trained(run: Path) -> bool:
+def trained(run: Path) -> bool:
     """Return whether there are checkpoints or metrics."""
     return bool(checkpoints(run / files.CHECKPOINTS)) or (run / files.METRICS).is_file()
 
@@ -124,7 +124,7 @@ def claim(plan: Plan, run: Path, identity: Mapping[str, Any], read: Mapping[str,
         read: Digests of the pairs that were read, which are the run's own if it is resumed.
     """
     files.check_same({PAIRS: identity.get(PAIRS, read)}, {PAIRS: read}, f"{run} holds another run")
-    if not _trained(run):
+    if not trained(run):
         (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # may have been trained on other pairs
     metrics = read_metrics(run / files.METRICS)
     if metrics and (changed := files.differences(metrics["recipe"], plan.settings)):

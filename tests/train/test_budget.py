@@ -1,0 +1,100 @@
+"""Runs limited by minutes: a schedule that fits, kept on resumption, and repeated bit for bit."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_runs import tiny_recipe
+
+from vanilla_transformer.recipes.budget import fit_into_minutes
+from vanilla_transformer.recipes.planning import plan_run
+from vanilla_transformer.recipes.recipe import load_recipe, make_recipe, shipped_recipes
+from vanilla_transformer.storage.run_files import recipe_values
+from vanilla_transformer.train import run as runs
+from vanilla_transformer.train import run_recipe, speed
+from vanilla_transformer.train.optimization import peak_rate
+from vanilla_transformer.train.run import training_arguments
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def fitted(recipe, run, updates, typed=()):
+    """Fit a recipe into one minute, for which so many updates are found to fit."""
+    plan = plan_run(dataclasses.replace(recipe, max_minutes=1), run, typed)
+    return fit_into_minutes(plan, run, lambda config, batch, batches: updates, begun=False)
+
+
+def peak(settings, d_model):
+    if settings["learning_rate"] is not None:
+        return settings["learning_rate"]
+    factor, warmup = settings["learning_rate_factor"], settings["warmup_steps"]
+    return peak_rate(d_model=d_model, warmup_steps=warmup, factor=factor)
+
+
+@pytest.mark.parametrize("name", sorted(shipped_recipes()))
+@pytest.mark.parametrize("updates", [1, 50, 700, 2_500, 10**9])
+def test_warmup_ends_in_time_and_the_peak_stays(name, updates, tmp_path):
+    recipe = load_recipe(name, {"train_file": "pairs.tsv", "pair": "en-de"})
+    before = plan_run(dataclasses.replace(recipe, max_minutes=1), tmp_path).settings
+    after = fitted(recipe, tmp_path, updates).settings
+    width = after["d_model"] or recipe.config().d_model
+    assert after["warmup_steps"] <= max(1, updates / 6)
+    assert math.isclose(peak(after, width), peak(before, width), rel_tol=0.05)
+    assert width >= 128
+    tokens = [it["batch_tokens"] * it["gradient_accumulation"] for it in (before, after)]
+    assert 1_024 <= tokens[1] <= tokens[0] or tokens[1] == tokens[0]
+    assert (width < recipe.config().d_model) == (updates < 1_500 and recipe.config().d_model > 128)
+    assert not (updates < 3_000 and (after["join_pairs"] or after["both_directions"]))
+    made, every = min(updates, recipe.max_steps), (after["trainer"] or {}).get("save_steps", 1_500)
+    assert every <= (before["trainer"] or {}).get("save_steps", 1_500)
+    assert made // every >= min(made, 20)
+    if updates == 10**9:
+        assert after == before
+
+
+def test_without_minutes_the_recipe_decides(tmp_path):
+    recipe = load_recipe("fewest_pairs", {"train_file": "pairs.tsv", "pair": "en-de"})
+    plan = plan_run(recipe, tmp_path)
+    assert fit_into_minutes(plan, tmp_path, None, begun=False) is plan
+    typed = {"trainer": {"lr_scheduler_type": "linear"}, "max_minutes": 1}
+    plan = plan_run(dataclasses.replace(recipe, **typed), tmp_path)
+    assert fit_into_minutes(plan, tmp_path, None, begun=False) is plan
+
+
+def test_what_the_user_typed_stays(tmp_path):
+    typed = {"d_model": 512, "warmup_steps": 900, "join_pairs": True, "train_file": "pairs.tsv"}
+    recipe = load_recipe("fewest_pairs", {"pair": "en-de", **typed})
+    after = fitted(recipe, tmp_path, 50, typed).settings
+    assert {name: after[name] for name in typed} == typed
+    assert not after["both_directions"]
+
+
+def test_a_run_keeps_its_schedule_and_its_recipe_repeats_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "updates_within", lambda *model_and_batch: 6)
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_minutes=1, join_pairs="true")))
+    run_recipe(recipe, tmp_path / "run")
+    kept = vars(make_recipe(recipe_values(tmp_path / "run")))
+    assert (kept["warmup_steps"], kept["join_pairs"], kept["max_minutes"]) == (1, False, 1.0)
+    for file in ("metrics.json", "model.safetensors"):
+        (tmp_path / "run" / file).unlink()
+    monkeypatch.setattr(runs, "updates_within", lambda *model_and_batch: 1 / 0)  # not called
+    longer = dataclasses.replace(recipe, max_minutes=2, max_steps=12)
+    metrics = run_recipe(longer, tmp_path / "run")
+    assert metrics["updates"] == 12
+    assert metrics["recipe"]["warmup_steps"] == 1
+    repeated = {**kept, "max_minutes": None, "max_steps": 12}
+    run_recipe(make_recipe(repeated), tmp_path / "again")
+    both = [load_file(tmp_path / name / "model.safetensors") for name in ("run", "again")]
+    assert all(torch.equal(both[0][name], both[1][name]) for name in both[0])
+
+
+def test_the_speed_is_that_of_updates(tmp_path, monkeypatch):
+    monkeypatch.setattr(speed, "_SECONDS", 0.0)
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_minutes=1)))
+    plan = plan_run(recipe, tmp_path)
+    args = training_arguments(plan.arguments, tmp_path / "checkpoints")
+    threads = torch.get_num_threads()
+    assert speed.updates_within(args, recipe.config(vocab_size=280), 256, 2) >= 1
+    assert torch.get_num_threads() == threads
