@@ -227,6 +227,7 @@ def test_block_train_python(reader, hub, quick_publishing, monkeypatch):
     lines = [f"{a} and {b}\t{a} und {b}" for a in range(12) for b in range(12)]
     (reader / "pairs.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     small = {"20_000": "2", "d_model=256": "d_model=16"}
+    small |= {'license="apache-2.0", data': 'force=True, license="apache-2.0", data'}
     small |= {'strategy="steps"': 'strategy="steps", eval_steps=1, save_steps=1'}
     block = BLOCKS["train_python"]
     for long, short in small.items():

@@ -14,7 +14,11 @@ from transformers import EvalPrediction
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer import evaluation as ours
 from vanilla_transformer.evaluation.models import decode_ids, perplexity
-from vanilla_transformer.evaluation.scores import bleu_tokenizer, installed_bleu_tokenizer
+from vanilla_transformer.evaluation.scores import (
+    bleu_tokenizer,
+    installed_bleu_tokenizer,
+    useless_outputs,
+)
 from vanilla_transformer.translation.many_texts import translate
 
 sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra train")
@@ -90,6 +94,25 @@ def test_translations_that_are_all_the_same_give_one_warning(hypotheses, warning
     caplog.clear()
     ours.corpus_scores(hypotheses, hypotheses[:1] * 4, target_language="de")
     assert not caplog.messages  # the references are all the same too
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "sources", "measures", "told"),
+    [(["x"] * 4, ["a"] * 4, ["bleu"], "All 4 translations are the same or empty: 'x'"),
+     (HYPOTHESES, REFERENCES, ["bleu"], "BLEU is 41.6; the untranslated sources have 100.0"),
+     (HYPOTHESES, REFERENCES, ["wer"], "token error rate is 37.5; the untranslated sources have"),
+     (list("abcd"), list("efgh"), ["exact_match"], "exact match is 0.0"),
+     (REFERENCES, HYPOTHESES, ["wer", "bleu"], None),
+     (HYPOTHESES, list("abcd"), ["bleu", "wer"], None)],
+)  # fmt: skip
+def test_useless_outputs_are_alike_or_score_below_the_sources(hypotheses, sources, measures, told):
+    options = {"target_language": "de", "measures": measures}
+    result = ours.corpus_scores(hypotheses, REFERENCES, **options)
+    result |= {"hypotheses": hypotheses, "references": REFERENCES}
+    result["copy_baseline"] = ours.corpus_scores(sources, REFERENCES, **options)
+    found = useless_outputs({"test": result})
+    assert [warning["kind"] for warning in found] == ["outputs"] * (told is not None)
+    assert (told or "") in str(found)
 
 
 @pytest.fixture

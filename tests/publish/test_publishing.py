@@ -386,7 +386,7 @@ def test_no_path_of_this_machine_is_published(private, tmp_path, quick_publishin
         (second, {"push": False}),
     ):
         output = place / f"output-{next(count)}"
-        publish_folder(source, "user/de-en", license="mit", output=output, **options)
+        publish_folder(source, "user/de-en", license="mit", output=output, force=True, **options)
     write_space(place / "space", "user/de-en")
     secrets = [part.encode() for part in (*private.parts[-2:], place.name)]
     files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
@@ -435,7 +435,7 @@ def test_card_names_the_versions_that_the_package_takes():
 def test_nothing_is_unpickled_outside_of_one_module():
     """One module reads other systems' files, safely (test_import_*.py)."""
     files = (ROOT / "vanilla_transformer").rglob("*.py")
-    call = re.compile(r"\b(torch\.load|pickle\.\w+|np\.load|joblib)\b")
+    call = re.compile(r"\b(torch\.load|pickle\.\w+|np\.load|joblib)\b(?!.*allow_pickle=False)")
     hits = {path.name for path in files if call.search(path.read_text(encoding="utf-8"))}
     assert hits == {"pickles.py"}
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import types
 from pathlib import Path
@@ -181,13 +182,12 @@ def test_averaging_from_warmup_warns_and_can_be_redone(unfinished, caplog):
     recipe, run, metrics = unfinished
     again = run_recipe(recipe, run)
     assert again["scores"] == metrics["scores"]
-    assert "begin at update 6, before the end of warm-up at 10" in caplog.text
-    caplog.clear()
+    assert "begin at update 6, before the end of warm-up at 10" in str(again["warnings"])
     last = run_recipe(dataclasses.replace(recipe, checkpoints_to_average=1), run)
     assert last["averaged_checkpoints"] == ["checkpoint-9"]
     assert "(checkpoints_to_average: 2 -> 1), and its model is replaced" in caplog.text
     assert last["scores"] != metrics["scores"]
-    assert "may translate better" not in caplog.text
+    assert "may translate better" not in str(last["warnings"])
 
 
 def test_scores_say_what_is_not_as_in_the_run(copied, tmp_path, caplog):
@@ -643,3 +643,37 @@ def test_machine_that_does_not_share_the_directory_is_rejected(tmp_path):
         check_shared(tmp_path)
     with training_lock(tmp_path):
         check_shared(tmp_path)
+
+
+def test_a_useless_model_is_named_at_the_end_and_published_only_by_force(copied, tmp_path, capsys):
+    _, run, metrics = copied
+    kinds = [warning["kind"] for warning in metrics["warnings"]]
+    assert kinds.count("outputs") == 2  # of validation and test set
+    assert "test" in kinds
+    assert main(["train", str(run / "recipe.yaml"), "--output-dir", str(run)]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"Warning: {warning['text']}" in printed for warning in metrics["warnings"])
+    assert "It has not learned its task; to find out why: training/diagnosis.md." in printed
+    assert "Next:" not in printed
+    publish = ["publish", str(run), "--repo", "user/bad", "--license", "mit"]
+    assert "has not learned its task. BLEU is 0.0" in error_of(capsys, *publish)
+    assert main([*publish, "--force", "--output", str(tmp_path / "bad")]) == 0
+    card = (tmp_path / "bad" / "README.md").read_text(encoding="utf-8")
+    assert "## Known problems\n\n- BLEU is 0.0; the untranslated sources have 0.0" in card
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [{"warmup_steps": 4_000}, {"learning_rate": 0.3}])
+def test_the_remedy_of_a_warning_about_the_schedule_helps(fault, tmp_path):
+    """The user types what the warning says: it is gone, and the model is better."""
+    values = {"train_file": write_pairs(tmp_path / "many.jsonl", 2_000, 1), "batch_tokens": 1024}
+    values |= {"d_model": 32, "ffn_dim": 64, "max_steps": 300, "warmup_steps": 50, **fault}
+    path = str(tiny_recipe(tmp_path, trainer={"save_steps": 50}, **values))
+    before = run_recipe(load_recipe(path), tmp_path / "before")
+    (told,) = [it["text"] for it in before["warnings"] if it["text"].startswith("The ")][:1]
+    remedy = dict(re.findall(r"--([a-z-]+) ([0-9.e-]+)", told))
+    assert remedy
+    typed = {name.replace("-", "_"): value for name, value in remedy.items()}
+    after = run_recipe(load_recipe(path, typed), tmp_path / "after")
+    assert "schedule" not in [warning["kind"] for warning in after["warnings"]]
+    assert after["scores"]["validation"]["bleu"] > before["scores"]["validation"]["bleu"] + 5

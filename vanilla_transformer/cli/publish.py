@@ -16,7 +16,7 @@ the card is rendered, and every file that would be pushed is listed.
 # Options for publishing a model that do not apply to its Space.
 _OF_MODEL = (
     *("license", "data-license", "data-source", "pair", "revision", "output"),
-    *("with-code", "stock"),
+    *("with-code", "stock", "force"),
 )
 
 
@@ -41,6 +41,8 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--with-code", action="store_true", help="push the model's code too")
     text = "publish it as a stock class of transformers, for users without this package"
     command.add_argument("--stock", action="store_true", help=text)
+    text = "publish a model that has not learned its task, too"
+    command.add_argument("--force", action="store_true", help=text)
     text = "languages of both sides (default: the recipe's)"
     command.add_argument("--pair", metavar="S-T", help=text)
     command.add_argument("--revision", metavar="BRANCH", help="branch (default: main)")

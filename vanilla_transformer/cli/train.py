@@ -86,14 +86,19 @@ def _train(options: argparse.Namespace) -> int:
     from ..train.finishing import sample_text
     from ..train.run import run_plan
 
-    metrics = run_plan(plan_run(recipe, Path(output_dir)), output_dir)
+    metrics = run_plan(plan_run(recipe, Path(output_dir), typed), output_dir)
     if is_first_process():
         print_scores(metrics["scores"])
         samples = [each for chosen in metrics.get("samples", {}).values() for each in chosen]
         if samples:
             print("\n\n".join(["", *map(sample_text, samples[:3]), ""]))
-        print(f"The model and its metrics are in {output_dir}. Next:")
-        print(f"  {_program()} translate {shlex.quote(str(output_dir))} FILE")
+        warnings = metrics.get("warnings", [])
+        print("".join(f"Warning: {warning['text']}\n" for warning in warnings), end="")
+        print(f"The model and its metrics are in {output_dir}. ", end="")
+        if any(warning["kind"] == "outputs" for warning in warnings):
+            print("It has not learned its task; to find out why: training/diagnosis.md.")
+        else:
+            print(f"Next:\n  {_program()} translate {shlex.quote(str(output_dir))} FILE")
     return 0
 
 

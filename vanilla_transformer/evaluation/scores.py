@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from ..errors import RequestError, quoted
 from ..storage.extras import require
 from ..storage.metrics import (
+    MEASURES,
     NUM_SAMPLES,
     TRANSLATION_MEASURES,
+    RunWarning,
     Sample,
     Scores,
     TestTexts,
@@ -131,11 +133,38 @@ def corpus_scores(
     for name, metric in metrics.items():
         scores[name] = float(metric.corpus_score(list(hypotheses), streams).score)
         scores[f"{name}_signature"] = str(metric.get_signature())
-    if len({*hypotheses} - {""}) <= 1 < len({*streams[0]}):
-        told = "All %d translations are %s: normal early in training, else check pairs and rate."
-        same = f"the same or empty: {quoted(max(hypotheses))}" if any(hypotheses) else "empty"
-        logger.warning(told, len(hypotheses), same)
+    if told := _all_alike(hypotheses, streams[0]):
+        logger.warning("%s: normal early in training, else check pairs and rate.", told)
     return cast("Scores", {**scores, "num_sentences": len(hypotheses)})
+
+
+def _all_alike(hypotheses: Sequence[str], references: Sequence[str]) -> str | None:
+    """Say so if all translations are the same or empty, and the references are not."""
+    if len({*hypotheses} - {""}) > 1 or len({*references}) <= 1:
+        return None
+    same = f"the same or empty: {quoted(max(hypotheses))}" if any(hypotheses) else "empty"
+    return f"All {len(hypotheses)} translations are {same}"
+
+
+def useless_outputs(results: Mapping[str, TestTexts]) -> list[RunWarning]:
+    """Return a warning for each test set on which a model is of no use.
+
+    All its translations are alike or empty, none scores at all, or the sources themselves would
+    score better by the first measure.
+    """
+    found = []
+    for name, result in results.items():
+        first = next(filter(MEASURES.__contains__, result))
+        measure, scores = MEASURES[first], cast("Mapping[str, Any]", result)
+        score, copied = scores[first], scores["copy_baseline"][first]
+        told = _all_alike(result["hypotheses"], first_references(result["references"]))
+        if told is None and (
+            score != measure.best(score, copied) or score == 0 < measure.best(0, 1)
+        ):
+            told = f"{measure.label} is {score:.1f}; the untranslated sources have {copied:.1f}"
+        if told is not None:
+            found.append(RunWarning(kind="outputs", text=f"{told} ({name} set)."))
+    return found
 
 
 def first_references(references: References) -> list[str]:

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..convert.exporters.stock import export_stock
 from ..errors import RequestError
-from ..evaluation.scores import choose_samples, without_texts
+from ..evaluation.scores import choose_samples, useless_outputs, without_texts
 from ..generation_limits import HOSTS_LENGTH
 from ..recipes.data import TRAINING_FILES
 from ..recipes.recipe import languages_of_model
@@ -108,6 +108,7 @@ def publish(
                 name: without_texts(result) for name, result in scores.items()
             }
             metrics = Metrics(scores=measured, samples=choose_samples(with_texts))
+            metrics["warnings"] = useless_outputs(with_texts)
             write_metrics(folder / METRICS, metrics)
         return publish_folder(folder, repo_id, **options)
 
@@ -124,6 +125,7 @@ def publish_folder(
     run: StrPath | None = None,
     with_code: bool = False,
     stock: bool = False,
+    force: bool = False,
     push: bool = False,
     message: str | None = None,
     private: bool = False,
@@ -145,6 +147,7 @@ def publish_folder(
         run: Run directory that the model comes from, if `directory` is not one itself.
         with_code: Whether to push the model's code too, for `trust_remote_code=True`.
         stock: Whether to publish it as a stock class of transformers, which needs no code.
+        force: Whether to publish a model that has not learned its task, too.
         push: Whether to push. False does everything else.
         message: Message of the commit. None names the model.
         private: Make the repository private if it is created.
@@ -169,6 +172,10 @@ def publish_folder(
             remedy = f"restore it, or score the model elsewhere: evaluate --output DIR/{METRICS}"
             raise RequestError(f"{folder / changed[0]} changed after it was scored; {remedy}")
     known = _metrics(source, trained_in)
+    useless = [it["text"] for it in known.get("warnings", ()) if it["kind"] == "outputs"]
+    if useless and not force:
+        what = f"{source} has not learned its task. {useless[0]}"
+        raise RequestError(f"{what} See training/diagnosis.md, or give --force.")
     with temporary_folder() as temporary:
         published_from = export_stock(source, temporary / "stock") if stock else source
         form = _form(published_from, with_code=with_code)
@@ -235,6 +242,7 @@ def _metrics(source: Path, run: Path) -> Metrics:
         metrics["data"] |= {"shared_with_training": {}, "files": files}
         metrics |= {"scores": own["scores"], "averaged_checkpoints": []}
         metrics.pop(CHOSEN, None)
+        metrics.pop("warnings", None)  # of the run's own model
         return metrics
     models = [saved.load_saved_model(folder) for folder in (source, run)]
     if not _close(*(_logits(*both, _ANY_TEXT) for both in zip(models, tokenizers, strict=True))):

@@ -91,6 +91,13 @@ class Chosen(TypedDict):
     beam: NotRequired[dict[str, float]]  # by length penalty
 
 
+class RunWarning(TypedDict):
+    """What a user of a run's model should know."""
+
+    kind: str  # "outputs": they are useless; "schedule"; "pairs"; "test"
+    text: str
+
+
 class Published(TypedDict, total=False):
     """Facts that publishing adds to the metrics."""
 
@@ -120,6 +127,7 @@ class Metrics(TypedDict, total=False):
     last_evaluation: dict[str, float]  # of a Trainer's own, by its names
     averaged_checkpoints: list[str]
     chosen_on_validation: Chosen
+    warnings: list[RunWarning]  # those that still hold at the end
     model: dict[str, Any]  # config fields that no recipe has
     validation_scores: dict[str, dict[str, float]]  # percentiles of usual scores
     model_files: dict[str, str]  # SHA-256 by file

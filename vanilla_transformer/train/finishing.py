@@ -11,13 +11,16 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ..batch_translation import DOUBTFUL_BELOW
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..data.dataset import reading_report
+from ..data.doubts import KINDS
+from ..data.examination import odd_texts
 from ..errors import RequestError
-from ..evaluation.scores import choose_samples, first_references, without_texts
+from ..evaluation.scores import choose_samples, first_references, useless_outputs, without_texts
 from ..recipes.data import TextPairs
 from ..recipes.plan import Plan, settings_as_yaml
 from ..search_settings import SearchSettings
 from ..storage.atomic import write_aside, write_text
-from ..storage.metrics import Chosen, Sample, TestTexts, write_metrics
+from ..storage.metrics import Chosen, RunWarning, Sample, TestTexts, write_metrics
 from ..storage.reading import printable
 from ..storage.run_files import (
     ATTENTION,
@@ -40,6 +43,7 @@ from .arguments import VanillaTransformerTrainingArguments
 from .averaging import average_checkpoints, choose_on_validation_pairs
 from .checkpoints import Progress, averaging_set, step_of, trainer_state
 from .curves import plot_training_curves
+from .optimization import schedule_warnings
 from .run_inputs import RunPairs
 from .scoring import score_folder
 
@@ -69,12 +73,6 @@ def finish(
     setattr(config, DOUBTFUL_BELOW, getattr(model.generation_config, DOUBTFUL_BELOW))
     write_aside(run / GENERATION_CONFIG, config.to_json_file)
     state, progress = trainer_state(final), Progress.load(final)
-    if chosen is None and len(averaged) > 1 and step_of(averaged[0]) < args.warmup_steps:
-        logger.warning(
-            "The averaged checkpoints begin at update %d, before the end of warm-up at %d; the "
-            "last one alone may translate better (--checkpoints-to-average 1).",
-            *(step_of(averaged[0]), args.warmup_steps),
-        )
     write_text(run / RECIPE, settings_as_yaml(plan.settings))
     write_history(state.log_history, run / HISTORY)
     write_hypotheses(run, results)
@@ -88,6 +86,8 @@ def finish(
             target = last["hypotheses"][0] or first_references(last["references"])[0]
             attention = attention_weights(model, tokenizer, last["sources"][0], target)
             save_figure(plot_attention(attention), run / ATTENTION)
+    unchosen = [] if chosen else averaged
+    found = _warnings(pairs, args, model.config.d_model, state.global_step, unchosen)
     metrics: Any = {
         "scores": {name: without_texts(result) for name, result in results.items()},
         **training_facts(model, tokenizer, args.seed, progress),
@@ -97,12 +97,41 @@ def finish(
         **({} if chosen is None else {CHOSEN: chosen}),
         **({"model": _shape(model, plan)} if plan.model.init_from else {}),
         **({"validation_scores": usual} if usual else {}),
+        "warnings": [
+            *useless_outputs(results),
+            *(RunWarning(kind=kind, text=text) for kind, text in found),
+        ],
         "data": pairs.facts,
         "recipe": plan.settings,
         "samples": samples,
         MODEL_FILES: digests(run, RECORDED),
     }
     write_metrics(run / METRICS, metrics)
+
+
+def _warnings(
+    pairs: RunPairs,
+    args: VanillaTransformerTrainingArguments,
+    d_model: int,
+    updates: int,
+    averaged: Sequence[Path],
+) -> Iterator[tuple[str, str]]:
+    """Yield kind and text of warnings about a training of so many updates, and about its pairs."""
+    for text in schedule_warnings(args, d_model, updates):
+        yield "schedule", text
+    if len(averaged) > 1 and (first := step_of(averaged[0])) < args.warmup_steps:
+        what = f"The averaged checkpoints begin at update {first}, before the end of warm-up at"
+        remedy = "the last one alone may translate better (--checkpoints-to-average 1)."
+        yield "schedule", f"{what} {args.warmup_steps:g}; {remedy}"
+    texts = [*odd_texts(pairs.given)]
+    if (doubts := reading_report(pairs.given).get("doubts", {})).get("is_warning"):
+        counts = "; ".join(f"{count} {KINDS[kind]}" for kind, count in doubts["counts"].items())
+        texts.append(f"Of {doubts['pairs']} inspected training pairs: {counts}.")
+    for text in texts:
+        yield "pairs", text
+    for name, count in pairs.facts.get("shared_with_training", {}).items():
+        what = f"{count} of {len(pairs.scored[name])} {name} pairs are also training pairs"
+        yield "test", f"{what}, which makes the scores too high."
 
 
 def _average(

@@ -6,12 +6,18 @@ With one table for source, target and pre-softmax every row has a gradient, so p
 same.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from ..errors import RequestError
+from .arguments import VanillaTransformerTrainingArguments
+
+# Largest peak of the recipes, times d_model: 2.0e-3 at width 256, 4.9e-4 at 1024 (the paper's big).
+_TRIED = 0.512
+_WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")  # schedules of transformers
 
 
 def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
@@ -55,6 +61,31 @@ def noam_schedule(
     constants: dict[str, Any] = {"d_model": d_model, "warmup_steps": warmup_steps, "factor": factor}
     # LambdaLR counts updates from 0, Eq. 3 from 1.
     return LambdaLR(optimizer, lambda updates: noam_lr(updates + 1, **constants))
+
+
+def schedule_warnings(
+    args: VanillaTransformerTrainingArguments, d_model: int, updates: int
+) -> Iterator[str]:
+    """Yield what may make a training useless: a rate beyond those tried, warm-up until the end.
+
+    Args:
+        args: The training arguments.
+        d_model: Width of the model.
+        updates: Updates of the training.
+    """
+    if args.lr_scheduler_type in _WITHOUT_WARMUP:
+        return
+    warmup, tried = args.get_warmup_steps(max(args.max_steps, updates)), _TRIED / d_model
+    rate = args.learning_rate or 0.0
+    if args.learning_rate is None and args.lr_scheduler_type is None:
+        rate = peak_rate(d_model=d_model, warmup_steps=warmup, factor=args.learning_rate_factor)
+    if rate > 1.05 * tried:
+        what = f"The learning rate peaks at {rate:.1e}, and this width was tried up to {tried:.1e}"
+        yield f"{what}: give --learning-rate {tried:.1e}, or watch the loss."
+    if updates <= warmup:
+        shorter = f"--warmup-steps {max(1, updates // 6)} --learning-rate {min(rate, tried):.1e}"
+        what = f"The run ends after {updates} updates, and warm-up takes {warmup}"
+        yield f"{what}: give more updates, or {shorter}, or the model will have learned little."
 
 
 def peak_rate(*, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:

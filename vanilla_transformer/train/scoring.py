@@ -14,9 +14,9 @@ from ..evaluation.scores import first_references
 from ..recipes.data import TextPairs
 from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
 from ..search_settings import SearchSettings, search_settings
-from ..storage.metrics import MEASURES, TestTexts
+from ..storage.metrics import MEASURES, RunWarning, TestTexts, all_metrics
 from ..storage.reading import printable
-from ..storage.run_files import RECIPE, differences
+from ..storage.run_files import METRICS, RECIPE, differences
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
 
 
@@ -95,6 +95,7 @@ class ComparedRun(NamedTuple):
     search: SearchSettings
     parameters: int
     results: dict[str, TestTexts]
+    warnings: list[RunWarning]  # of the training
 
 
 def compare_runs(
@@ -144,7 +145,8 @@ def compare_runs(
         typed_in = _typed(first, with_robustness)
         model, _, results = score_folder(folder, first.sets, typed_in, **options)
         search, size = search_settings(model.generation_config, **asked), model.num_parameters()
-        runs.append(ComparedRun(str(name), test or first, search, size, results))
+        warnings = all_metrics(folder / METRICS).get("warnings", [])
+        runs.append(ComparedRun(str(name), test or first, search, size, results, warnings))
     return runs
 
 
@@ -164,6 +166,8 @@ def comparison_page(runs: Sequence[ComparedRun], *, shown: int = 20) -> str:
         ):
             if changed:
                 lines.append(f"- {what}, {first.name} -> {run.name}: {'; '.join(changed)}.")
+    for run in runs:
+        lines += [f"- {run.name}: {warning['text']}" for warning in run.warnings]
     for name in first.results:
         lines += ["", *_set_lines(runs, name, shown)]
     return "\n".join(lines) + "\n"

@@ -63,7 +63,7 @@ from .callbacks import RunControl, TrainingInterrupted
 from .checkpoints import Progress, last_whole_checkpoint, prune, seal
 from .compilation import limited_compilation, may_compile
 from .cpu_settings import cpu_training_settings, without_training_changes
-from .optimization import noam_schedule, peak_rate
+from .optimization import noam_schedule, peak_rate, schedule_warnings
 from .publication import PublishingTrainer
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ _TRAINING_PAIRS = 200  # pairs for `eval_training_loss`, at most
 # Suffixes of transformers' figures that assume batches of equal size.
 _OF_THE_HOST = ("samples_per_second", "steps_per_second", "_flos", "_runtime", "_preparation_time")
 _FORWARD = inspect.signature(VanillaTransformerForConditionalGeneration.forward).parameters
-_WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
 
 
 class VanillaTransformerTrainer(PublishingTrainer):
@@ -334,7 +333,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         if self.lr_scheduler is not None:
             return self.lr_scheduler
         kind, warmup = self.args.lr_scheduler_type, self.args.get_warmup_steps(num_training_steps)
-        self.warn_of_warmup(num_training_steps)
+        self.warn_of_schedule(num_training_steps)
         if kind is not None:
             return super().create_scheduler(num_training_steps, optimizer)
         d_model, factor = self.model.config.d_model, self.args.learning_rate_factor
@@ -349,14 +348,11 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def warn_of_warmup(self, updates: int) -> None:
-        """Warn if a training of this many updates ends during warm-up."""
-        warmup = self.args.get_warmup_steps(self.state.max_steps or updates)
-        warms_up = self.args.lr_scheduler_type not in _WITHOUT_WARMUP
-        if updates <= warmup and warms_up and self.is_world_process_zero():
-            told = "The run ends after %d updates, and warm-up takes %d: %s"
-            remedy = "the model will have learned little. Give more updates, or a shorter warm-up."
-            logger.warning(told, updates, warmup, remedy)
+    def warn_of_schedule(self, updates: int) -> None:
+        """Warn of a schedule that does not suit a training of so many updates."""
+        if self.is_world_process_zero():
+            for warning in schedule_warnings(self.args, self.model.config.d_model, updates):
+                logger.warning(warning)
 
     def train(
         self,
