@@ -156,16 +156,6 @@ def test_too_long_test_pairs_are_refused_before_training(tmp_path, capsys, optio
     assert not list((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
 
 
-@pytest.mark.parametrize("stage", ["cli.parser.build_parser", "cli.parser.register"])
-def test_ctrl_c_prints_one_line_at_any_time(monkeypatch, capsys, trained, stage):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(f"vanilla_transformer.{stage}", interrupt)
-    assert main(["evaluate", str(trained / "run")]) == 130
-    assert capsys.readouterr().err == "Interrupted.\n"
-
-
 def test_defects_keep_their_traceback(monkeypatch, trained):
     def defect(*args, **kwargs):
         int("not a number")  # a ValueError whose last frame lies outside the package

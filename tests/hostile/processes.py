@@ -26,7 +26,6 @@ from vanilla_transformer.cli import main
 
 torch.set_num_threads(1)
 
-ROOT = Path(__file__).parents[2]
 _PIPE = 2**20  # bytes, Linux's default maximum for users
 PATIENCE = 120  # seconds after which a command counts as hanging
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -35,10 +34,9 @@ _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.sym
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a command: exit code (-n after signal n, None if it hung) and its output."""
+    """The end of a command: exit code (-n after signal n, None if it hung) and its stderr."""
 
     code: int | None
-    out: str
     err: str
 
     @property
@@ -63,22 +61,20 @@ Condition = Callable[[Path], None]  # set in the process, for operations in its 
 
 
 class Started:
-    """A fork that works in a folder, with pipes large enough for its output."""
+    """A fork that works in a folder, with a pipe large enough for its stderr."""
 
     def __init__(self, work: Callable[[], int], folder: Path, *conditions: Condition) -> None:
         """Start work that returns the exit code, in a working directory."""
-        pipes = [os.pipe() for _ in range(2)]  # not files, which the limit would cut, too
-        for _, end in pipes:
-            fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE)
-        words = (work, [end for _, end in pipes], folder, conditions)
+        said, end = os.pipe()  # not a file, which the limit would cut, too
+        fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE)
+        words = (work, end, folder, conditions)
         self.process = multiprocessing.get_context("fork").Process(target=_become, args=words)
         # No interrupt before the work starts: only the work handles it.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.process.start()
         signal.signal(signal.SIGINT, before)
-        self.said = [open(end, encoding="utf-8", errors="replace") for end, _ in pipes]  # noqa: SIM115
-        for _, end in pipes:
-            os.close(end)
+        self.said = open(said, encoding="utf-8", errors="replace")  # noqa: SIM115
+        os.close(end)
 
     def send(self, signum: int) -> None:
         """Send a signal if the process still runs."""
@@ -90,22 +86,19 @@ class Started:
         self.process.join(patience)
         code = self.process.exitcode
         self.process.kill()
-        texts = []
-        for stream in self.said:
-            with stream:
-                texts.append(stream.read())
-        return Ended(code, *texts)
+        with self.said:
+            return Ended(code, self.said.read())
 
 
 def _become(
-    work: Callable[[], int], ends: Sequence[int], folder: Path, conditions: Sequence[Condition]
+    work: Callable[[], int], end: int, folder: Path, conditions: Sequence[Condition]
 ) -> None:
-    """Work in a folder, with the ends of two pipes as output, and exit with the work's code."""
+    """Work in a folder, with the end of a pipe as stderr, and exit with the work's code."""
     os.setpgid(0, 0)
-    for number, end in enumerate(ends, start=1):
-        os.dup2(end, number)
-        os.close(end)
+    os.dup2(end, 2)
+    os.close(end)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
     os.chdir(folder)

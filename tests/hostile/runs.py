@@ -25,9 +25,9 @@ _WORDS = ("--max-steps", "40", "--trainer", "save_steps=10", "eval_steps=20")
 _FILES = ("model.safetensors", "tokenizer.json", "generation_config.json", "samples.md")
 
 
-def train(precision: str = "fp32", output: str = "run") -> Callable[[], int]:
+def train(precision: str = "fp32") -> Callable[[], int]:
     """Return the training command of all cases."""
-    words = ("train", "tiny.yaml", *_WORDS, "--precision", precision, "--output-dir", output)
+    words = ("train", "tiny.yaml", *_WORDS, "--precision", precision, "--output-dir", "run")
     return command(*words)
 
 

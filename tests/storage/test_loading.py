@@ -100,10 +100,6 @@ DAMAGE = {
     ),
     "a shard as a pickle": (name_a_shard("shard.bin"), "lists 'shard.bin', which is not"),
     "a shard elsewhere": (name_a_shard("../b.safetensors"), "lists '../b.safetensors', which"),
-    "half of what is doubtful": (
-        lambda run: change_json(run / "generation_config.json", doubtful_below=[1.0]),
-        "doubtful_below in run/generation_config.json is",
-    ),
     "an odd dtype": (set_config(dtype="float33"), "config.json is not a model configuration: "),
     "weights in whole numbers": (
         set_weights(lambda found: {name: weight.int() for name, weight in found.items()}),
