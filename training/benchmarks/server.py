@@ -3,13 +3,15 @@
     python training/benchmarks/server.py
 
 Clients send one sentence per request and wait for its answer. The loop and the numbers of clients
-take turns; the server is a process of its own. Speeds and ratios are medians of the rounds.
+take turns; the server is a process of its own, whose time on the CPU is counted without that of the
+clients. All figures are medians of the rounds.
 Afterwards, the server's memory is read while it answers many requests. Needs
 `pip install ".[serve]"` in the clone.
 """
 
 import argparse
 import json
+import os
 import re
 import socket
 import subprocess
@@ -74,6 +76,12 @@ def ask_all(port: int, sentences: Sequence[str], clients: int) -> list[str]:
     return answers
 
 
+def cpu_seconds(process: int) -> float:
+    """Return the time that a process has computed."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def memory(process: int) -> float:
     """Return the memory of a process in MiB."""
     status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
@@ -101,12 +109,15 @@ def main() -> None:
             contenders[name] = lambda clients=clients: ask_all(port, sentences, clients)
         texts = {name: run() for name, run in contenders.items()}  # also warms up
         seconds: dict[str, list[float]] = {name: [] for name in contenders}
+        computed: dict[str, list[float]] = {name: [] for name in contenders}
         for number in range(options.rounds):
             names = list(contenders)
             for name in names[number % len(names) :] + names[: number % len(names)]:
-                start = time.perf_counter()
+                working = process if name.startswith("server") else os.getpid()
+                start, before = time.perf_counter(), cpu_seconds(working)
                 contenders[name]()
                 seconds[name].append(time.perf_counter() - start)
+                computed[name].append(cpu_seconds(working) - before)
         held, step = [[0, memory(process)]], options.requests // 10
         for number in range(10):
             ask_all(port, (known * (step // len(known) + 1))[:step], 8)
@@ -117,8 +128,9 @@ def main() -> None:
         ratios = [base / mine for base, mine in zip(seconds[first], own, strict=True)]
         same = sum(map(str.__eq__, texts[name], texts[first])) / len(sentences)
         speed = [round(len(sentences) / median(own), 1), round(median(ratios), 2)]
-        rows.append([name, *speed, f"{same:.1%}".replace("%", " %")])
-    columns = ["Contender", "sentences/s", "speed / loop", "same as the loop"]
+        cpu = round(1000 * median(computed[name]) / len(sentences), 1)
+        rows.append([name, *speed, cpu, f"{same:.1%}".replace("%", " %")])
+    columns = ["Contender", "sentences/s", "speed / loop", "CPU ms / sentence", "same as the loop"]
     write_results(
         options.output,
         "Serving: requests of several clients",
@@ -133,6 +145,7 @@ def main() -> None:
             },
         ],
         seconds=seconds,
+        cpu_seconds=computed,
     )
 
 
