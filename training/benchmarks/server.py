@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="everyday-en-de")
     parser.add_argument("--sentences", type=int, default=100, help="in a turn")
-    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--requests", type=int, default=20_000, help="while memory is read")
     parser.add_argument("--output", type=Path, default=FOLDER / "results" / "server.json")
     options = parser.parse_args()
