@@ -30,7 +30,7 @@ _VOCABULARIES: dict[str, dict[str, Any]] = {
 SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
     "marian": (
         "transformers directory with a MarianMTModel, or OPUS-MT's folder or zip file",
-        {"like_transformers": {**_FLAG, "help": "positions of transformers' own conversion"}},
+        {"like_transformers": {**_FLAG, "help": "compute as transformers' conversion does"}},
         "opus-mt-en-de runs/opus-mt-en-de",
     ),
     "fsmt": (

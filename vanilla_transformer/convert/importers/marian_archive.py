@@ -99,8 +99,8 @@ def import_archive(
         columns = marian_columns(config.d_model).argsort()
         model.load_state_dict(reordered(model.state_dict(), columns))
     else:
-        note = "Positions are Marian's own; those of transformers' conversion: --like-transformers."
-        source.notes += (note,)
+        note = "Positions and epsilon are Marian's; --like-transformers takes transformers' own"
+        source.notes += (f"{note}, as export stock needs them.",)
     model.generation_config.num_beams = decoder.get("beam-size")
     classes = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": names[0] != names[1]}
     texts: dict[str, Mapping[str, object]] = {TOKENIZER_SETTINGS: classes}
