@@ -79,9 +79,11 @@ def test_commands_say_what_a_foreign_model_is(tmp_path, monkeypatch, capsys, com
 
 def test_damaged_and_missing_files_are_not_recognized(tmp_path):
     path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a/data.pkl", b"opt vocab generator" * 9)
     assert "import opennmt" in foreign_model(path)
-    path.write_bytes(path.read_bytes()[:30] + b"x" * 20 + path.read_bytes()[50:])
-    assert foreign_model(path) is None
+    whole = path.read_bytes()
+    for place in (30, 42):  # the name, and the compressed content
+        path.write_bytes(whole[:place] + b"x" * 8 + whole[place + 8 :])
+        assert foreign_model(path) is None
     assert foreign_model(tmp_path / "none") is None

@@ -3,11 +3,11 @@
 foreign_models.toml lists the systems.
 """
 
+import fnmatch
 import re
 import tomllib
 import zipfile
 from contextlib import suppress
-from fnmatch import fnmatch
 from pathlib import Path
 
 _READ = 2**20  # bytes of a file that are searched
@@ -20,7 +20,7 @@ def foreign_model(path: Path) -> str | None:
     Only names of files and their beginnings are read, and nothing in them is run.
     """
     found: set[str] = set()
-    with suppress(OSError, RuntimeError, zipfile.BadZipFile):  # damaged files are not recognized
+    with suppress(Exception):  # damaged files are not recognized, and raise many kinds
         if path.is_dir():
             found = {each.name for each in path.iterdir()}
             settings = _start(path / "config.json") if (path / "config.json").is_file() else b""
@@ -36,7 +36,7 @@ def foreign_model(path: Path) -> str | None:
             found = {path.name} | _words(_start(path))
     table = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     for model in tomllib.loads(table)["model"]:
-        if all(any(fnmatch(each, sign) for each in found) for sign in model["signs"]):
+        if all(fnmatch.filter(found, sign) for sign in model["signs"]):
             return f"{model['name']}; {model['advice']}"
     return None
 
