@@ -45,7 +45,7 @@ def test_warmup_ends_in_time_and_the_peak_stays(name, updates, tmp_path):
     assert width >= 128
     tokens = [it["batch_tokens"] * it["gradient_accumulation"] for it in (before, after)]
     assert 1_024 <= tokens[1] <= tokens[0] or tokens[1] == tokens[0]
-    assert (width < recipe.config().d_model) == (updates < 1_500 and recipe.config().d_model > 128)
+    assert (width < recipe.config().d_model) == (updates < 2_000 and recipe.config().d_model > 128)
     assert not (updates < 3_000 and (after["join_pairs"] or after["both_directions"]))
     made, every = min(updates, recipe.max_steps), (after["trainer"] or {}).get("save_steps", 1_500)
     assert every <= (before["trainer"] or {}).get("save_steps", 1_500)

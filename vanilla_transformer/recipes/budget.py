@@ -26,7 +26,7 @@ _RATES = ("warmup_steps", "learning_rate", "learning_rate_factor")
 _ADDED = ("join_pairs", "both_directions")
 _DECIDED = (*_BATCHES, "d_model", "ffn_dim", *_RATES, *_ADDED)
 # Updates; where fewer fit, smaller batches and a model of half the width learn more (LOG.md).
-_LEARNS = 1_500
+_LEARNS = 2_000
 _BATCH, _NARROWEST = 1_024, 128  # the smallest batch_tokens and d_model
 _WARMUP = 6  # updates of a run for each one of warm-up
 _PAYS = 3_000  # updates after which added pairs pay (LOG.md)
@@ -67,8 +67,9 @@ def fit_into_minutes(
         every = max(1, updates // _SAVES)
         every = every if every < plan.arguments["save_steps"] else None
         told = ", ".join(f"{name}={value}" for name, value in changes.items())
-        what = f"About {updates} updates fit into {settings['max_minutes']:g} minutes"
-        logger.info("%s: %s.", what, told or "as in the recipe")
+        if updates < settings["max_steps"]:
+            what = f"About {updates} updates fit into {settings['max_minutes']:g} minutes"
+            logger.info("%s: %s.", what, told or "as in the recipe")
     if every is not None:
         changes["trainer"] = {**(settings["trainer"] or {}), "save_steps": every}
     return plan_run(make_recipe({**settings, **changes}), run)
