@@ -20,6 +20,7 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.cli.parser import build_parser
 from vanilla_transformer.recipes.options import OPTIONS
 from vanilla_transformer.recipes.recipe import load_recipe, shipped_recipes
+from vanilla_transformer.train import finishing
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")  # the start page only
@@ -78,7 +79,9 @@ def reader(tmp_path_factory):
     with contextlib.chdir(folder):
         generator.main([*words, "--pairs", "300", "--test-pairs", "10"])
     options = ["--warmup-steps", "10", "--vocab-size", "400", *SMALL]
-    printed = run(f"{train} {' '.join(options)}", folder)
+    with pytest.MonkeyPatch.context() as patch:  # so few updates teach it nothing
+        patch.setattr(finishing, "useless_outputs", lambda results: [])
+        printed = run(f"{train} {' '.join(options)}", folder)
     (folder / "printed").write_text(printed, encoding="utf-8")
     return folder
 

