@@ -496,7 +496,7 @@ def test_sentences_keep_their_source_when_others_finish(monkeypatch):
 
 def test_alignments_from_attention_without_weights_are_refused(unchanged, monkeypatch):
     replace_attention(unchanged, monkeypatch)
-    with pytest.raises(ValueError, match=r"returns no weights.* derive it from that class"):
+    with pytest.raises(ValueError, match=r"returns no weights.* must be a subclass of it"):
         beam_search(unchanged, torch.tensor([[5, 9, 2]]), max_new_tokens=4, return_alignments=True)
 
 

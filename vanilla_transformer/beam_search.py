@@ -435,8 +435,8 @@ class ModelDecoder:
 def no_attention_weights(model: PreTrainedModel) -> RequestError:
     """Return the error for a model that does not return the attention weights of all its layers."""
     return RequestError(
-        f"The attention {model.config._attn_implementation!r} returns no weights: use eager. If "
-        "your own module replaces MultiHeadAttention, derive it from that class."
+        f"The attention {model.config._attn_implementation!r} returns no weights; use eager. A "
+        "module of your own in place of MultiHeadAttention must be a subclass of it."
     )
 
 

@@ -115,7 +115,7 @@ def locked(path: Path, told: str) -> Iterator[bool]:
         lock.acquire(timeout=0)
     except Timeout:
         raise RequestError(told) from None
-    except (OSError, NotImplementedError):  # or a name that is too long
+    except (OSError, NotImplementedError):  # no locks here, or too long a name: go on without
         pass
     try:
         yield lock.is_locked

@@ -63,8 +63,8 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
     """
     run = Path(output_dir)
     args = training_arguments(plan.arguments, run / CHECKPOINTS)
-    sizes: dict[str, Any] = {"begun": run_directory.trained(run), "processes": args.world_size}
-    plan = fit_into_minutes(plan, run, partial(updates_within, args), **sizes)
+    begun, measure = run_directory.trained(run), partial(updates_within, args)
+    plan = fit_into_minutes(plan, run, measure, begun=begun, processes=args.world_size)
     args = training_arguments(plan.arguments, run / CHECKPOINTS)
     with ExitStack() as held:
         # The other ranks, also on other machines, wait here and then read from the cache.
