@@ -35,7 +35,7 @@ BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
 BF16 = "_bf16"  # ends the names of results from a processor with bfloat16
 OLD_MODEL = (
     "RUN is the model of seed 0 from an older `multi30k_en_de`, with 3,000 pieces (see "
-    "[the log](../LOG.md#repeated-runs-and-runs-of-earlier-recipes)), with length penalty "
+    "[the log](../LOG.md#repeated-runs-and-earlier-recipes)), with length penalty "
     "0.6; today's recipe gives a different BLEU."
 )
 # The command that repeats each of them, and what a reader has to know about it, in their order.
@@ -66,7 +66,7 @@ COMMANDS = {
         "--rounds 2",
         "TEACHER is a run of `multi30k_en_de`, 9,000 updates; the students, three seeds, were "
         "trained by `student` on the pairs and on the translations of two such teachers; see "
-        "[the log](../LOG.md#2026-11-27-captions-and-their-translations-by-two-models).",
+        "[the log](../LOG.md#students-of-captions).",
     ),
     "serving": (
         "serving.py RUN --sentences 160 --rounds 2",
