@@ -209,7 +209,7 @@ def test_block_learn_from_each_other(own, monkeypatch):
 
 
 def test_block_back_translation(own, monkeypatch):
-    monkeypatch.setattr("vanilla_transformer.train.back_translation.FEWEST_PAIRS", 30)
+    monkeypatch.setattr("vanilla_transformer.train.synthetic_pairs.FEWEST_PAIRS", 30)
     (own / "mono.de").write_text("eins vier de\nzwei drei de\n", encoding="utf-8")
     run_short("back_translation", own)
     assert (own / "runs/with-mono-back/translated.jsonl").read_text("utf-8").count("\n") == 2

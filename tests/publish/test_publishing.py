@@ -63,7 +63,7 @@ from vanilla_transformer.publish.publishing import publish_folder
 from vanilla_transformer.publish.space import write_space
 from vanilla_transformer.recipes.recipe import Recipe, load_recipe, shipped_recipes
 from vanilla_transformer.storage.atomic import MARKER
-from vanilla_transformer.train import back_translation, run_recipe
+from vanilla_transformer.train import run_recipe, synthetic_pairs
 
 ROOT = Path(__file__).parents[2]
 MODEL = {"config.json", "generation_config.json", "model.safetensors"}
@@ -350,7 +350,7 @@ def private(tmp_path, monkeypatch):
     }
     second = dict.fromkeys(("train_file", "validation_file", "test_file"))
     second |= {"init_from": str(folder / "first"), "dataset": str(folder / "set")}
-    monkeypatch.setattr(back_translation, "FEWEST_PAIRS", 1)
+    monkeypatch.setattr(synthetic_pairs, "FEWEST_PAIRS", 1)
     for name, values in (("first", first), ("second", second)):
         given = {**values, "data_license": "CC BY 4.0"}
         run_recipe(load_recipe(str(recipe), given), folder / name)

@@ -149,6 +149,7 @@ def help_of_train():
 def test_each_option_reaches_command_line_yaml_config_and_card(name, help_of_train, tmp_path):
     metadata, value = OPTIONS[name].metadata, other_value(name)
     needed = {"train_weights": {"train_file": "a.tsv", "monolingual_target": "b.txt"}}
+    needed["monolingual_source"] = {"teachers": "everyday-en-de"}
     recipe = Recipe(**{name: value}, **needed.get(name, {}))
     (title,) = [section.__doc__ for section in SECTIONS if name in names_of(section)]
     title = f"more options: {title[0].lower()}{title[1:-1]}"
@@ -370,6 +371,7 @@ def test_symbols_have_no_merges_for_bpe_dropout_to_undo(caplog):
         ({"pair": "en-de", "tokenizer": "symbols"}, "few_pairs"),
         ({"pair": "en-de", "init_from": "everyday-en-de"}, "few_pairs"),
         ({"pair": "en-de", "monolingual_target": "mono.de"}, "few_pairs"),
+        ({"pair": "en-de", "teachers": "everyday-en-de"}, "few_pairs"),
     ],
 )
 def test_only_translations_that_are_all_there_is_are_turned(tmp_path, monkeypatch, typed, expected):

@@ -21,7 +21,7 @@ from tiny_runs import WORDS, tiny_recipe
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.publish import publishing
-from vanilla_transformer.train import back_translation
+from vanilla_transformer.train import synthetic_pairs
 from vanilla_transformer.translation import many_texts
 
 TRAIN = ["train", "tiny.yaml", "--output-dir", "run"]
@@ -68,7 +68,7 @@ def prepare(patch, place):
     place.mkdir(exist_ok=True)
     patch.chdir(place)
     patch.setattr(datasets.config, "HF_DATASETS_CACHE", place / "cache")
-    patch.setattr(back_translation, "FEWEST_PAIRS", 100)
+    patch.setattr(synthetic_pairs, "FEWEST_PAIRS", 100)
     patch.setattr(publishing, "load_in_clean_process", load_here)
     patch.setattr(publishing, "_draw", draw_nothing)
 
@@ -97,7 +97,7 @@ def states(tmp_path_factory):
             lines = [" ".join([*words][start : start + 4]) for start in range(3)]
             Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         given = {*Path().iterdir()}
-        interrupted(TRAIN, back_translation, "translate")
+        interrupted(TRAIN, synthetic_pairs, "translate_nbest")
         shutil.copytree(place, kept / "translating")
         assert [main(words) for words in MAKE] == [0] * len(MAKE)
         interrupted([*TRANSLATE, "rows.txt"], many_texts, "translate_nbest")

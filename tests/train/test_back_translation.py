@@ -9,9 +9,9 @@ from tiny_runs import WORDS, tiny_recipe, write_pairs
 
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.recipes.recipe import load_recipe
-from vanilla_transformer.train import back_translation, run_recipe
-from vanilla_transformer.train.back_translation import TAG
-from vanilla_transformer.translation import translate
+from vanilla_transformer.train import run_recipe, synthetic_pairs
+from vanilla_transformer.train.synthetic_pairs import TAG
+from vanilla_transformer.translation import translate_nbest
 
 TEXT = [" ".join(list(WORDS.values())[start : start + 4]) for start in (0, 1, 2, 0, 1)]
 
@@ -19,7 +19,7 @@ TEXT = [" ".join(list(WORDS.values())[start : start + 4]) for start in (0, 1, 2,
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Return a function that writes text, trains, and returns the metrics."""
-    monkeypatch.setattr(back_translation, "FEWEST_PAIRS", 100)
+    monkeypatch.setattr(synthetic_pairs, "FEWEST_PAIRS", 100)
 
     def started(lines, run=tmp_path / "run", **overrides):
         text = tmp_path / "mono.en"
@@ -94,9 +94,9 @@ def stop_after(monkeypatch):
                 if len(made) == count:
                     raise KeyboardInterrupt
                 made.append(text)
-                yield from translate(model, tokenizer, [text])
+                yield from translate_nbest(model, tokenizer, [text], **options)
 
-        monkeypatch.setattr(back_translation, "translate", one_by_one)
+        monkeypatch.setattr(synthetic_pairs, "translate_nbest", one_by_one)
         return made
 
     return stop
@@ -144,11 +144,10 @@ def test_pairs_that_change_meanwhile_are_not_trained_on(start, tmp_path, monkeyp
     def changing(*args, **options):
         with (tmp_path / "recipe" / "train.jsonl").open("a") as file:
             file.write(json.dumps({"translation": {"de": "neu", "en": "new"}}) + "\n")
-        return translate(*args, **options)
+        return translate_nbest(*args, **options)
 
-    translate = back_translation.translate
     with monkeypatch.context() as patch:
-        patch.setattr(back_translation, "translate", changing)
+        patch.setattr(synthetic_pairs, "translate_nbest", changing)
         data = start(TEXT)["data"]
     assert data["train_pairs_kept"] == 120 + data["train_back_translated"]
     start(TEXT, max_steps=12)  # with the pairs as they were
@@ -159,7 +158,7 @@ def test_pairs_that_change_meanwhile_are_not_trained_on(start, tmp_path, monkeyp
     [
         ([f"7\t{text}" for text in TEXT], {}, "mono.en holds cells or records"),
         ([json.dumps({"text": text}) for text in TEXT], {}, "mono.en holds cells or records"),
-        ([*WORDS], {}, "mono.en looks like de, the source language; give text in en"),
+        ([*WORDS], {}, "mono.en looks like de; give text in en"),
         ([" ", ""], {}, "mono.en: sentences: 0; lines"),
         ([TEXT[0], "\0", "ü" * 2001], {}, "sentences: 1; lines .* bytes: 2. Give a text"),
         (TEXT, {"fewest": 121}, "Got 120 training pairs, without those held out; .* 121 at least"),
@@ -168,7 +167,7 @@ def test_pairs_that_change_meanwhile_are_not_trained_on(start, tmp_path, monkeyp
 def test_useless_input_is_refused_before_anything_is_written(
     start, tmp_path, monkeypatch, lines, overrides, message
 ):
-    monkeypatch.setattr(back_translation, "FEWEST_PAIRS", overrides.get("fewest", 100))
+    monkeypatch.setattr(synthetic_pairs, "FEWEST_PAIRS", overrides.get("fewest", 100))
     with pytest.raises(RequestError, match=message):
         start(lines)
     assert {path.name for path in tmp_path.iterdir()} == {"recipe", "mono.en"}

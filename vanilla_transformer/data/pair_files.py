@@ -27,7 +27,7 @@ from ..errors import RequestError
 from ..storage import reading as bounded
 from .checked_pairs import EmptyError, MalformedError, PairReader, Pairs, checked_pair, decoded
 from .columns import SAMPLE, Columns, Table, drawn, named_sides, sampled
-from .languages import language_of
+from .languages import identified, language_of
 from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import is_csv, sniff, split_rows
 
@@ -44,6 +44,7 @@ logger = getLogger(__name__)
 
 _BATCH = 500  # rows, whose texts may be large
 _CELL = 200  # characters of a cell in a sample
+_LONGEST = 4_000  # bytes of a sentence, so that it has no more tokens than can be translated
 _HEAD = 4_096  # bytes to detect a file's format from
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # File names that are not names on the Hub.
@@ -334,13 +335,46 @@ def _read_parallel(source: _File, target: _File, reader: PairReader) -> Pairs:
         raise RequestError(f"{numbers}; each line must translate the same line of the other.")
 
 
-def sentence_lines(path: Path) -> Iterator[bytes]:
-    """Return the lines of a text or of a WMT .sgm file, with one sentence on each line.
+def usable_sentences(text: Path) -> Iterator[str]:
+    """Yield the sentences of a text, without blank, damaged and too long lines."""
+    return filter(None, _read_text(text))
+
+
+def check_text(text: Path, language: str, other: str) -> None:
+    """Refuse a text that is largely damaged or in the other of two languages.
+
+    Args:
+        text: File with a sentence on each line.
+        language: Language that the text should be in.
+        other: The other language of the pairs.
 
     Raises:
-        ValueError: The file holds something else, or, while iterating, is damaged.
+        ValueError: It is not such a text.
     """
-    return _sentences(_File(path), are_languages=True)
+    number = left_out = 0
+    for sentence in _read_text(text):
+        number, left_out = number + bool(sentence), left_out + (sentence is None)
+    told = f"sentences: {number:,}; lines that are not UTF-8 or longer than {_LONGEST:,} bytes"
+    if number <= left_out:
+        form = "Give a text in UTF-8 with one sentence a line."
+        raise RequestError(f"{text}: {told}: {left_out:,}. {form}")
+    logger.info("%s: %s, left out: %d.", text, told, left_out)
+    sample = [*islice(usable_sentences(text), SAMPLE)]
+    if (found := identified(sample, (language, other))) is None:
+        return
+    if (found.odds < 0).mean() > 0.5:
+        raise RequestError(f"{text} looks like {other}; give text in {language}.")
+    if found.is_whole and (found.elsewhere > 0.9).mean() > 0.5:
+        logger.warning("%s is in another language than %s.", text, language)
+
+
+def _read_text(text: Path) -> Iterator[str | None]:
+    """Yield the sentence on each line, "" for a blank line, None for a damaged or too long one."""
+    for line in _sentences(_File(text), are_languages=True):
+        try:
+            yield decoded(line).strip() if len(line) <= _LONGEST else None
+        except MalformedError:
+            yield None
 
 
 def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:

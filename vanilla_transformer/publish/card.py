@@ -76,6 +76,11 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
         facts["recipe"] = recipe
     facts["samples"] = {"card": _chosen_samples(metrics.get("samples", {}))}
     facts["published"] = said | {name: value for name, value in published.items() if value}
+    if teachers := metrics.get("data", {}).get("teachers", []):
+        recipe["teachers"] = [teacher["name"] for teacher in teachers]
+        terms = [f"teacher {it['name']}: {it['license']}" for it in teachers if it["license"]]
+        terms = [*filter(None, [facts["published"]["data_license"]]), *terms]
+        facts["published"]["data_license"] = "; ".join(terms) or None
     check_licenses(facts["published"].get("license"), facts["published"]["data_license"])
     return cast("Metrics", facts)
 

@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 
 _SPLITS = ("train", "validation", "test")
 # The options that name files, by the keys of `data_identity`.
-FILES = {**{split: f"{split}_file" for split in _SPLITS}, "monolingual": "monolingual_target"}
+FILES = {split: f"{split}_file" for split in _SPLITS}
+FILES |= {"monolingual": "monolingual_target", "monolingual source": "monolingual_source"}
 _GIVE_FILES = "give files with --train-file, --validation-file and --test-file"
 # Keys in `data_identity` of the pairs that model and tokenizer are trained on.
 TRAINING_FILES = frozenset({"train", "dataset"})
@@ -48,12 +49,17 @@ class TextPairs:
 
 
 def check_files(data: DataPlan) -> None:
-    """Refuse missing files and wrong file types early, before a long read."""
+    """Refuse missing files, wrong file types, and texts in the wrong language."""
+    from ..data.pair_files import check_text
+
     for split in _SPLITS:
         _files(data, split)
-    if data.monolingual_target is not None and not Path(data.monolingual_target).is_file():
-        name = quoted(data.monolingual_target)
-        raise RequestError(f"monolingual_target: got {name}; give one text file.")
+    for side, languages in (("source", data.languages), ("target", data.languages[::-1])):
+        if (text := getattr(data, f"monolingual_{side}")) is None:
+            continue
+        if not Path(text).is_file():
+            raise RequestError(f"monolingual_{side}: got {quoted(text)}; give one text file.")
+        check_text(Path(text), *languages)
 
 
 def training_pairs(data: DataPlan) -> "Dataset":
@@ -193,7 +199,9 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
                 logger.info("%s has no %s pairs, only %s.", data.dataset, split, ", ".join(splits))
                 return None
         version |= {"config": data.dataset_config, "streaming": data.streaming}
-        return load_pairs(data.dataset, split=split, **version, **options)
+        pairs = load_pairs(data.dataset, split=split, **version, **options)
+        is_weighted = split == "train" and data.train_weights is not None
+        return mark_corpus(pairs, 0) if is_weighted else pairs
     except RequestError:  # it says what to do
         raise
     except (OSError, ValueError, DatasetGenerationError) as error:

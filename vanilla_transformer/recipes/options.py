@@ -151,7 +151,7 @@ class Data:
     )
     train_weights: float | tuple[float, ...] | None = _training(
         None,
-        "shares of --train-file, then --monolingual-target, in tokens: 4 1 is 80 %",
+        "shares of --train-file, then teachers, then text, in tokens: 4 1 is 80 %",
         _POSITIVE,
         paper="each pair once",
     )
@@ -159,6 +159,8 @@ class Data:
     test_file: str | tuple[str, ...] | None = _option(
         None, "test pairs, in the same formats; several are scored one by one", common=True
     )
+    teachers: str | tuple[str, ...] | None = _option(None, "models that translate the sources")
+    monolingual_source: str | None = _option(None, "text for the teachers to translate too")
     monolingual_target: str | None = _option(None, "text to translate back into new pairs")
     source_column: str | None = _option(None, "column of the sources: a name, or a number from 1")
     target_column: str | None = _option(None, "column of the targets")

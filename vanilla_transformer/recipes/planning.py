@@ -132,6 +132,8 @@ def _back_translation(recipe: Recipe, run: Path, fixed: Iterable[str]) -> Plan |
         train_weights=None,
         validation_file=str(folder / "validation.jsonl"),
         held_out_pairs=0,
+        teachers=None,
+        monolingual_source=None,
         monolingual_target=None,
         clean=False,
         noise=0.0,  # the text to translate has no typos
@@ -175,12 +177,12 @@ def _can_be_turned(recipe: Recipe) -> bool:
     """Return whether the recipe for the fewest pairs, which adds reversed pairs, suits the pairs.
 
     A summary cannot be turned back into its text, and symbol tokenizers lack the direction tag.
-    Monolingual text and initial models were not tried with that recipe.
+    Monolingual text, teachers and initial models were not tried with that recipe.
     """
     from ..data.languages import language_of
 
     languages = {language_of(side) for side in recipe.languages} - {None}
-    further = recipe.init_from or recipe.monolingual_target
+    further = recipe.init_from or recipe.teachers or recipe.monolingual_target
     return len(languages) == 2 and not further and recipe.tokenizer == Recipe.tokenizer
 
 

@@ -70,12 +70,15 @@ class Recipe(options.Evaluation, options.Training, options.Tokenizer, DataPlan, 
         given = {name: it for name, it in vars(self).items() if not _is_default(name, it)}
         _check_exclusive(given)
         check_measures(self.measures)
-        corpora = len(options.listed(self.train_file)) + (self.monolingual_target is not None)
+        corpora = len(options.listed(self.train_file) or options.listed(self.dataset))
+        corpora += len(options.listed(self.teachers)) + (self.monolingual_target is not None)
         weights = len(options.listed(self.train_weights))
         if weights and (weights != corpora or corpora < 2):
             raise RequestError(
                 f"train_weights: got {weights} for {corpora} corpora; give one each."
             )
+        if self.monolingual_source is not None and self.teachers is None:
+            raise RequestError("monolingual_source: nothing translates it; give --teachers.")
         sides = self.tokenizer.split(",")
         if len(sides) > 2 or not all(sides):
             raise RequestError(f"tokenizer: got {quoted(self.tokenizer)}; give one, or two as A,B.")

@@ -60,8 +60,8 @@ ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MODEL = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX)
 RECORDED = (*MODEL, RECIPE, HISTORY, CURVES)  # files of a run that other commands read
 # No code, and no weights in formats that can run code. SentencePiece's files end in .model too.
-# The metrics say which languages the model was trained for.
-_OF_HUB = [*SETTINGS, ADAPTER, "*.safetensors*", "*.model", METRICS]
+# The metrics say which languages the model was trained for, and the card its licence.
+_OF_HUB = [*SETTINGS, ADAPTER, "*.safetensors*", "*.model", METRICS, "README.md"]
 # Tokenizers of transformers, and the package that each needs.
 TOKENIZER_PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
 # Fields of config.json that make transformers load code, kernels or weights from elsewhere.

@@ -34,10 +34,10 @@ from ..storage.run_files import CHECKPOINTS, METRICS
 from ..storage.saved_model import model_folder
 from . import run_directory, run_inputs
 from .arguments import share_of_update
-from .back_translation import back_translated
 from .checkpoints import Progress, last_whole_checkpoint, step_of, stopped_early, trainer_state
 from .finishing import finish
 from .speed import updates_within
+from .synthetic_pairs import make_pairs
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
 if TYPE_CHECKING:
@@ -80,10 +80,9 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             if last is not None and (done := step_of(last)) > args.max_steps:
                 raise RequestError(f"got max_steps={args.max_steps}, but the run has made {done}.")
             pairs = run_inputs.read_run_pairs(plan.data)
-        known = [*pairs.validation.pairs()]
-        added = back_translated(plan, run, pairs.given, known, args=args, train_run=run_plan)
+        added = make_pairs(plan, run, pairs, args, run_plan)
         with args.main_process_first(local=False):
-            if added is not None:
+            if added:
                 pairs = run_inputs.with_translations(plan.data, pairs, added)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
                 run_directory.claim(plan, run, identity, pairs.digests())

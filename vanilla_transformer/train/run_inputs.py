@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -30,7 +31,7 @@ from ..data.dataset import (
 )
 from ..data.examination import few_sources, odd_texts
 from ..data.form_counts import count_forms
-from ..data.selection import compared, describe_report, pair_report
+from ..data.selection import clean_pairs, compared, describe_report, pair_report
 from ..data.tokenizer import make_tokenizer, vocabulary_fields
 from ..errors import RequestError
 from ..evaluation import measure_metric
@@ -67,6 +68,8 @@ from .optimization import peak_rate
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+    from .synthetic_pairs import NewPairs
 
 logger = logging.getLogger(__name__)
 
@@ -133,24 +136,34 @@ def _with_made(data: DataPlan, pairs: "Dataset") -> "Dataset":
     )
 
 
-def with_translations(data: DataPlan, pairs: RunPairs, added: Path) -> RunPairs:
-    """Add the back-translated pairs of a file to the training pairs of a run."""
+def with_translations(data: DataPlan, pairs: RunPairs, added: Sequence["NewPairs"]) -> RunPairs:
+    """Add pairs that were made by translation to the training pairs of a run.
+
+    Faulty and doubtful translations by teachers are left out, and texts that are scored.
+    """
     from datasets import concatenate_datasets
 
     source, target = data.languages
-    new = load_pairs(added, source_language=source, target_language=target, show_progress=True)
-    for doubt in few_sources(new["source"], "translated pairs"):
-        logger.warning(doubt)
-    scored = {compared(target) for texts in pairs.scored.values() for _, target in texts.pairs()}
-    kept = [number for number, text in enumerate(new["target"]) if compared(text) not in scored]
-    if others := len(new) - len(kept):
-        logger.info("Left out %d sentences that are also in validation or test pairs.", others)
-    new = new.select(kept)
-    pairs.facts["train_back_translated"] = len(new)
-    pairs.facts["train_pairs"] += len(new)
-    if data.train_weights is not None:
-        new = mark_corpus(new, len(listed(data.train_file)))
-    given = concatenate_datasets([pairs.given, new])
+    corpora, facts = [pairs.given], pairs.facts
+    for number, made in enumerate(added, start=max(1, len(listed(data.train_file)))):
+        new = load_pairs(made.file, source_language=source, target_language=target)
+        name = "train_back_translated"
+        if made.given == "source":
+            name, new = "train_taught", clean_pairs(new, data.languages, show_progress=True)
+            logger.info("Translations by %s: %s.", made.model, describe_report(pair_report(new)))
+            facts["teachers"] = [*facts.get("teachers", []), read_json(made.record)["teacher"]]
+        for doubt in few_sources(new["source"], "translated pairs"):
+            logger.warning(doubt)
+        place = ("source", "target").index(made.given)
+        known = {compared(pair[place]) for each in pairs.scored.values() for pair in each.pairs()}
+        kept = [row for row, text in enumerate(new[made.given]) if compared(text) not in known]
+        if others := len(new) - len(kept):
+            logger.info("Left out %d sentences that are also in validation or test pairs.", others)
+        new = new.select(kept)
+        facts[name] = facts.get(name, 0) + len(new)
+        facts["train_pairs"] += len(new)
+        corpora.append(new if data.train_weights is None else mark_corpus(new, number))
+    given = concatenate_datasets(corpora)
     return dataclasses.replace(pairs, train=_with_made(data, given), given=given)
 
 
