@@ -12,6 +12,7 @@ from pathlib import Path
 
 import phrases as generator
 import pytest
+from good_teachers import make_teachers_good
 from hub_server import TOKEN
 from pages import BLOCK, BLOCKS, README, SMALL, in_clone, run_shell
 
@@ -182,30 +183,21 @@ def run_short(name, folder):
 
 
 def test_block_student(own, monkeypatch):
-    # A teacher of two updates translates everything alike, which is refused otherwise.
-    monkeypatch.setattr("vanilla_transformer.data.dataset.refuse_doubtful", lambda *_: None)
+    make_teachers_good(monkeypatch, lambda text: text.replace("en", "de"))
     run_short("student", own)
-    lines = (own / "distilled.de").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 36
+    pairs = own / "runs/student-teacher-2/translated.jsonl"
+    assert pairs.read_text(encoding="utf-8").count("\n") == 36
     search = json.loads((own / "runs/student/generation_config.json").read_text("utf-8"))
     assert search["num_beams"] == 1
     assert "runs/student" in (own / "student.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow  # the block above with three more trainings
+@pytest.mark.slow  # four trainings
 def test_block_learn_from_each_other(own, monkeypatch):
-    monkeypatch.setattr("vanilla_transformer.data.dataset.refuse_doubtful", lambda *_: None)
-    # Most lines of a model of two updates look like codes, or like a packed file.
-    monkeypatch.setattr("vanilla_transformer.data.pair_files._FEWEST", 100)
-    monkeypatch.setattr("vanilla_transformer.data.pair_files._CONTROLS", b"")
-    targets = (own / "train.de").read_text(encoding="utf-8")
-    for name in ("distilled.de", "distilled_2.de"):  # if the test of the block above has not run
-        if not (own / name).exists():
-            (own / name).write_text(targets, encoding="utf-8")
+    make_teachers_good(monkeypatch, lambda text: text.replace("en", "de"))
     run_short("learn_from_each_other", own)
-    data = json.loads((own / "runs/better/metrics.json").read_text("utf-8"))["data"]
-    # A model of two updates translates some into nothing.
-    assert data["train_pairs"] + data["train_malformed"] == 6 * 36
+    data = json.loads((own / "runs/together/taught/metrics.json").read_text("utf-8"))["data"]
+    assert len(data["teachers"]) == 3
 
 
 def test_block_back_translation(own, monkeypatch):

@@ -295,6 +295,10 @@ def test_what_is_typed_wins_over_the_file_and_may_replace_its_section(
         {"monolingual_target": "mono.de", "init_from": "runs/mine"},
         {"monolingual_target": "mono.de", "join_pairs": True},
         {"monolingual_target": "mono.de", "both_directions": True},
+        {"siblings": 2, "init_from": "runs/mine"},
+        {"siblings": 2, "teachers": "runs/mine"},
+        {"siblings": 2, "monolingual_target": "mono.de"},
+        {"siblings": 2, "train_weights": (2.0, 1.0)},
     ],
 )
 def test_options_that_do_not_go_together_are_refused(values):
@@ -372,6 +376,7 @@ def test_symbols_have_no_merges_for_bpe_dropout_to_undo(caplog):
         ({"pair": "en-de", "init_from": "everyday-en-de"}, "few_pairs"),
         ({"pair": "en-de", "monolingual_target": "mono.de"}, "few_pairs"),
         ({"pair": "en-de", "teachers": "everyday-en-de"}, "few_pairs"),
+        ({"pair": "en-de", "siblings": 2}, "fewest_pairs"),
     ],
 )
 def test_only_translations_that_are_all_there_is_are_turned(tmp_path, monkeypatch, typed, expected):

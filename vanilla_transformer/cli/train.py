@@ -73,7 +73,7 @@ def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Fie
 
 def _train(options: argparse.Namespace) -> int:
     require("Training", *TRAIN)
-    from ..recipes.planning import plan_run, recipe_by_size
+    from ..recipes.planning import plan_stages, recipe_by_size
 
     given = {name: value for name, value in vars(options).items() if value is not None}
     typed = {name: given[name] for name in ("pair", *OPTIONS) if name in given}
@@ -86,7 +86,8 @@ def _train(options: argparse.Namespace) -> int:
     from ..train.finishing import sample_text
     from ..train.run import run_plan
 
-    metrics = run_plan(plan_run(recipe, Path(output_dir), typed), output_dir)
+    for plan, run in plan_stages(recipe, Path(output_dir), typed):
+        metrics = run_plan(plan, run)
     if is_first_process():
         print_scores(metrics["scores"])
         samples = [each for chosen in metrics.get("samples", {}).values() for each in chosen]
@@ -94,11 +95,11 @@ def _train(options: argparse.Namespace) -> int:
             print("\n\n".join(["", *map(sample_text, samples[:3]), ""]))
         warnings = metrics.get("warnings", [])
         print("".join(f"Warning: {warning['text']}\n" for warning in warnings), end="")
-        print(f"The model and its metrics are in {output_dir}. ", end="")
+        print(f"The model and its metrics are in {run}. ", end="")
         if any(warning["kind"] == "outputs" for warning in warnings):
             print("It has not learned its task; to find out why: training/diagnosis.md.")
         else:
-            print(f"Next:\n  {_program()} translate {shlex.quote(str(output_dir))} FILE")
+            print(f"Next:\n  {_program()} translate {shlex.quote(str(run))} FILE")
     return 0
 
 

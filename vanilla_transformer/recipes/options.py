@@ -160,6 +160,7 @@ class Data:
         None, "test pairs, in the same formats; several are scored one by one", common=True
     )
     teachers: str | tuple[str, ...] | None = _option(None, "models that translate the sources")
+    siblings: int | None = _option(None, "models to train that teach each other", Range(2, 100))
     monolingual_source: str | None = _option(None, "text for the teachers to translate too")
     monolingual_target: str | None = _option(None, "text to translate back into new pairs")
     source_column: str | None = _option(None, "column of the sources: a name, or a number from 1")

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from . import options
 from .data import FILES, check_files, hub_revision, is_on_hub, named_files, training_pairs
 from .options import Evaluation, Model, Tokenizer
 from .plan import DataPlan, Plan
-from .recipe import Recipe, load_recipe, make_recipe
+from .recipe import SHAPE, Recipe, load_recipe, make_recipe
 
 logger = logging.getLogger(__name__)
 
@@ -140,6 +140,61 @@ def _back_translation(recipe: Recipe, run: Path, fixed: Iterable[str]) -> Plan |
         tokenizer=",".join(reversed(recipe.tokenizer.split(","))),
     )
     return plan_run(opposite, folder / "model", fixed)
+
+
+def plan_stages(
+    recipe: Recipe, run: Path, fixed: Iterable[str] = ()
+) -> Iterator[tuple[Plan, Path]]:
+    """Yield the plan and the run directory of each training that a recipe requests.
+
+    Without `siblings` it is one. With them, models that differ in their seed are trained in
+    RUN/sibling-1, RUN/sibling-2, ... Then the first is trained further in RUN/taught, on the pairs
+    and on the translations of their sources by all. Each plan must have been run before the next.
+
+    Args:
+        recipe: See `plan_run`.
+        run: The run directory, or with `siblings` the folder of all run directories.
+        fixed: See `plan_run`.
+
+    Raises:
+        ValueError: A file of the recipe is missing, or see `plan_run`.
+    """
+    stages = {run: recipe}
+    if recipe.siblings is not None:
+        check_files(_part(recipe, DataPlan))  # also a text that only the last training needs
+        alone = dataclasses.replace(recipe, siblings=None, monolingual_source=None)
+        stages = {
+            run / f"sibling-{number + 1}": dataclasses.replace(alone, seed=recipe.seed + number)
+            for number in range(recipe.siblings)
+        }
+        stages[run / "taught"] = _taught(recipe, [*stages])
+    for number, (folder, stage) in enumerate(stages.items(), start=1):
+        if len(stages) > 1:
+            logger.info("Training %d of %d: %s.", number, len(stages), folder)
+        yield plan_run(stage, folder, fixed), folder
+
+
+def _taught(recipe: Recipe, siblings: Sequence[Path]) -> Recipe:
+    """Return the recipe that trains the first of several models further, with all as teachers.
+
+    It starts from half of the first training's rate, after half of its warm-up. It does not stop
+    early, because the validation loss may rise while BLEU still rises (LOG.md).
+    """
+    # The first model has its shape and tokenizer.
+    of_model: dict[str, Any] = {name: options.OPTIONS[name].default for name in SHAPE}
+    width = recipe.config(vocab_size=recipe.vocab_size).d_model
+    papers = recipe.learning_rate_factor * (width * recipe.warmup_steps) ** -0.5  # Eq. 3
+    return dataclasses.replace(
+        recipe,
+        **of_model,
+        siblings=None,
+        init_from=str(siblings[0]),
+        teachers=tuple(map(str, siblings)),
+        learning_rate=float(f"{(recipe.learning_rate or papers) / 2:.2g}"),
+        learning_rate_factor=1.0,  # has no effect beside a rate
+        warmup_steps=-(-recipe.warmup_steps // 2),
+        trainer={**(recipe.trainer or {}), "early_stopping_patience": None},
+    )
 
 
 def _check_outside_of_pairs(data: DataPlan, run: Path) -> None:

@@ -36,16 +36,18 @@ _REPLACED = {
     **dict.fromkeys(_RATES, frozenset(_RATES)),
 }
 # Options that are fixed by an initial model; only its regularization may change.
-_SHAPE = options.names_of(options.Model, options.Tokenizer) - {
+SHAPE = options.names_of(options.Model, options.Tokenizer) - {
     *("init_from", "dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 }
 # Mutually exclusive options: they set the same thing, or one would undo the other.
 _EXCLUSIVE = [
     _PAIRS,
     _RATES,
-    *(("init_from", name) for name in sorted(_SHAPE)),
+    *(("init_from", name) for name in sorted(SHAPE)),
     # The model for back-translation has the recipe's sizes, and no pairs from augmentation.
     *(("monolingual_target", name) for name in ("init_from", "join_pairs", "both_directions")),
+    *(("siblings", name) for name in ("init_from", "train_weights", "teachers")),
+    ("siblings", "monolingual_target"),
 ]
 # Training arguments that a run sets itself.
 _OF_RUN = frozenset({"output_dir", "bf16", "fp16", "save_strategy", "run_name", "use_cpu"})
@@ -77,7 +79,7 @@ class Recipe(options.Evaluation, options.Training, options.Tokenizer, DataPlan, 
             raise RequestError(
                 f"train_weights: got {weights} for {corpora} corpora; give one each."
             )
-        if self.monolingual_source is not None and self.teachers is None:
+        if self.monolingual_source is not None and not (self.teachers or self.siblings):
             raise RequestError("monolingual_source: nothing translates it; give --teachers.")
         sides = self.tokenizer.split(",")
         if len(sides) > 2 or not all(sides):

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ..recipes.planning import plan_run
+from ..recipes.planning import plan_stages
 from ..recipes.recipe import Recipe
 from ..storage.metrics import Metrics
 from .arguments import VanillaTransformerTrainingArguments as VanillaTransformerTrainingArguments
@@ -16,5 +16,7 @@ from .trainer import VanillaTransformerTrainer as VanillaTransformerTrainer
 
 
 def run_recipe(recipe: Recipe, output_dir: str | os.PathLike[str]) -> Metrics:
-    """Train and evaluate a model from a recipe; see `run_plan`."""
-    return run_plan(plan_run(recipe, Path(output_dir)), output_dir)
+    """Train and evaluate a model from a recipe; see `run_plan` and `plan_stages`."""
+    for plan, directory in plan_stages(recipe, Path(output_dir)):
+        metrics = run_plan(plan, directory)
+    return metrics
