@@ -200,6 +200,16 @@ def test_block_learn_from_each_other(own, monkeypatch):
     assert len(data["teachers"]) == 3
 
 
+def test_block_small_model(own, monkeypatch, quick_publishing):
+    make_teachers_good(monkeypatch, lambda text: text.replace("en", "de"))
+    monkeypatch.setattr(finishing, "useless_outputs", lambda results: [])  # after two updates
+    (own / "pairs.tsv").write_text("".join(f"{n} en\t{n} de\n" for n in range(60)))
+    (own / "text.en").write_text("She is at home.\nWe see the dog.\n")
+    run_short("small_model", own)
+    card = (own / "small/README.md").read_text(encoding="utf-8")
+    assert "| Teacher | everyday-en-de, BLEU 38.4 on its test set |" in card
+
+
 def test_block_back_translation(own, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.train.synthetic_pairs.FEWEST_PAIRS", 30)
     (own / "mono.de").write_text("eins vier de\nzwei drei de\n", encoding="utf-8")

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
     "training/own_pairs.md",
+    "training/small_model.md",
     "training/other_tasks.md",
     "training/README.md",
     "training/benchmarks/README.md",
