@@ -406,7 +406,7 @@ def test_learned_prompts_are_left_to_generate(model, batch):
 def test_masks_that_do_not_fit_are_refused(model, batch):
     ids, mask = batch
     for sources in (None, ids[0], ids[:0]):
-        with pytest.raises(RequestError, match=r"Got sources of the shape .*; give input_ids of"):
+        with pytest.raises(RequestError, match=r"Got sources of shape .*; give input_ids of shape"):
             beam_search(model, sources)
     for wrong in (mask[:, :1], mask[:2], mask[0]):
         with pytest.raises(ValueError, match="attention_mask has the shape"):

@@ -540,7 +540,7 @@ class LanguageModel(VanillaTransformerPreTrainedModel, GenerationMixin):
 def test_a_subclass_can_be_a_decoder_alone(tmp_path):
     torch.manual_seed(0)
     fields = {**tiny_config(20).to_diff_dict(), "use_cache": False}
-    with pytest.raises(StrictDataclassError, match="LanguageModelConfig is False; keep it"):
+    with pytest.raises(StrictDataclassError, match="requires is_encoder_decoder=False"):
         LanguageModelConfig(**fields)
     fields.pop("is_encoder_decoder")
     model = LanguageModel(LanguageModelConfig(**fields))

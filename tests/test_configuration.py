@@ -79,7 +79,7 @@ REFUSED = [
     ),
     ({"position_encoding": "rotary"}, r"\('sinusoidal', 'learned', 'tensor2tensor'\), got rotary"),
     ({"activation_function": "relu6"}, "expected one of .'relu', 'gelu'.*, got relu6"),
-    ({"is_encoder_decoder": False}, "is_encoder_decoder of VanillaTransformerConfig is True"),
+    ({"is_encoder_decoder": False}, "VanillaTransformerConfig requires is_encoder_decoder=True"),
     ({"decoder_start_token_id": None}, "'decoder_start_token_id' expected int, got None"),
     *[({field: "4"}, field) for field in ("d_model", "dropout", "norm_first")],
     *[({field: -1}, f"Got {field}=-1; it must be a") for field in FIELDS],

@@ -558,7 +558,7 @@ def test_a_given_table_is_the_sources_and_if_they_share_one_the_targets(shared):
 
 def test_resizing_a_model_with_two_vocabularies_is_refused():
     model = tiny_model(share_encoder_decoder_embeddings=False, decoder_vocab_size=40)
-    with pytest.raises(RequestError, match="separate vocabularies, of fixed"):
+    with pytest.raises(RequestError, match="vocabularies cannot be resized"):
         model.resize_token_embeddings(35)
     assert model.get_input_embeddings().num_embeddings == model.config.vocab_size == 31
     assert model.get_output_embeddings().out_features == 40

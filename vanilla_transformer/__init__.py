@@ -10,7 +10,7 @@ if _IS_PROGRAM and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     # Ctrl-C before the command begins ends the program without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from .storage.shipped import pretrained  # noqa: E402, after the program's signals
+from .storage.shipped import pretrained  # noqa: E402, after the signal handler is set
 
 __version__ = "0.2.0"
 
@@ -45,14 +45,14 @@ def register() -> None:
 
 
 def metric(name: str, **options: Any) -> Any:
-    """Return a measure of this package as an `evaluate.Metric`, as `evaluate.load` does.
+    """Return one of this package's metrics as an `evaluate.Metric`, like `evaluate.load`.
 
     Args:
         name: One of `storage.metrics.MEASURES`, such as "bleu" or "wer".
         **options: Those of `evaluate.load`, such as `cache_dir` or `num_process`.
 
     Raises:
-        ValueError: There is no such measure.
+        ValueError: There is no such metric.
         ImportError: `evaluate` is not installed.
     """
     from .evaluation.evaluate_module import Measure

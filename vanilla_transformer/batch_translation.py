@@ -26,7 +26,7 @@ from .target_tokenizer import target_tokenizer
 from .word_alignment import word_alignment
 from .written_forms import written_forms
 
-# Generation config setting: the lowest usual `token_score` and characters per source token.
+# Generation config setting: thresholds of `token_score` and of characters per source token.
 DOUBTFUL_BELOW = "doubtful_below"
 # Longest source. With four beams it fills the default budget of a batch. Decoding takes a step
 # for each token, and attention grows with the square of the length.
@@ -43,7 +43,7 @@ def encode(
     *,
     truncation: bool = False,
 ) -> list[list[int]]:
-    """Return the source ids of each text, written like training sources; [] for a blank text.
+    """Normalize texts like training sources and return their token ids; [] for a blank text.
 
     Error messages count the texts from `first`; None: there is a single text. A text that is too
     long raises an error, or is cut with `truncation`.
@@ -52,8 +52,8 @@ def encode(
         try:
             text.encode("utf-8")
         except (AttributeError, UnicodeEncodeError):
-            what = f"{_name(first, index)} is {quoted(text)}, which is no string or not valid UTF-8"
-            raise RequestError(f"{what} (a lone surrogate); read it with its encoding.") from None
+            what = f"{_name(first, index)} is {quoted(text)}, which is not a string or not valid"
+            raise RequestError(f"{what} UTF-8 (a lone surrogate); fix its encoding.") from None
     texts = [*map(written_forms(tokenizer).source_of, texts)]
     # verbose=False: the warning about long inputs does not hold for sinusoids.
     ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
@@ -63,7 +63,7 @@ def encode(
     encoded = [[] if row == nothing or not text.strip() else row for text, row in pairs]
     for index, row in enumerate(encoded):
         if len(row) > limit and truncation:
-            encoded[index] = [*row[: limit - 1], row[-1]]  # with the end of the sentence
+            encoded[index] = [*row[: limit - 1], row[-1]]  # keep the end token
         elif len(row) > limit:
             what = f"{_name(first, index)} has {len(row)} tokens, but {limit} are the most"
             raise RequestError(f"{what} that this model translates at once; split it.")
@@ -86,7 +86,7 @@ def prefix_ids(tokenizer: PreTrainedTokenizerBase, prefix: str) -> list[int]:
 def decode(
     tokenizer: PreTrainedTokenizerBase, ids: torch.Tensor, *, clean_up: bool = False
 ) -> list[str]:
-    """Decode target ids, (rows, T), without special tokens; `clean_up` changes spaces."""
+    """Decode target ids, (rows, T), without special tokens; `clean_up` tidies spaces."""
     return target_tokenizer(tokenizer).batch_decode(
         ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=clean_up
     )
@@ -100,9 +100,9 @@ class Translation(NamedTuple):
     score: float | None
     # (source word, target word), both counted from 0, words separated by white space
     alignment: list[tuple[int, int]] | None = None
-    token_score: float | None = None  # log P / L, the mean of a token
-    doubtful: bool | None = None  # whether it may be wrong; None if the model has no usual scores
-    error: str | None = None  # why there is none, if errors are kept
+    token_score: float | None = None  # log P / L, the mean per token
+    doubtful: bool | None = None  # whether it may be wrong; None if the model has no thresholds
+    error: str | None = None  # why there is no translation, if errors are returned
 
 
 def translations_of(
@@ -113,7 +113,7 @@ def translations_of(
     *,
     clean_up: bool = False,
 ) -> Iterator[list[Translation]]:
-    """Yield the translations of each source (text as typed, ids) from the output of a search.
+    """Yield the translations of each source, a pair (raw text, ids), from a search's output.
 
     A short length limit may leave fewer than n.
     """
@@ -141,7 +141,7 @@ def translations_of(
 def _is_doubtful(
     model: PreTrainedModel, source: str, ids: Sequence[int], token_score: float | None
 ) -> bool | None:
-    """Return whether a translation may be wrong; None if the model has no usual scores.
+    """Return whether a translation may be wrong; None if the model has no thresholds.
 
     It may be if the model is far less sure of it than of its validation pairs (`set_usual_scores`),
     or if the source is split into very small pieces, as text in another language is.
@@ -164,7 +164,7 @@ def _limit_by_source(limits: torch.Tensor) -> Callable[..., torch.Tensor]:
     """
 
     def is_done(ids: torch.Tensor, scores: torch.Tensor, **kwargs: object) -> torch.Tensor:
-        rows_per_source = ids.size(0) // limits.size(0)  # consecutive ones
+        rows_per_source = ids.size(0) // limits.size(0)  # the rows of a source are consecutive
         return limits.repeat_interleave(rows_per_source) <= ids.size(1) - 1
 
     return is_done
@@ -176,7 +176,7 @@ def generate_ids(
     attention_mask: torch.Tensor,
     **generation_kwargs: Any,
 ) -> BeamSearchOutput:
-    """Decode one batch with the paper's search if it supports model and arguments, or `generate`.
+    """Decode a batch with the paper's search if it supports the call, else with `generate`.
 
     Args:
         model: A sequence-to-sequence model that can generate.
@@ -212,11 +212,11 @@ def generate_ids(
         options["stopping_criteria"] = StoppingCriteriaList([*criteria, _limit_by_source(most)])
     with evaluation_mode(model), torch.inference_mode():
         try:
-            output = model.generate(  # type: ignore[operator]  # GenerationMixin's
+            output = model.generate(  # type: ignore[operator]  # a method of GenerationMixin
                 input_ids=input_ids, attention_mask=attention_mask, **options
             )
         except (ImportError, NotImplementedError, TypeError, ValueError) as error:
-            raise RequestError(f"Got {', '.join(beyond)}, and generate fails: {error}") from error
+            raise RequestError(f"generate failed with {', '.join(beyond)}: {error}") from error
     sequences = getattr(output, "sequences", output)
     sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))[..., 1:]  # (B, n, T)
     scores = getattr(output, "sequences_scores", None)  # only from a beam search
@@ -227,14 +227,14 @@ def generate_ids(
 def only_paper_search_has(
     name: str, model: PreTrainedModel, options: Mapping[str, Any]
 ) -> RequestError:
-    """Return the error for an argument of the paper's search beside others that it lacks."""
+    """Return the error for combining an argument of the paper's search with unsupported ones."""
     what = f"Got {name}, which only the paper's search supports"
     beside = ", ".join(beyond_paper_search(model, options))
     return RequestError(f"{what}, and {beside}, which it does not; leave one of them out.")
 
 
 def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> list[str]:
-    """List what `beam_search` does not support: the model, arguments, generation config settings.
+    """List what prevents `beam_search`: the model, arguments or generation config settings.
 
     Arguments and settings that change nothing, such as None, are supported.
     """
@@ -249,7 +249,7 @@ def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> l
 
 
 def _is_ours(model: Any) -> bool:
-    """Return whether the model is this package's or a subclass, also if compiled or adapted."""
+    """Return whether the model is ours or a subclass, even if compiled or with an adapter."""
     model = getattr(model, "_orig_mod", model)  # by torch.compile
     if getattr(model, "active_peft_config", None) is not None and not adds_prompt(model):
         model = model.get_base_model()

@@ -4,16 +4,16 @@
 A hypothesis of L tokens, including `</s>`, scores log P(Y | X) / ((5 + L) / 6)^alpha (Wu et al.,
 2016, arXiv 1609.08144, Eq. 14 without coverage). At each position the 2 * beam best extensions are
 candidates (one in greedy search; more if several symbols end a sentence). Those that end compete
-for the `beam` places of ended hypotheses; the best `beam` others live on. A sentence is done at its
-length limit, or when its n best ended hypotheses beat the bound, the best score that a living one
-can still reach; with `early_stopping` also when `beam` hypotheses have ended.
+for the `beam` places of finished hypotheses; the best `beam` others go on. A sentence is done at
+its length limit, or when its n best finished hypotheses beat the bound, the best score that an
+unfinished one can still reach; with `early_stopping` also when `beam` hypotheses are finished.
 
 Deviation: the authors apply bound and limit to the whole batch, so that a translation may depend on
 its neighbours. Here each sentence has its own, and leaves the batch when it is done.
 
 Shapes: B sources still searched, b of them in a part of the logits, n hypotheses returned for each,
-w living ones (1, then the beam), c best tokens of each, C candidates, S source length, t tokens so
-far, T longest, V vocabulary, R rows: one for each hypothesis at each position.
+w unfinished ones (1, then the beam), c best tokens of each, C candidates, S source length, t tokens
+so far, T longest, V vocabulary, R rows: one for each hypothesis at each position.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BeamSearchOutput(ModelOutput):
         sequences: Target ids without the start symbol, (B, n, T), padding after the end.
         scores: Log P / ((5 + L) / 6)^alpha, (B, n), in float32 at least; -inf where there are
             fewer than n hypotheses.
-        token_scores: log P / L, the mean of a token, (B, n). Whatever a sentence's length, one that
+        token_scores: log P / L, the mean per token, (B, n). Whatever a sentence's length, one that
             the model knows how to translate has a higher one than text of another kind.
         lengths: L, tokens of each hypothesis including its `</s>`, (B, n).
         finished: Which hypotheses have ended, (B, n). The others, which come after them, reached
@@ -87,7 +87,7 @@ def beam_search(
         attention_mask: 1 at tokens and 0 at padding, (B, S); None: no padding.
         prefix: Target ids that each translation begins with, a list for each source, empty for
             none. They count in scores and lengths like any others, and may be suppressed ids.
-        return_alignments: Whether to return the attention to the source.
+        return_alignments: Whether to return the cross-attention.
         alignment_layer: Index of the decoder layer whose heads are averaged for it, -1 for the
             last. None: the last but one, which aligns words best (Garg et al., 2019, arXiv
             1909.02074); with two layers, the last (LOG.md).
@@ -137,7 +137,7 @@ def beam_search(
 
 
 class Search:
-    """A search of B sentences, each with its own bound and limit.
+    """Beam search over B sentences, each with its own score bound and length limit.
 
     A history, (B, hypotheses, 2, t), holds the tokens of a hypothesis and the decoder's rows that
     predicted them, then -1 if the hypothesis has ended.
@@ -211,7 +211,7 @@ class Search:
         log_probs.masked_fill_(barred[:, None], -torch.inf)
 
     def _grow(self, best: Tensor, tokens: Tensor, row: int) -> None:
-        """Extend the living hypotheses by one token each, out of the best tokens, (B, w, c).
+        """Extend each unfinished hypothesis by one of its best tokens, (B, w, c).
 
         The score of a hypothesis so far does not change the order of its own tokens.
         """
@@ -227,7 +227,7 @@ class Search:
         history = torch.cat((_pick(self.history, parents), newest), dim=-1)  # (B, C, 2, t)
         if any_ended:
             entering = ended
-            if self.early_stopping:  # ends outside the best `beam` would stop it too soon
+            if self.early_stopping:  # hypotheses outside the best `beam` must not stop the search
                 entering = ended & (torch.arange(ended.size(1), device=ended.device) < self.beam)
             self._end(scores.masked_fill(~entering, -torch.inf), history)
             scores = scores.masked_fill(ended, -torch.inf)
@@ -236,22 +236,22 @@ class Search:
         self.scores, self.history, self.tokens = scores, history, history[:, :, 0, -1]
 
     def _end(self, scores: Tensor, history: Tensor) -> None:
-        """Merge candidates, (B, C), into the ended hypotheses; a score of -inf leaves one out."""
+        """Merge candidates, (B, C), into the finished hypotheses; skip those that score -inf."""
         penalized = scores / length_penalty_of(history.size(-1), self.alpha)
         pool = torch.cat((self.ended_scores, penalized), dim=1)  # (B, beam + C)
         self.ended_scores, picked = pool.topk(self.beam)
         self.ended_history = _pick(torch.cat((self._ended_so_far(history), history), dim=1), picked)
 
     def _ended_so_far(self, history: Tensor) -> Tensor:
-        """Return the histories of ended hypotheses, (B, beam, 2, t), padded like `history`."""
+        """Return the histories of finished hypotheses, (B, beam, 2, t), padded like `history`."""
         longer = history.size(-1) - self.ended_history.size(-1)
         return nn.functional.pad(self.ended_history, (0, longer), value=-1)
 
     def _done(self) -> Tensor:
         """Return which sentences are done, (B,).
 
-        The authors wait until the worst ended hypothesis beats the bound. No hypothesis that ends
-        later can exceed the bound, so the n best are already final when the n-th of them beats it.
+        The authors wait until the worst finished hypothesis beats the bound. No hypothesis that
+        ends later can exceed the bound, so the n best are final once the n-th of them beats it.
         """
         best = self.scores[:, 0]
         decided = self.ended_scores[:, self.count - 1] > best / self.limit_penalties
@@ -260,13 +260,13 @@ class Search:
         return decided | (best == -torch.inf) | (self.limits <= self.history.size(-1))
 
     def _report(self, done: Tensor, decoder: ModelDecoder) -> None:
-        """Store the n best of the sentences that are done: ended hypotheses, then living ones."""
+        """Store the n best hypotheses of done sentences: finished ones first, then unfinished."""
         penalty = length_penalty_of(self.history.size(-1), self.alpha)
         scores = torch.cat((self.ended_scores, self.scores / penalty), dim=1)[done]
         history = torch.cat((self._ended_so_far(self.history), self.history), dim=1)[done]
         missing = scores == -torch.inf
         finished = (torch.arange(scores.size(1), device=scores.device) < self.beam) & ~missing
-        # Both parts are sorted; missing hypotheses move behind them.
+        # Both parts are sorted; missing hypotheses move to the end.
         picked = missing.long().argsort(dim=1, stable=True)[:, : self.count]  # (B, n)
         scores, finished = scores.gather(1, picked), finished.gather(1, picked)
         history = _pick(history, picked)
@@ -357,7 +357,7 @@ class ModelDecoder:
 
     It calls the model itself, so whatever a user has changed in it takes effect. Faster decoders
     have the same methods, the number of `rows` so far, and `alignment_layer`, the layer whose
-    attention to the source is kept (None: no layer's).
+    cross-attention is kept (None: no layer's).
     """
 
     def __init__(
@@ -412,7 +412,7 @@ class ModelDecoder:
         return iter([outputs.logits[:, -1].unflatten(0, (batch, width))])
 
     def _alignments(self, outputs: Seq2SeqLMOutput, layer: int) -> Tensor:
-        """Return the heads' mean attention to the source at the last position, (B * w, S)."""
+        """Return the mean cross-attention of the heads at the last position, (B * w, S)."""
         weights = outputs.cross_attentions or ()
         if len(weights) != len(self.model.get_decoder().layers):
             raise no_attention_weights(self.model)
@@ -425,7 +425,7 @@ class ModelDecoder:
         self.alignments = [weights[order] for weights in self.alignments]
 
     def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """Return the attention to the source, (b, n, t, S), at rows, (b, n, t).
+        """Return the cross-attention weights, (b, n, t, S), of rows, (b, n, t).
 
         `sources`, (B,), marks the b sources of the rows. Zeros where a row is negative.
         """
@@ -441,7 +441,7 @@ def no_attention_weights(model: PreTrainedModel) -> RequestError:
 
 
 def weights_at(weights: Tensor, rows: Tensor) -> Tensor:
-    """Pick rows, (b, n, t), of the weights on the source, (b, R, S); zeros for negative rows."""
+    """Pick rows, (b, n, t), of cross-attention weights, (b, R, S); zeros for negative rows."""
     index = rows.clamp(min=0).flatten(1)[..., None].expand(-1, -1, weights.size(-1))
     picked = weights.gather(1, index).unflatten(1, rows.shape[1:])  # (b, n, t, S)
     return picked.masked_fill(rows[..., None] < 0, 0)
@@ -465,12 +465,12 @@ def _checked_mask(input_ids: Tensor, mask: Tensor | None) -> Tensor:
     """Return the mask, (B, S), all ones for None; each source must have at least one token."""
     shape = tuple(getattr(input_ids, "shape", ()))
     if len(shape) != 2 or not shape[0]:
-        raise RequestError(f"Got sources of the shape {shape}; give input_ids of (sentences, S).")
+        raise RequestError(f"Got sources of shape {shape}; give input_ids of shape (sentences, S).")
     if mask is None:
         mask = torch.ones_like(input_ids)
     check_mask(mask, *shape, "attention_mask")
     valid = ((mask == 0) | (mask == 1)).all(1) & mask.any(1)  # (B,)
-    if mask.device.type == "cpu" and not valid.all():  # any other device would have to wait
+    if mask.device.type == "cpu" and not valid.all():  # other devices would synchronize
         what = f"The attention_mask of sentence {int(valid.int().argmin()) + 1}"
         raise RequestError(f"{what} must be 1 at its tokens (at least one) and 0 at padding.")
     return mask
@@ -523,7 +523,7 @@ def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
 
 
 def length_limits(model: PreTrainedModel, mask: Tensor, settings: SearchSettings) -> Tensor:
-    """Return the largest number of tokens of each translation, (B,): the smallest of its limits."""
+    """Return each translation's maximum length, (B,): the smallest limit that applies."""
     bounds = (settings.max_new_tokens, longest_sequence(model), 2**31)
     longest = min(bound for bound in bounds if bound)
     tokens = mask.bool().sum(1)
@@ -555,8 +555,8 @@ def _padded_prefix(
 def _shared_by_threads(
     change: Callable[[Any], Iterator[None]],
 ) -> Callable[[Any], AbstractContextManager[None]]:
-    """Let threads share a temporary change of a model: the first makes it, the last undoes it."""
-    changes: dict[int, tuple[int, ExitStack]] = {}  # by model: users, and how to undo it
+    """Let threads share a temporary change of a model: the first applies it, the last undoes it."""
+    changes: dict[int, tuple[int, ExitStack]] = {}  # by id of model: number of threads, undo
     lock = Lock()
 
     @contextmanager

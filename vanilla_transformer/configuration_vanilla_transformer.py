@@ -59,7 +59,7 @@ _COPIED_CODE = {
 
 @strict
 class VanillaTransformerConfig(PreTrainedConfig):
-    """Configuration of a `VanillaTransformerModel`; every default is the paper's base model.
+    """Configuration of a `VanillaTransformerModel`; the defaults give the paper's base model.
 
     The comment on each field gives the paper's symbol and section.
 
@@ -95,8 +95,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     # all sines, then all cosines, and the last wavelength exactly 10000 * 2 pi.
     position_encoding: Literal["sinusoidal", "learned", "tensor2tensor"] = "sinusoidal"
     position_offset: int = 0  # sinusoid of the first token; 2 in fairseq
-    # Rows of a learned table (sinusoids have no end), and the most tokens that `generate` produces
-    # by default, if the source's length + 50 is not less.
+    # Rows of a learned table (sinusoids have no limit). It also limits the tokens that `generate`
+    # produces by default, if it is smaller than the source's length + 50.
     max_position_embeddings: int = 1024
     norm_first: bool = False  # True: x + Sublayer(LayerNorm(x)), and one more norm after each stack
     final_norm: bool = False  # a norm after each stack of post-norm layers too, as in torch
@@ -116,7 +116,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     decoder_start_token_id: int = 1  # first input of the decoder: <s>
 
     def __post_init__(self, **others: Any) -> None:
-        """Refuse unknown fields; in a saved config, to which tools may add, only misspelt ones."""
+        """Refuse unknown fields; in saved configs only misspelt ones, as tools may add fields."""
         self._check_known(others, misspelt_only=self.transformers_version is not None)
         ours = self.pad_token_id == 0 and 2 in self._ends()
         if self.bos_token_id == -1:
@@ -190,7 +190,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None
     ) -> PreTrainedConfig:
-        """Return this config, or for one stack a copy with its values in the general fields."""
+        """Return this config; for one stack, a copy whose `vocab_size` etc. are that stack's."""
         config = self
         if decoder != encoder:  # transformers copies decoder_vocab_size to vocab_size
             config = copy.copy(self)
@@ -201,7 +201,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         """Refuse an `is_encoder_decoder` other than the class's."""
         kind = type(self).is_encoder_decoder
         if self.is_encoder_decoder != kind:
-            raise RequestError(f"is_encoder_decoder of {type(self).__name__} is {kind}; keep it.")
+            raise RequestError(f"{type(self).__name__} requires is_encoder_decoder={kind}.")
 
     def validate_sizes(self) -> None:
         """Refuse sizes and rates out of range, or a d_model that does not fit the heads."""
@@ -215,15 +215,15 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 more = (self.d_model // heads + 1) * heads
                 raise RequestError(f"{what}; try {more}, or give both d_k and d_v.")
         if self.position_encoding == "sinusoidal" and self.d_model % 2:
-            even = self.d_model + 1
-            raise RequestError(f"d_model={even - 1} is odd, but sinusoids need pairs; try {even}.")
+            odd = self.d_model
+            raise RequestError(f"d_model={odd} is odd; sinusoids need even widths; try {odd + 1}.")
 
     def validate_vocabularies(self) -> None:
-        """Refuse shared embeddings of two sizes, and special ids outside of the vocabulary."""
+        """Refuse shared embeddings if the vocabulary sizes differ, and special ids out of range."""
         size = self.target_vocab_size
         if self.share_encoder_decoder_embeddings and size != self.vocab_size:
             what = f"decoder_vocab_size={size} differs from vocab_size={self.vocab_size}"
-            raise RequestError(f"{what}; give one, or share_encoder_decoder_embeddings=False.")
+            raise RequestError(f"{what}; give one size, or share_encoder_decoder_embeddings=False.")
         for name in ("pad", "bos", "eos", "unk", "decoder_start"):
             ids = self._ends() if name == "eos" else [getattr(self, f"{name}_token_id")]
             for value in set(ids) - {None}:

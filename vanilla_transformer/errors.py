@@ -11,7 +11,7 @@ class RequestError(ValueError):
 
 
 class NotFiniteError(RequestError):
-    """A loss, likelihood or output is NaN or infinite: the training diverged, or weights broke."""
+    """A loss, likelihood or output is NaN or infinite: training diverged or weights are bad."""
 
 
 def quoted(value: object, most: int = 60) -> str:

@@ -19,13 +19,13 @@ from .ranges import EXTRA_TOKENS
 CACHE_NAMES = ("cache", "past_key_values")  # transformers 5.24 renamed the cache
 _FIELDS = Seq2SeqLMOutput.__dataclass_fields__  # later versions may rename it in outputs too
 CACHE = next((name for name in _FIELDS if "Cache" in str(_FIELDS[name].type)), CACHE_NAMES[0])
-HOSTS_LENGTH = 20  # the default of transformers
+HOSTS_LENGTH = 20  # transformers' default `max_length`
 
 
 def one_cache(
     cache: Cache | None, past_key_values: Cache | None, *, make: bool | None = False
 ) -> EncoderDecoderCache | None:
-    """Return the cache given under either of two names; of both, `cache` unless it is empty.
+    """Return the cache given under either name; if both are given, the one that is not empty.
 
     For a learned prompt, PEFT gives `past_key_values` beside the `cache` of `generate`, which is
     empty at the first token only. With `make`, a cache is made if none is given.
@@ -60,7 +60,7 @@ class LimitedGenerationMixin(GenerationMixin):
             name
             for name in ("max_new_tokens", "max_length")
             if kwargs.get(name) is not None
-            # A copy of the model's own config, as pipelines pass it, sets nothing.
+            # A copy of the model's own config, as pipelines pass it, sets no limit.
             or getattr(generation_config, name, None) not in (None, getattr(own, name))
         ]
         prepared.bounded_by_call = bool(limits)  # type: ignore[attr-defined]  # ours
@@ -79,7 +79,7 @@ class LimitedGenerationMixin(GenerationMixin):
         """Pad rows after their end; transformers mistakes a padding id of 0 for no padding."""
         padding: Any = generation_config._pad_token_tensor
         if padding is not None:
-            generation_config._pad_token_tensor = torch.full_like(padding, -1)  # of no token
+            generation_config._pad_token_tensor = torch.full_like(padding, -1)  # not a token's id
         output: Any = super()._beam_search(*args, generation_config=generation_config, **kwargs)  # type: ignore[misc]  # untyped there
         sequences = getattr(output, "sequences", output)
         if padding is not None:
@@ -92,8 +92,8 @@ class LimitedGenerationMixin(GenerationMixin):
         """Limit the length by default to the longest source + 50 tokens, or a larger minimum."""
         most = generation_config.max_new_tokens
         own: Any = self.generation_config
-        # A max_length counts as set unless Seq2SeqTrainer filled in all defaults, which shows by
-        # those that nobody sets, such as typical_p.
+        # A max_length counts as set, unless Seq2SeqTrainer filled in all defaults: then settings
+        # that nobody sets, such as typical_p, are not None.
         is_filled_in = own.max_length == HOSTS_LENGTH and own.typical_p is not None
         limited = most is not None or kwargs["has_default_max_length"] or is_filled_in
         if limited and not getattr(generation_config, "bounded_by_call", False):

@@ -2,7 +2,7 @@
 """Checks of a model's inputs where the result would otherwise be silently wrong.
 
 torch itself refuses wrong types, most wrong shapes and ids outside of the vocabulary. As in
-transformers, any value of a mask but 0 counts as 1: reading them would stall a GPU.
+transformers, any value of a mask but 0 counts as 1: reading them would synchronize a GPU.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from .errors import RequestError
 
 
 class Flags(TypedDict, total=False):
-    """Optional outputs of a forward; transformers reads here which ones can be requested."""
+    """Optional outputs of `forward`; transformers looks them up in this class."""
 
     output_attentions: bool | None
     output_hidden_states: bool | None
@@ -33,13 +33,13 @@ READ_ON_THE_WAY |= {"tokenizer", "assistant_tokenizer", "assistant_model"}
 
 
 def check_read(options: Mapping[str, Any], attend: Callable, mask: Tensor | None) -> None:
-    """Refuse options that the attention function does not read, if they change its result."""
+    """Refuse options that should change the result, but that the attention function ignores."""
     void = {"dropout": options["dropout"] == 0, "is_causal": mask is not None}
     given = [name for name in options if options[name] is not None and not void.get(name)]
     names = tuple(name for name in given if name not in READ_ON_THE_WAY)
     if unread := _unread(names, attend, bool(options["is_causal"])):
-        what = f"Got {', '.join(unread)}, which neither the model nor its attention, "
-        what += f"{getattr(attend, '__name__', attend)}, reads; leave it out. If it is not yours"
+        what = f"Got {', '.join(unread)}, which neither the model nor its attention "
+        what += f"{getattr(attend, '__name__', attend)} reads; leave it out. If you did not give it"
         raise RequestError(f"{what}: is transformers {__version__} newer than this code?")
 
 
@@ -51,7 +51,7 @@ def _unread(names: tuple[str, ...], attend: Callable, is_causal: bool) -> tuple[
 
 @functools.lru_cache  # reading source takes longer than attending
 def _unread_by(attend: Callable, names: tuple[str, ...], is_causal: bool) -> tuple[str, ...]:
-    """Return the names that are no parameters of an attention function and not read in it."""
+    """Return the names that an attention function neither takes as parameters nor reads."""
     parameters, source = list(inspect.signature(attend).parameters.values()), ""
     read = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     with contextlib.suppress(OSError, TypeError):  # has no source

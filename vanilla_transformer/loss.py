@@ -47,7 +47,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         """Return the loss, and keep its gradients of `hidden`, (N, d), and `weight`, (V, d).
 
-        Products have the dtype of autocast, sums and gradients float32 at least: float16 cannot
+        Matmuls have the dtype of autocast, sums and gradients float32 at least: float16 cannot
         hold the scale of `GradScaler`, which comes later. A gradient that is not wanted is None.
         """
         device_type, matmul_dtype = hidden.device.type, hidden.dtype
@@ -109,7 +109,7 @@ def _scaled(ctx: Any, factor: torch.Tensor, *saved: Any) -> tuple[torch.Tensor |
 
 
 def _may_read(x: torch.Tensor) -> bool:
-    """Return whether Python may read numbers of x, which would stall any device but a CPU."""
+    """Return whether Python may read values of x; it is slow on a GPU, which must synchronize."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -165,7 +165,7 @@ def smoothed_cross_entropy(
     if labels.shape != hidden.shape[:-1]:
         shapes = f"{tuple(labels.shape)}, but the decoder's output has {tuple(hidden.shape[:-1])}"
         raise RequestError(f"labels has the shape {shapes}; give one label for each token.")
-    if labels.dtype == torch.int32:  # other types but int64 are errors of torch
+    if labels.dtype == torch.int32:  # torch rejects all other types except int64
         labels = labels.long()
     hidden, labels = hidden.reshape(-1, hidden.size(-1)), labels.reshape(-1).to(hidden.device)
     if num_items is None:
@@ -186,8 +186,8 @@ def smoothed_cross_entropy(
         ]
         return torch.stack(losses).sum() / num_items
     if _may_read(hidden):
-        # Project only tokens with a label. On other devices the CPU would have to wait for the
-        # number of rows in every step, which costs more than padding in batches of similar length.
+        # Project only tokens with a label. On other devices, reading the number of rows would
+        # synchronize in every step, which costs more than padding in batches of similar length.
         kept = (labels != IGNORED).nonzero().squeeze(1)
         if kept.numel() < labels.numel():
             hidden, labels = hidden[kept], labels[kept]

@@ -33,9 +33,9 @@ def mask_gaps(
 def mask_for_all_layers(
     mask: torch.Tensor | None, attends: str, dtype: torch.dtype
 ) -> torch.Tensor | None:
-    """Return a mask of padding, (B, S), as numbers that are added to scores, (B, 1, 1, S).
+    """Convert a padding mask, (B, S), to an additive mask for scores, (B, 1, 1, S).
 
-    They are 0 at tokens and the most negative number at padding, in the dtype of autocast or else
+    It is 0 at tokens and the most negative number at padding, in the dtype of autocast or else
     the given one. Rows begin at multiples of 8 numbers. A GPU's kernels take this mask as it is,
     where every layer would convert one of bools. Other masks, and those for attention other than
     `eager` and `sdpa`, stay as they are.
@@ -45,6 +45,6 @@ def mask_for_all_layers(
     rows, length = mask.shape
     if torch.is_autocast_enabled(mask.device.type):
         dtype = torch.get_autocast_dtype(mask.device.type)
-    width = length if is_tracing(mask) else -(-length // 8) * 8  # else a graph would depend on it
+    width = length if is_tracing(mask) else -(-length // 8) * 8  # no rounding in a traced graph
     added = torch.zeros(rows, width, dtype=dtype, device=mask.device)[:, :length]
     return added.masked_fill_(mask == 0, torch.finfo(dtype).min)[:, None, None]

@@ -39,7 +39,7 @@ from .masks import mask_for_all_layers, mask_gaps
 
 
 class Layer(GradientCheckpointingLayer):
-    """What the layers of both stacks share: self-attention, feed-forward, residual connections."""
+    """Base class of both stacks' layers: self-attention, feed-forward, residual connections."""
 
     def __init__(
         self, config: VanillaTransformerConfig, heads: int, ffn_dim: int, *, is_causal: bool
@@ -58,7 +58,7 @@ class Layer(GradientCheckpointingLayer):
         """LayerNorm(x + Sublayer(x)), (B, T, d); with norm_first x + Sublayer(LayerNorm(x))."""
         if self.norm_first:
             return x + self.dropout(sublayer(norm(x).to(x.dtype)))
-        # The paper. Autocast makes norms float32 on GPUs; x stays of the dtype that it has.
+        # Post-norm, as in the paper. Autocast makes norms float32 on GPUs; x keeps its dtype.
         return norm(x + self.dropout(sublayer(x))).to(x.dtype)
 
 
@@ -76,7 +76,7 @@ class EncoderLayer(Layer):
 
 
 class DecoderLayer(Layer):
-    """One decoder layer: masked self-attention, attention to the encoder, feed-forward."""
+    """One decoder layer: masked self-attention, cross-attention to the encoder, feed-forward."""
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         heads = config.decoder_attention_heads
@@ -164,7 +164,7 @@ class MultiHeadAttention(nn.Module):
         fan_in, fan_out = config.d_model, sum(part.out_features for part in parts)
         for part in parts:
             gain = math.sqrt((fan_in + part.out_features) / (fan_in + fan_out))
-            part.init_gain = gain  # type: ignore[assignment]  # no tensor
+            part.init_gain = gain  # type: ignore[assignment]  # not a tensor
 
     def forward(
         self,
@@ -266,7 +266,7 @@ class PositionalEncoding(nn.Module):
         super().__init__()
         self.d_model, self.offset = config.d_model, config.position_offset
         self.style = config.position_encoding
-        self.table: tuple[tuple, Tensor] = ((), torch.empty(0))  # what it was made of, no weights
+        self.table: tuple[tuple, Tensor] = ((), torch.empty(0))  # settings and sinusoids; not saved
         if self.style == "learned":
             self.weight = nn.Parameter(torch.empty(config.max_position_embeddings, config.d_model))
 
@@ -278,7 +278,7 @@ class PositionalEncoding(nn.Module):
         With a mask, (B, past + T), only tokens are counted, so that padding on the left means the
         same as padding on the right; with a mask of four dimensions, padding is counted too. Raises
         ValueError beyond the end of a learned table, unless `past_length` is a tensor, as in static
-        caches: reading it would stall the device.
+        caches: reading it would synchronize the device.
         """
         length = x.size(1)
         if attention_mask is not None and attention_mask.dim() == 2:
@@ -290,7 +290,7 @@ class PositionalEncoding(nn.Module):
             positions = torch.arange(length, device=x.device) + past_length  # (T,)
         if self.style != "learned":
             return sinusoids(positions + self.offset, self.d_model, style=self.style).to(x.dtype)
-        width = past_length + length if isinstance(past_length, int) else 0  # with padding
+        width = past_length + length if isinstance(past_length, int) else 0  # including padding
         if width > len(self.weight) and (tokens := positions.max() + 1) > len(self.weight):
             learned = f"only max_position_embeddings={len(self.weight)} positions were learned"
             raise RequestError(f"The sequence has {tokens} tokens, but {learned}; shorten it.")
@@ -335,7 +335,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resize the shared vocabulary as in transformers; separate ones cannot be resized."""
         if not self.config.share_encoder_decoder_embeddings:
-            raise RequestError("Source and target have separate vocabularies, of fixed sizes.")
+            raise RequestError("Separate source and target vocabularies cannot be resized.")
         self.config.decoder_vocab_size = None  # there is only vocab_size
         return super().resize_token_embeddings(*args, **kwargs)
 
@@ -350,7 +350,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
 
 class Stack(VanillaTransformerPreTrainedModel):
-    """What encoder and decoder share: embeddings, positions, N layers, and dropout on the sums."""
+    """Base class of encoder and decoder: embeddings, positions, N layers, dropout on the sums."""
 
     def __init__(self, config: VanillaTransformerConfig, size: int, layers: list[Layer]) -> None:
         super().__init__(config)
@@ -375,7 +375,7 @@ class Stack(VanillaTransformerPreTrainedModel):
         name = type(self).__name__
         if (input_ids is None) == (inputs_embeds is None):
             raise RequestError(
-                f"{name} needs either ids or embeddings. If Trainer took the labels (it does with "
+                f"{name} needs either ids or embeddings. If Trainer removed the labels (as with "
                 "label_smoothing_factor), collate with DataCollatorForSeq2Seq(tokenizer, model)."
             )
         if inputs_embeds is None:
@@ -461,7 +461,7 @@ class Decoder(Stack):
         x = self.embed(input_ids, inputs_embeds, attention_mask, past_length)
         mask = create_causal_mask(self.config, x, attention_mask, own_cache)
         memory, source_mask = encoder_hidden_states, encoder_attention_mask
-        rows, length, _ = memory.shape  # type: ignore[union-attr]  # None is an error of Python
+        rows, length, _ = memory.shape  # type: ignore[union-attr]  # None raises AttributeError
         check_mask(source_mask, rows, length, "Decoder encoder_attention_mask")
         memory_mask = create_bidirectional_mask(self.config, x, source_mask, memory)
         for index, layer in enumerate(self.layers):
@@ -600,7 +600,7 @@ class VanillaTransformerForConditionalGeneration(
                 counts them, if more than in this batch. It also counts labels that are padding ids;
                 their share is estimated from this batch.
             right_padded: Whether padding stands at the ends of rows only, without gaps, and is -100
-                in labels. A GPU then need not wait until these have been looked for.
+                in labels. A GPU then need not synchronize to look for these.
             return_dict: False: return a tuple.
             past_key_values: What transformers before 5.24 call the cache.
             **kwargs: Only `output_attentions`, `output_hidden_states`, options of the attention.
@@ -667,12 +667,12 @@ class VanillaTransformerForConditionalGeneration(
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Shift labels, (B, T), right by one, after the start token (Section 3.1).
 
-        Labels are shifted past gaps, which stay -100; behind the last label padding follows.
+        Labels are shifted past gaps, which stay -100; after the last label comes padding.
         """
         labels = self.without_padding(labels)
         is_gap = labels == IGNORED
         rank = (~is_gap).cumsum(1)  # labels so far, (B, T)
-        # The start token, then the labels in order; gaps are written to its place before it.
+        # The start token, then the labels in order. Gaps go to index 0, which the start overwrites.
         packed = labels.new_zeros(len(labels), 1 + labels.size(1))  # (B, 1 + T)
         packed.scatter_(1, rank.masked_fill(is_gap, 0), labels)
         packed[:, 0] = self.config.decoder_start_token_id

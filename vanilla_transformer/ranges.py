@@ -50,7 +50,7 @@ BELOW_ONE = Range(0, 1, whole=False, below=True)  # rates of dropout and label s
 COUNT = Range(1, 10**9)
 COUNT_OR_ZERO = Range(0, 10**9)
 EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
-# As wide as beams have been studied (Koehn and Knowles, 2017, arXiv 1706.03872).
+# The widest beam that Koehn and Knowles studied (2017, arXiv 1706.03872).
 NUM_BEAMS = Range(1, 1000)
 # For 40,000 tokens, ((5 + L) / 6)^10 is near the largest float32.
 LENGTH_PENALTY = Range(0, 10, whole=False)

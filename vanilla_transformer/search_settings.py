@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Settings that a generation config may hold.
 SAVED = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences", "suppress_tokens")
-# These, and settings that do not change what a beam search finds: caches, outputs, and numbers for
+# Settings that beam search reads, or that do not change its result: caches, outputs, numbers for
 # sampling and assisted decoding while those are off. All others need `generate`.
 _READ_OR_WITHOUT_EFFECT = {
     *(*SAVED, "max_new_tokens", "max_length", "diversity_penalty"),
@@ -38,13 +38,13 @@ class SearchSettings:
     """Settings of a search; the defaults are the paper's.
 
     Args:
-        num_beams: Living hypotheses at each position; 1 is greedy search.
+        num_beams: Unfinished hypotheses kept at each position; 1 is greedy search.
         length_penalty: Alpha; 0 prefers short translations, larger values longer ones.
         early_stopping: Whether a sentence is also done when `num_beams` of its hypotheses have
-            ended, each of them among the `num_beams` best of its position. This is the rule of
+            finished, each of them among the `num_beams` best of its position. This is the rule of
             fairseq, CTranslate2 and transformers. It is much faster with a large alpha, where
             the paper's rule waits for long hypotheses.
-        num_return_sequences: n. The search continues at least until n hypotheses have ended or
+        num_return_sequences: n. The search continues at least until n hypotheses are finished or
             the limit is reached. A larger n only appends hypotheses to the list.
         suppress_tokens: Ids that are never produced; None: padding, start and unknown.
         max_extra_tokens: Most tokens of each translation beyond the number in its source; None: no

@@ -18,14 +18,14 @@ TARGET_TOKENIZER = "target_tokenizer"  # the setting that stores the target's to
 
 
 def target_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of targets: the tokenizer itself unless there are two vocabularies."""
+    """Return the target's tokenizer, which is the same one if there is only one vocabulary."""
     written = getattr(tokenizer, "init_kwargs", {}).get(TARGET_TOKENIZER)
     if written is not None:
         return _read_tokenizer(written, type(tokenizer.backend_tokenizer).from_str)
     is_fsmt = type(tokenizer).__name__ == "FSMTTokenizer"
     if not is_fsmt and not getattr(tokenizer, "separate_vocabs", False):
         return tokenizer
-    # FSMT's and Marian's tokenizers decode ids as the target's, but their pieces are the source's.
+    # FSMT's and Marian's tokenizers decode with the target's vocabulary, encode with the source's.
     target = copy(tokenizer)
     target.encoder = {token: index for index, token in tokenizer.decoder.items()}
     if is_fsmt:  # it encodes every text in this language

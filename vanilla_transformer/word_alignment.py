@@ -1,5 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Word alignments: the source word behind each word of a translation, from the attention.
+"""Word alignments from attention: the source word that each target word attends to.
 
 S source length, T target length, in tokens.
 """
@@ -48,7 +48,7 @@ def word_alignment(
 def word_numbers(
     tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int], *, unknown_words: bool = True
 ) -> list[int | None]:
-    """Return the number of the word that each id of a text belongs to; None if to no word.
+    """Return the index of the word that each id of a text belongs to; None if it has no word.
 
     Words are split at white space and counted from 0, whatever the tokenizer leaves out, replaces
     or splits. Special tokens belong to no word, but `<unk>` does if `unknown_words`.
@@ -62,7 +62,7 @@ def word_numbers(
 def _spelled(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, unknown_words: bool
 ) -> tuple[list[int | None], str]:
-    """Decode ids; return where each one begins, None if it adds no text, and the joined text."""
+    """Decode ids; return each id's start in the text, None if it adds nothing, and the text."""
     not_text = special_ids(tokenizer) - ({tokenizer.unk_token_id} if unknown_words else set())
     # The model's table may have more rows than the tokenizer has tokens; the others spell nothing.
     tokens = tokenizer.convert_ids_to_tokens(list(ids))

@@ -23,7 +23,8 @@ WRITTEN_FORMS = "written_forms"  # the setting that stores them
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u00b4`", "'"))
 _WORD = re.compile(r"([^\W\d_]+(?:'[^\W\d_]+)*)")  # JavaScript: [\p{L}\p{Nl}\p{No}]
 _DOTTED_I = re.compile("(tr|tur|az|aze)([-_]|$)", re.IGNORECASE)  # languages with dotless i too
-_TELLING = 100  # one capitalized word of this rank inside a text means title case, else two do
+# Frequency rank. Inside a text, one capitalized word below it means title case, else two do.
+_TELLING = 100
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,12 @@ class WrittenForms:
     """Case and final punctuation of the training sources."""
 
     languages: tuple[str, str] = ("", "")  # codes of source and target; empty if unknown
-    unusual: tuple[str, ...] = ()  # cases of hardly any source: "lower", "upper", "title", "mixed"
+    unusual: tuple[str, ...] = ()  # cases few sources have: "lower", "upper", "title", "mixed"
     is_upper: bool = False  # all sources are in capitals
     is_raised: bool = False  # nearly all sources begin with a capital
     # Words that mostly have capitals inside a sentence, as they are written there.
     forms: tuple[str, ...] = ()
-    common: tuple[str, ...] = ()  # words that mostly have none, the most frequent first
+    common: tuple[str, ...] = ()  # words that are mostly in lower case, most frequent first
     mark: str = ""  # usual final mark of the sources; empty if they have none
     # Usual final mark by first word where it differs from `mark`, such as ? after "where".
     marks: dict[str, str] = field(default_factory=dict)
@@ -81,7 +82,7 @@ class WrittenForms:
         return text + self.mark_missing(text)
 
     def mark_missing(self, text: str) -> str:
-        """Return the final mark that the text lacks, by its first word; "" if none."""
+        """Return the punctuation mark missing at a text's end, given its first word; "" if none."""
         if not self.mark or category(text.rstrip()[-1:] or " ")[0] not in "LMN":
             return ""
         return self.marks.get(first_word(text, self.languages[0]), self.mark)
@@ -92,13 +93,13 @@ class WrittenForms:
             translation = translation[:-1].rstrip()
         source, target = self.languages
         shouts = self.has_cased_targets and case_of(text, source, {}) == "upper"
-        if shouts and case_of(self.source_of(text), source, {}) != "upper":  # no abbreviation alone
+        if shouts and case_of(self.source_of(text), source, {}) != "upper":  # not an abbreviation
             translation = upper(translation, target)
         return translation
 
 
 def written_forms(tokenizer: PreTrainedTokenizerBase) -> WrittenForms:
-    """Return the forms stored with a tokenizer; without any, no text changes."""
+    """Return the forms stored with a tokenizer, or empty ones, which change nothing."""
     return _read(getattr(tokenizer, "init_kwargs", {}).get(WRITTEN_FORMS, "{}"))
 
 
