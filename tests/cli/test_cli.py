@@ -113,7 +113,7 @@ def test_help_and_mistyped_commands_load_no_slow_library(tmp_path, words):
         (["train", "demo", "--seed", "9" * 10_000], "seed: got '999"),
         (
             ["train", "demo", "--data-source", "caf\udce9"],
-            "data_source: got 'caf\\udce9', which is no UTF-8 here",
+            "data_source: 'caf\\udce9' is not UTF-8 in this locale",
         ),
         (["train", "demo", "--train-file", "FIFO"], "FIFO is a folder, a pipe or a device"),
         (["train", "demo", "--train-file", "/proc/self/mem"], "mem: Input/output error"),

@@ -83,7 +83,7 @@ def test_picture_shows_the_printed_translation(
         (["--attention", "SOURCE"], "source.txt is an input, which it would replace"),
         (["--attention", "MAP", "--alignments", "MAP"], "map.png is given twice; give each"),
         (["--output", "."], ". cannot be written; name a file in an existing folder"),
-        (["--split-sentences", "--nbest", "2"], "--split-sentences: not with --nbest"),
+        (["--split-sentences", "--nbest", "2"], "--split-sentences excludes --nbest"),
         (["--tsv", "2", "--nbest", "2"], "argument --nbest: not allowed with argument --tsv"),
         (["--tsv", "0"], "--tsv: invalid column value: '0'"),
         (["--csv", "2", "--tsv", "2"], "argument --tsv: not allowed with argument --csv"),
@@ -185,7 +185,7 @@ def test_redirected_file_is_translated_from_its_current_position(run, source, mo
 
 @pytest.mark.parametrize("option", ["--csv", "--tsv", "--output"])
 def test_an_option_without_a_value_is_refused(run, capsys, option):
-    assert f"Got nothing for {option}; leave it out." in error_of(
+    assert f"{option} is empty; give a value or omit it." in error_of(
         capsys, "translate", run, option, ""
     )
 
@@ -264,15 +264,15 @@ def test_quoted_cells_of_a_table_are_translated_and_the_table_stays_one(
         (
             "id\tsource\tn\n1\tein\n",
             "--tsv 4",
-            "table has no single column 4; its first row is 'id', 's",
+            "table has no unique column 4; its first row is 'id', 's",
         ),
         (
             "id\tsource\n1\tein\n",
             "--tsv text",
-            "no single column 'text'; its first row is 'id', 's",
+            "no unique column 'text'; its first row is 'id', 's",
         ),
-        ("en\ten\none\ttwo\n", "--tsv en", "no single column 'en'; its first row is 'en', 'en'"),
-        ("id,source\n1,ein\n", "--tsv 2", "no single column 2; its first row is 'id,source'"),
+        ("en\ten\none\ttwo\n", "--tsv en", "no unique column 'en'; its first row is 'en', 'en'"),
+        ("id,source\n1,ein\n", "--tsv 2", "no unique column 2; its first row is 'id,source'"),
         ("id,source\n1,ein\n2,ja, alt\n3,ein", "--csv 2", "line 3 has 3 cells for 2 columns"),
         (
             'id,source\n1,"ein\n',
@@ -401,7 +401,7 @@ def test_splitting_sentences_needs_languages(run, source, splitter, tmp_path, ca
     del settings["written_forms"]  # which says it too
     (copy / "tokenizer_config.json").write_text(json.dumps(settings))
     line = error_of(capsys, "translate", copy, source, "--split-sentences")
-    assert "does not say its languages; give --pair, such as en-de." in line
+    assert "does not record its languages; give --pair, such as en-de." in line
 
 
 def test_a_model_of_single_sentences_splits_lines_and_names_doubtful_ones(capsys, tmp_path):

@@ -177,7 +177,7 @@ def test_search_settings_that_the_engine_lacks_are_refused(tmp_path, name, value
     run, *_ = save(tmp_path)
     path = run / "generation_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
-    with pytest.raises(ValueError, match=rf"cannot represent this model: got {name}="):
+    with pytest.raises(ValueError, match=rf"cannot represent this model's {name}="):
         export_ctranslate2(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

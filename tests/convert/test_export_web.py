@@ -38,7 +38,7 @@ def test_heads_of_other_widths_are_refused(tmp_path, capsys):
     require("web")
     saved, *_ = save(tmp_path, d_k=5)
     error = error_of(capsys, "export", "web", saved, tmp_path / "page")
-    assert "ONNX cannot represent this model: got d_k=5 and d_v=8 with 3 encoder heads" in error
+    assert "ONNX cannot represent this model's d_k=5 and d_v=8 with 3 encoder heads" in error
 
 
 @pytest.fixture(scope="module")

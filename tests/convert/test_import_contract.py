@@ -282,7 +282,7 @@ def test_malicious_pickles_do_not_run(system, source, place, tmp_path_factory):
 
 SETTINGS = {
     "marian": [
-        ({"model_type": "bart"}, "is a 'bart', not a 'marian'"),
+        ({"model_type": "bart"}, "holds a bart model, not marian"),
         ({"d_model": "24"}, "expected int"),
         ({"normalize_before": True}, "normalize_before=True"),
     ],
@@ -303,10 +303,7 @@ SETTINGS = {
     ],
     "fsmt": [({"pad_token_id": None}, "'pad_token_id' expected int")],
     "fairseq": [
-        (
-            {"arch": "latent_multilingual_transformer"},
-            "transformer', which computes something else",
-        ),
+        ({"arch": "latent_multilingual_transformer"}, "transformer', which is not supported"),
         ({"task": "translation_lev"}, "task='translation_lev'"),
         ({"layer_wise_attention": True}, "layer_wise_attention=True"),
         ({"encoder_langtok": "tgt"}, "encoder_langtok='tgt'"),
@@ -410,7 +407,7 @@ def test_other_forms_of_a_model_are_the_same_model(source, form):
     assert any("Unknown options" in note for note in imported.notes) == (form == "Lightning")
 
 
-NO_SINUSOIDS, WEIGHTS = "does not hold this system's sinusoids", {"a.weight": torch.ones(2, 2)}
+NO_SINUSOIDS, WEIGHTS = "does not hold the expected sinusoids", {"a.weight": torch.ones(2, 2)}
 TENSORS = [
     ("marian", {"model.decoder.layers.0.fc2.weight": torch.tensor(1.0)}, "fc2.weight ()"),
     ("marian", {"lm_head.weight": torch.ones(marian.VOCAB_SIZE, 24)}, "must be equal, but differ"),

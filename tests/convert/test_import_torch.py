@@ -143,7 +143,7 @@ def test_stacks_may_have_separate_learned_positions(tmp_path):
     assert imported.model.config.max_position_embeddings == 40
     state["other_position_embedding.weight"] = state.pop(name)
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="allowed: one, or one a stack"):
+    with pytest.raises(ValueError, match="give one, or one per stack"):
         import_torch(tmp_path / "model.pt", **GIVEN)
 
 

@@ -97,7 +97,7 @@ def _score(options: argparse.Namespace) -> int:
         target_language=target,
         source_column=options.source_column,
         target_column=options.target_column,
-        split="all",  # of a folder, every file
+        split="all",  # for a folder, read every file
     )
     warn_of_changed_model(folder)
     model = load_saved_model(folder, device="auto")

@@ -32,7 +32,7 @@ from .train import add_train, is_first_process
 from .translate import add_translate
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk behind a redirected output
-_LONGEST = 300  # characters of what an error repeats
+_LONGEST = 300  # most characters of a value that an error quotes
 
 _EXAMPLE = """example:
   echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
     except KeyboardInterrupt as interrupt:
         if is_first_process():
-            told = "Interrupted." if type(interrupt) is KeyboardInterrupt else interrupt
-            print(told, file=sys.stderr)
+            message = "Interrupted." if type(interrupt) is KeyboardInterrupt else interrupt
+            print(message, file=sys.stderr)
         return 128 + (interrupt.args or (signal.SIGINT,))[0]
     except (RequestError, OSError, ImportError) as error:
         if (line := _line_for(error)) is None:  # a bug: show its traceback
@@ -82,18 +82,18 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser = build_parser()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        # Only names: a misplaced value may be a token.
+        # Only names: a misplaced value may be a secret, such as an access token.
         names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         surplus = f"{len(unknown)} {'argument' if len(unknown) == 1 else 'arguments'} too many"
         options.command.error(f"unknown option {' '.join(names)}" if names else f"got {surplus}")
     for name, value in vars(options).items():
         if value == "" and name != "prefix":
-            raise RequestError(f"Got nothing for --{name.replace('_', '-')}; leave it out.")
+            raise RequestError(f"--{name.replace('_', '-')} is empty; give a value or omit it.")
         # Libraries in Rust open files by names in UTF-8, whatever the locale.
         for text in filter(lambda it: isinstance(it, str), listed(value)):
             if not is_utf8(text):
                 remedy = "rename the file, or set PYTHONUTF8=1"
-                raise RequestError(f"{name}: got {text!a}, which is no UTF-8 here; {remedy}.")
+                raise RequestError(f"{name}: {text!a} is not UTF-8 in this locale; {remedy}.")
     check_models_of(options)
     with outputs_held(options):
         return _run_command(options)
@@ -176,7 +176,7 @@ def _add_command(
 
 
 class _Printable(logging.Formatter):
-    """Log lines in which names of files and texts can do nothing to a terminal."""
+    """Formatter that escapes control characters in log lines, such as those of file names."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of a record, with control characters escaped."""

@@ -61,14 +61,15 @@ def _serve(options: argparse.Namespace) -> int:
 
     pairs = options.pair or [None] * len(options.directories)
     if len(pairs) != len(options.directories):
-        raise RequestError(f"--pair: got {len(pairs)} for {len(options.directories)} models.")
+        raise RequestError(f"--pair: give one for each model; got {len(pairs)}.")
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     try:  # before the models are loaded
         listening = socket.create_server((options.host, options.port), family=family)
     except (OSError, OverflowError) as error:
         address = f"--host {options.host} --port {options.port}"
         raise RequestError(f"{address} cannot be used ({error}); choose another.") from error
-    logging.getLogger("vanilla_transformer.translation").setLevel(logging.ERROR)  # quotes texts
+    # Its warnings quote users' texts.
+    logging.getLogger("vanilla_transformer.translation").setLevel(logging.ERROR)
     models: dict[tuple[str, str], SharedBatches] = {}
     executor = ThreadPoolExecutor(1)  # models take turns
     for name, pair in zip(options.directories, pairs, strict=True):
@@ -79,7 +80,7 @@ def _serve(options: argparse.Namespace) -> int:
             languages = languages_of_model(folder, pair)
         source, target = (language_of(each) or each for each in languages)
         if (source, target) in models:
-            raise RequestError(f"{name} translates {source}-{target}, as another model does.")
+            raise RequestError(f"{name} is a second model for {source}-{target}; serve only one.")
         run = functools.partial(translate, model, tokenizer)
         models[source, target] = SharedBatches(run, executor)
     app = create_app(models, char_limit=options.char_limit, cors=options.cors)

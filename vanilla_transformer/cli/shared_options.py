@@ -15,7 +15,7 @@ Names = Sequence[str]  # of options
 
 
 def count(text: str) -> int:
-    """Parse a positive whole number; for other values argparse names the option."""
+    """Parse a positive integer; argparse turns a ValueError into one that names the option."""
     if int(text) < 1:
         raise ValueError
     return int(text)

@@ -123,7 +123,7 @@ def _translate(options: argparse.Namespace) -> int:
             return 4 * len(text) > longest < len(tokenizer(text, verbose=False).input_ids)
 
         def answers_to(rows: Iterator[_Row], before: int) -> Iterator[list]:
-            """Yield the translations of each row, and a warning if they may be wrong, or None."""
+            """Yield each row's translations, and a warning if they may be wrong, else None."""
             rows, texts = _rows_and_texts(rows)
             if pipe is not None:
                 found = translate_windows(model, tokenizer, arriving(texts, pipe), **search)
@@ -135,11 +135,11 @@ def _translate(options: argparse.Namespace) -> int:
                 yield [translations, _doubt(row, translations, forms, is_long)]
 
         total = None if pipe is not None or not options.file else _count(Path(options.file))
-        told: dict[str, Any] = {"what": "Translating", "unit": "lines", "total": total}
-        told |= {"shown": pipe is None, "stream": None if options.output else sys.stdout}
+        work: dict[str, Any] = {"what": "Translating", "unit": "lines", "total": total}
+        work |= {"shown": pipe is None, "stream": None if options.output else sys.stdout}
 
         def translated(rows: Iterator[_Row], before: int) -> Iterator[list]:
-            return iter(progress(answers_to(rows, before), initial=before, **told))
+            return iter(progress(answers_to(rows, before), initial=before, **work))
 
         rows, waiting = itertools.tee(_rows(pipe or source, name, options, languages))
         drawn: tuple[str, str | None] | None = None  # the first text, and its translation
@@ -175,7 +175,7 @@ def _translate(options: argparse.Namespace) -> int:
 
 
 def _rows_and_texts(rows: "Iterator[_Row]") -> "tuple[Iterator[_Row], Iterator[str]]":
-    """Split rows into an iterator over the rows, for the output, and one over their texts.
+    """Return two iterators: over the rows, for the output, and over their texts.
 
     A row without texts yields an empty one, so that the row is printed in its turn.
     """
@@ -267,7 +267,7 @@ def _languages(options: argparse.Namespace, directory: Path, forms: "WrittenForm
     """Return the languages for splitting lines into sentences; None if lines are not split."""
     whole = options.nbest or options.alignments or options.prefix
     if options.split_sentences and whole:
-        raise RequestError("--split-sentences: not with --nbest, --alignments or --prefix.")
+        raise RequestError("--split-sentences excludes --nbest, --alignments and --prefix.")
     if options.split_sentences:
         known = all(forms.languages) and options.pair is None
         return forms.languages if known else languages_of_model(directory, options.pair)
@@ -276,7 +276,7 @@ def _languages(options: argparse.Namespace, directory: Path, forms: "WrittenForm
 
 
 def _joined(answers: "list[list[Translation]]", languages: Languages) -> "list[Translation]":
-    """Return the translations of a row, after joining those of its sentences."""
+    """Join the translations of a row's sentences."""
     if len(answers) == 1 or languages is None:
         return answers[0]
     from ..texts.sentences import join_sentences
@@ -348,13 +348,13 @@ def _cells(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[in
 
 
 def _place(cells: list[str], name: str, column: int | str) -> int:
-    """Return the index of a column, given by name or number, from the first row."""
+    """Find a column by name or number in the first row, and return its index."""
     if isinstance(column, int) and column <= len(cells):
         return column - 1
     if isinstance(column, str) and cells.count(column) == 1:
         return cells.index(column)
     known = ", ".join(map(quoted, cells))
-    raise RequestError(f"{name} has no single column {quoted(column)}; its first row is {known}.")
+    raise RequestError(f"{name} has no unique column {quoted(column)}; its first row is {known}.")
 
 
 def _sentences(text: str, languages: Languages) -> list[str]:
@@ -389,7 +389,7 @@ class Pipe(io.BufferedIOBase):
 
 
 def arriving(texts: Iterable[str], pipe: Pipe, *, most: int = 2048) -> Generator[list[str]]:
-    """Group texts that arrive together, since their writer may wait for the translations."""
+    """Group texts that arrive together; the sender may wait for answers before it goes on."""
     group: list[str] = []
     for text in texts:
         group.append(text)

@@ -78,7 +78,7 @@ def reordered(
 
 
 def marian_columns(d_model: int) -> torch.Tensor:
-    """Return the index in our d_model dimension of each of Marian's, (d,): first even, then odd.
+    """Return our d_model index for each of Marian's columns, (d,): even ones, then odd ones.
 
     The `argsort()` of the result is the inverse.
     """

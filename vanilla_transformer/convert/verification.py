@@ -79,4 +79,4 @@ def check_exportable(model: Model, *, name: str, obstacles: Iterable[str] = ()) 
     if unknown:
         reasons.append(f"{len(unknown)} foreign tensors such as {unknown[0]}; merge adapters first")
     if reasons:
-        raise RequestError(f"{name} cannot represent this model: got {'; got '.join(reasons)}.")
+        raise RequestError(f"{name} cannot represent this model's {'; its '.join(reasons)}.")

@@ -135,7 +135,7 @@ def position_table(stack: Encoder | Decoder) -> Tensor:
 
 
 def _set_attention(spec: Any, attention: MultiHeadAttention) -> None:
-    """Set the projections of an attention, with heads padded to max(d_k, d_v)."""
+    """Set an attention module's projections, with heads padded to max(d_k, d_v)."""
     heads, width = attention.num_heads, max(attention.d_k, attention.d_v)
     *inputs, output = spec.linear
     parts = [attention.q_proj, attention.k_proj, attention.v_proj]
@@ -166,7 +166,7 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
     tokens = [f"<unused {number}>" for number in range(size)]
     for token, number in tokenizer.get_vocab().items():
         if number >= size:
-            raise RequestError(f"The tokenizer has id {number} ({token!r}), the model {size} rows.")
+            raise RequestError(f"Token {token!r} has id {number}, but the model has {size} rows.")
         tokens[number] = token
     return tokens
 
@@ -195,7 +195,8 @@ def export_ctranslate2(
     def write(source: Path, folder: Path) -> str:
         model = load_source(source, dtype=torch.float32)
         converter = TransformersConverter(str(source))
-        converter.load_model = lambda *_, **__: model  # not a model that the config names
+        # Convert this model instead of loading the class that the config names.
+        converter.load_model = lambda *_, **__: model
         converter.convert(str(folder), force=True)
         difference = f"at most {_largest_difference(model, folder):.1e}"
         if quantization != "float32":
@@ -239,7 +240,7 @@ def source_rows(sentences: Probe, tokens: list[str]) -> list[list[str]]:
 
 
 def _obstacles(model: Model) -> Iterator[str]:
-    """Yield what CTranslate2 cannot represent in this model."""
+    """Yield the model's settings that CTranslate2 cannot represent."""
     search = model.generation_config
     for eos in (model.config.eos_token_id, search.eos_token_id or model.config.eos_token_id):
         if eos is None or (isinstance(eos, list) and len(eos) != 1):

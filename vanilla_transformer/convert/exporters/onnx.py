@@ -30,7 +30,8 @@ from .source import bounded_generation_config, export_tokenizer, load_source, wr
 
 ENCODER, DECODER = "onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"  # as Optimum
 OPSET = 18
-LARGEST_FILE = 1_500_000_000  # bytes; protobuf ends at 2 GiB, larger weights go into a second file
+# Bytes. The limit of protobuf is 2 GiB; larger weights go into a second file.
+LARGEST_FILE = 1_500_000_000
 FORBIDDEN = torch.finfo(torch.float32).min  # -inf would give NaN if a source is all padding
 
 
@@ -92,7 +93,7 @@ class DecoderGraph(nn.Module):
 
 
 def _additive(allowed: Tensor) -> Tensor:
-    """Convert a mask, true if allowed, (B, L) or (1, T, L), to an additive one, (., 1, ., L)."""
+    """Convert a mask, True to attend, (B, L) or (1, T, L), to an additive one, (., 1, ., L)."""
     allowed = allowed[:, None, None, :] if allowed.dim() == 2 else allowed[:, None]
     return torch.where(allowed.bool(), 0.0, FORBIDDEN)
 
@@ -190,7 +191,7 @@ def _write_graph(
 ) -> None:
     """Trace and write a graph; `inputs` maps names to example tensors and dynamic sizes."""
     size = sum(weight.numel() * weight.element_size() for weight in graph.parameters())
-    # Warnings about names of axes and the exporter's own old calls.
+    # Ignore warnings about names of axes and the exporter's own deprecated calls.
     with torch.inference_mode(), warnings.catch_warnings(action="ignore"):
         program = torch.onnx.export(
             graph.eval(),
@@ -212,7 +213,7 @@ def _write_graph(
 
 
 def _read_batch_from_ids(graph: onnx_ir.Model) -> None:
-    """Make a graph read the batch size from the ids; Transformers.js's empty cache has size 0."""
+    """Make a graph read the batch size from the ids: in Transformers.js's empty cache it is 0."""
     inputs = graph.graph.inputs
     for node in graph.graph:
         start = node.attributes.get("start")

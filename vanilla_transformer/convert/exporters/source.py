@@ -81,7 +81,7 @@ def export_tokenizer(source: Path, target: Path) -> None:
     path = target / saved_model.TOKENIZER_SETTINGS
     settings = read_json(path)
     if settings.get("tokenizer_class") == "TokenizersBackend":
-        # transformers 4 knows only its other name, and gives the model other inputs by default.
+        # transformers 4 knows this class by its old name, and adds token_type_ids by default.
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
         settings.setdefault("model_input_names", ["input_ids", "attention_mask"])
     # Transformers.js and transformers 4 would take out spaces before punctuation.

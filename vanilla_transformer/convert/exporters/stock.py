@@ -55,7 +55,7 @@ def to_stock_tensors(
 
 
 def _obstacles(config: VanillaTransformerConfig) -> Iterator[str]:
-    """Yield what the stock class cannot represent in this configuration."""
+    """Yield the settings that the stock class cannot represent."""
     fixed: dict[str, Any] = dict(_FIXED)
     if config.norm_first:
         fixed |= {**_OF_PEGASUS, "decoder_vocab_size": None}

@@ -82,7 +82,7 @@ def import_annotated(
 
 
 def _norm(name: str) -> Piece:
-    """Return where a norm's scale or bias comes from, given its name in this system."""
+    """Return the `Piece` of a norm's scale or bias, given the norm's name in the source."""
     name, _, part = name.rpartition(".")
     return Piece((f"{name}.b_2",)) if part == "bias" else Piece((f"{name}.a_2",), _biased)
 

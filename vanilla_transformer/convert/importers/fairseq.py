@@ -120,7 +120,7 @@ def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what tensors do not show: dropout rates, numbers of heads and of positions."""
+    """Return the settings that tensors do not reveal: dropout, numbers of heads and positions."""
     longest = setting(options, "max_positions", 1024)  # of both sides, until 2018
     names = ("max_source_positions", "max_target_positions")
     longest = min(setting(options, name, longest) for name in names)

@@ -91,7 +91,7 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
     for candidate in names:
         if (folder / candidate).is_file():
             return folder / candidate
-    raise RequestError(f"{folder} has no {' or '.join(names)}; name its checkpoint.")
+    raise RequestError(f"{folder} has no {' or '.join(names)}; give the name of its checkpoint.")
 
 
 def _check_options(
@@ -121,7 +121,7 @@ def _norm_first(
         default = "pre" if name == "encoder" or final else "post"
         places[name] = settings.get("layer_norm") or default
         if places[name] == "pre" and not final:
-            raise RequestError(f"{origin}: the pre-norm {name} has no final norm; allowed is one.")
+            raise RequestError(f"{origin}: the pre-norm {name} has no final norm, but needs one.")
     return shared_option("layer_norm", places, origin=origin) == "pre"
 
 
@@ -134,7 +134,7 @@ def _scaled(
 
 
 def _rates_and_heads(stacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what tensors do not show: dropout rates and numbers of heads."""
+    """Return the settings that tensors do not reveal: dropout rates and numbers of heads."""
     rate = setting(stacks["encoder"], "dropout", _DROPOUT)
     fields = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), rate)
     for stack, heads in {"encoder": 4, "decoder": 8}.items():

@@ -81,7 +81,7 @@ def import_archive(
         decoder = reading.checked(reading.read_yaml(settings, typed=True), _Decoder, settings)
         if len(decoder["models"]) != 1 or not decoder["vocabs"]:
             models = listed(decoder["models"]) or "none"
-            raise RequestError(f"{settings} has models: {models}; give one, and its vocabs.")
+            raise RequestError(f"{settings} lists models: {models}; give one, with its vocabs.")
         tensors, options = _read_model(_file(folder, decoder["models"][0]))
         names = [decoder["vocabs"][0], decoder["vocabs"][-1]]
         vocabularies = [_read_vocabulary(_file(folder, name)) for name in names]
@@ -112,7 +112,7 @@ def import_archive(
 
 @contextmanager
 def _readable(path: object) -> Iterator[None]:
-    """Replace any error of a damaged file by one line; zipfile and NumPy raise many kinds."""
+    """Turn any error of a damaged file into one line; zipfile and NumPy raise many types."""
     try:
         yield
     except Exception as error:
@@ -123,21 +123,21 @@ def _readable(path: object) -> Iterator[None]:
 
 
 def _checked(archive: zipfile.ZipFile, packed: int, path: object) -> zipfile.ZipFile:
-    """Return a zip file unless it expands to many times its size."""
+    """Return a zip file, but refuse one that expands to many times its size."""
     size = sum(member.file_size for member in archive.infolist())
     if size > _MOST_UNPACKED * packed:
-        raise RequestError(f"{path} decompresses to {size:,} bytes; download it again.")
+        raise RequestError(f"{path} decompresses to {size:,} bytes, too many; download it again.")
     return archive
 
 
 def _inside(path: Path) -> Any:
-    """Return the folder with decoder.yml in a zip file, which has the methods of a `Path`."""
+    """Return the folder with decoder.yml in a zip file, as an object like `Path`."""
     top = zipfile.Path(_checked(zipfile.ZipFile(path), path.stat().st_size, path))
     return next((each for each in top.iterdir() if (each / DECODER).is_file()), top)
 
 
 def _file(folder: Any, name: str) -> Any:
-    """Return the path of an archive's file, which may be named with a folder of another machine.
+    """Return the path of an archive's file; its recorded folder may be another machine's.
 
     Raises:
         ValueError: It is missing, or a link to a file elsewhere.
@@ -187,7 +187,7 @@ def _read_vocabulary(path: Any) -> dict[str, int]:
 
 
 def _find_tables(source: Source, options: Mapping[str, Any], *, unused: float) -> tuple[int, int]:
-    """Find the tables, and append rows of zeros; the last one is that of `<pad>` on both sides.
+    """Find the embedding tables, and append zero rows; the last row is that of `<pad>`.
 
     Args:
         source: The model.
@@ -227,7 +227,7 @@ def _make_config(
     special = {(tokens["</s>"], tokens["<unk>"]) for tokens in vocabularies}
     if len(special) > 1 or counts != sizes:
         what = f"vocabularies of {counts} tokens with </s> and <unk> at {sorted(special)}"
-        raise RequestError(f"{source.origin} has {what} for {sizes} rows; give the model's own.")
+        raise RequestError(f"{source.origin} has {what} for {sizes} rows; give its own vocabulary.")
     ((end, unknown),) = special
     given = {name: setting(options, f"transformer-{name}", it) for name, it in _OPERATIONS.items()}
     order = tuple(str(value).replace("d", "") for value in given.values())

@@ -64,7 +64,7 @@ def check_options(
         for name in unknown.keys() & table.get("names", {}).keys():
             unknown[name] = f"{name}={quoted(options[name])}"
             if options[name] in table["names_of_others"][name]:
-                raise RequestError(f"{origin} has {unknown[name]}, which computes something else.")
+                raise RequestError(f"{origin} has {unknown[name]}, which is not supported.")
             if options[name] in table["names"][name]:
                 del unknown[name]
     if not unknown:

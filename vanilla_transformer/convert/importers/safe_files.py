@@ -25,7 +25,7 @@ from ...storage.saved_model import (
 _Config = TypeVar("_Config", bound=PreTrainedConfig)
 
 _NAMES_IN_AN_ERROR = 4
-_AVERAGED = "n_averaged"  # torch's AveragedModel counts in it
+_AVERAGED = "n_averaged"  # the counter of torch's AveragedModel
 # Harmless classes in checkpoints: options (argparse) and NumPy numbers.
 PLAIN_CLASSES = (*NUMPY_NUMBERS, (argparse.Namespace, "argparse.Namespace"))
 
@@ -49,8 +49,8 @@ def state_dict(found: object, origin: object) -> dict[str, Tensor]:
 def read_state_dict(path: Path) -> tuple[dict[str, Tensor], object]:
     """Return the state dict in a file, and the hyperparameters saved with it.
 
-    The file holds only a state dict, or, if torch.save wrote it, one under any name, as checkpoints
-    of trainings do: `model_state_dict` in PyTorch's tutorials, `state_dict` of Lightning.
+    The file holds only a state dict, or, if torch.save wrote it, one under any name, as training
+    checkpoints do: `model_state_dict` in PyTorch's tutorials, `state_dict` of Lightning.
 
     Raises:
         ValueError: The file is damaged, could run code, or does not hold one state dict.
@@ -88,7 +88,7 @@ def read_checkpoint(
         allowed: See `read_pickle`.
 
     Raises:
-        ValueError: The file is damaged, could run code, or is no checkpoint of the system.
+        ValueError: The file is damaged, could run code, or is not a checkpoint of the system.
     """
     found = read_pickle(path, allowed)
     content = found if isinstance(found, Mapping) else {}
@@ -135,7 +135,7 @@ def read_config(directory: Path, kind: type[_Config]) -> tuple[_Config, dict[str
     settings = read_json(directory / saved_model.CONFIG)
     config = saved_model.read_config(directory)
     if not isinstance(config, kind):
-        raise RequestError(f"{directory} is a {config.model_type!r}, not a {kind.model_type!r}.")
+        raise RequestError(f"{directory} holds a {config.model_type} model, not {kind.model_type}.")
     return config, settings
 
 

@@ -36,7 +36,7 @@ Names = str | tuple[str, ...]  # a tensor's name, or all names that it may have
 
 
 class Piece(NamedTuple):
-    """Where one of our tensors comes from in the source checkpoint.
+    """The origin of one of our tensors in the source checkpoint.
 
     Attributes:
         keys: Names of the tensor in the source. If the source ties several, all that are present
@@ -79,7 +79,7 @@ class Source:
     def __init__(
         self, origin: object, tensors: Mapping[str, Tensor], notes: tuple[str, ...] = ()
     ) -> None:
-        """Start with the tensors; all else is read from them later."""
+        """Store the tensors; everything else is inferred from them later."""
         self.origin, self.tensors, self.notes = origin, dict(tensors), notes
         self.fields: dict[str, Any] = {}
         self.pieces: dict[str, Piece] = {}
@@ -204,7 +204,7 @@ class Source:
                 style=config.position_encoding,
                 first=config.position_offset,
             ):
-                raise RequestError(f"{self.origin}: {name} does not hold this system's sinusoids.")
+                raise RequestError(f"{self.origin}: {name} does not hold the expected sinusoids.")
         with torch.device("meta"):  # allocate no memory, draw no random numbers
             model = Model(config)
         shapes = {key: parameter.shape for key, parameter in model.named_parameters()}
@@ -233,7 +233,7 @@ class Source:
             there = {name: self.tensors[name] for name in piece.keys if name in self.tensors}
             if not there:
                 problems["missing"] += piece.keys[:1]
-                found[key] = torch.zeros(shapes[key], dtype=torch.bool)  # promotes to others
+                found[key] = torch.zeros(shapes[key], dtype=torch.bool)  # promoted to other dtypes
                 continue
             (name, first), *others = there.items()
             check_finite(name, first, Path(str(self.origin)))
@@ -293,7 +293,7 @@ def split_projections(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def sinusoid_style(tables: Collection[Tensor], width: int) -> str | None:
-    """Detect which sinusoids all position tables, (positions, width), hold; None if none."""
+    """Return the style of the sinusoids in all position tables, (positions, width), or None."""
     odd = tables and width % 2  # sinusoids need an even width
     for style in () if odd else ("sinusoidal", "tensor2tensor"):
         if all(_is_sinusoids(table, width, style=style) for table in tables):
@@ -339,7 +339,7 @@ def setting(settings: Mapping[str, Any], name: str, default: Any) -> Any:
 
 
 def special_ids(start: str, **ids: int | None) -> dict[str, int | None]:
-    """Return the config fields of special ids; `start` is the role that starts the decoder."""
+    """Return the config fields of special ids; the decoder starts with that of role `start`."""
     fields = {f"{role}_token_id": number for role, number in ids.items()}
     return {**fields, "decoder_start_token_id": ids[start]}
 

@@ -162,9 +162,9 @@ def _find(tensors: Mapping[str, Tensor], pattern: re.Pattern[str], option: str, 
     ]
     found = [name for name in matrices if pattern.search(name)]
     if len(found) != 1:
-        said = "matches several tables" if found else "was not found"
+        problem = "matches several tables" if found else "was not found"
         names = listed(found or matrices)
-        raise RequestError(f"{file}: the {option} {said}; give --{option}. Matrices: {names}.")
+        raise RequestError(f"{file}: the {option} {problem}; give --{option}. Matrices: {names}.")
     return found[0]
 
 
@@ -176,4 +176,4 @@ def _by_stack(names: list[str], file: Path) -> dict[str, str]:
     if len(names) == 2 and len(of_target) == 1:
         (of_source,) = set(names) - set(of_target)
         return {"encoder": of_source, "decoder": of_target[0]}
-    raise RequestError(f"{file} has position tables {listed(names)}; allowed: one, or one a stack.")
+    raise RequestError(f"{file} has position tables {listed(names)}; give one, or one per stack.")

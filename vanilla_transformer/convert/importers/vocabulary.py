@@ -117,7 +117,7 @@ def both_tokenizers(
         token = targets[number]
         if token in sources and sources[number] != token:
             ids_of = f"id {sources.index(token)} in {origins[0]}, but {number} in {origins[1]}"
-            raise RequestError(f"{token!r} ({role}) has {ids_of}; use one id in both.")
+            raise RequestError(f"{token!r} ({role}) has {ids_of}; use the same id in both.")
     source, target = (
         word_tokenizer(
             tokens, {role: tokens[number] for role, number in ids.items()}, template, origin=origin
