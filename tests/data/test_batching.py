@@ -217,7 +217,7 @@ def test_tiny_corpora_have_their_shares_too(corpora, max_tokens):
     ("weights", "corpora", "message"),
     [
         ([1, 2, 3], [0, 0, 1], r"the weights \[1, 2, 3\] for corpora of \[2, 1, 0\] pairs"),
-        ([1], [0, 0, 1], "give each corpus with pairs a weight"),
+        ([1], [0, 0, 1], "each corpus needs pairs and a weight"),
         ([1, 2], [0, 1], r"corpora of \[1, 1\] pairs"),
         ([1, 2], None, r"corpora of \[0, 0\] pairs"),
         ([1, 0], [0, 0, 1], r"the weights \[1, 0\]"),

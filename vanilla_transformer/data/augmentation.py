@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 # Bits of the column `made`, which says how a pair was made; 0 is an original pair.
 JOINED, OPPOSITE, NOISY = 1, 2, 4
-_TURNS = 4  # copies: pairs to join each pair with, or draws of a typed form for it
+_TURNS = 4  # copies of each pair, joined with another one or with an informal source
 
 
 def augmented_pairs(
@@ -44,7 +44,7 @@ def augmented_pairs(
             third of the pairs, whose source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
             "Google's multilingual neural machine translation system"). A source without it asks
             for the direction of the pairs, also if both sides have one language.
-        noise: Share of the pairs whose source is as somebody might type it (`typed_pair`), others
+        noise: Share of the pairs whose source becomes an informal one (`typed_pair`), others
             in each of four copies of the pairs. A source that begins with `<` stays, because nobody
             types tags. Batches are planned by length, so the draw comes before: a source in
             capitals, which has three times as many tokens, would pad its whole batch to that.
@@ -105,7 +105,7 @@ def _tables(
 def _with_noise(
     pairs: pa.Table, share: float, languages: tuple[str, str], random: Random
 ) -> Iterator[pa.Table]:
-    """Yield pairs in blocks; give a share of them a source as typed, and mark these `NOISY`."""
+    """Yield pairs in blocks; make the sources of a share informal, and mark these `NOISY`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

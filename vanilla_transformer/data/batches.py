@@ -21,9 +21,9 @@ from torch.utils.data import Sampler
 from ..errors import RequestError
 from ..ranges import COUNT, Range
 
-# In an epoch of weighted corpora, so that one more for moving the bounds makes little difference.
+# Fewest batches in an epoch of weighted corpora; one more for varying bounds then hardly matters.
 _FEWEST_BATCHES = 20
-MOST_SHAPES = 12  # of batches in a training; with fewer there is more padding
+MOST_SHAPES = 12  # of batches in training; with fewer there is more padding
 # Examples of each corpus, so that rounding changes no share by more than about a twentieth.
 _FEWEST_DRAWS = 10
 
@@ -130,14 +130,14 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.random.default_rng([self.seed, self.epoch, stream])
 
     def _longest(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return the length that the budget counts for each example: its longer side's, or more."""
+        """Return each example's length in the budget: the longer side, rounded up to `lengths`."""
         longest = np.maximum(source, target)
         if self.lengths is None:
             return longest
         return np.array(self.lengths)[np.searchsorted(self.lengths, longest)]
 
     def _constant_length(self) -> int:
-        """Return the number of batches per epoch: the fewest possible, plus one if bounds move."""
+        """Return the number of batches per epoch: the minimum, plus one if bounds vary."""
         longest = self._longest(self.source_lengths, self.target_lengths)
         if self._corpora:
             # An upper bound: lengths ascend, so the epoch that begins last draws the longest ones.
@@ -156,7 +156,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         fit = len(shares) == len(sizes) and len(numbers) == len(self.target_lengths)
         if not (fit and sizes.all() and (shares > 0).all()):
             given = f"the weights {[*weights]} for corpora of {sizes.tolist()} pairs"
-            raise RequestError(f"got {given}; give each corpus with pairs a weight above 0.")
+            raise RequestError(f"got {given}; each corpus needs pairs and a weight above 0.")
         tokens = np.bincount(numbers, weights=self.target_lengths)
         draws = shares * sizes / tokens  # for each target token of an epoch
         fewest = min(tokens.sum(), _FEWEST_BATCHES * self.max_tokens)
@@ -202,7 +202,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return (order if drawn is None else drawn[order]), bounds
 
     def _bounds(self, longest: np.ndarray, *, first_size: float = 1.0) -> np.ndarray:
-        """Return where batches begin and end if each is as large as the budget allows.
+        """Return the batch boundaries if each batch is as large as the budget allows.
 
         Filling only a share `first_size` of the first batch moves all later bounds and adds at most
         one batch, because filling up is optimal for the rest.
@@ -259,8 +259,8 @@ def few_lengths(longest: np.ndarray) -> list[int]:
         longest: Length of the longer side of each pair, (N,).
     """
     lengths = np.unique(longest)
-    lengths = lengths[:: -(len(lengths) // 512 + 1)][::-1]  # with the last one, if there are many
-    rows = np.sort(longest).searchsorted(lengths, side="right")  # of a length or shorter
+    lengths = lengths[:: -(len(lengths) // 512 + 1)][::-1]  # if many, a sample with the longest
+    rows = np.sort(longest).searchsorted(lengths, side="right")  # that are at most as long
     # Tokens of the rows between two lengths, padded to the second.
     added = (rows - rows[:, None]) * lengths + np.where(np.tri(len(lengths)), np.inf, 0)
     fewest, ends = rows * lengths.astype(float), []
@@ -324,7 +324,7 @@ class Stream:
                 self.batches += len(update)
             if self.batches < self._skipped:
                 seen = f"{self.batches} batches of {self._skipped}"
-                raise RequestError(f"the training stream ended after {seen}; give the same pairs.")
+                raise RequestError(f"the stream ended after {seen}; give the same pairs as before.")
             begun = [*islice(updates, 1)]
             restore()
             if not begun:  # the training stopped between two passes
@@ -338,7 +338,7 @@ class Stream:
                 yield batch
         if self.epoch == self.batches == 0:
             least = f"gradient_accumulation_steps={self.per_update}"
-            raise RequestError(f"got fewer than {least} batches in the training stream: no update.")
+            raise RequestError(f"the stream has fewer than {least} batches: too few to train.")
 
     def _updates(self) -> Iterator[list[Any]]:
         batches = iter(self.loader)

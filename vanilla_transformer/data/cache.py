@@ -54,7 +54,7 @@ def cached(
         try:
             root.mkdir(parents=True, exist_ok=True)
             stack.enter_context(FileLock(f"{folder}.lock"))
-        except PermissionError as error:  # another user's, whose caches can be read
+        except PermissionError as error:  # another user's folder, whose caches can be read
             if key is not None and (opened := _opened(folder)) is not None:
                 return opened
             remedy = "set HF_DATASETS_CACHE to a folder of your own"
@@ -125,7 +125,7 @@ def _opened(folder: Path) -> tuple[Dataset, dict[str, Any]] | None:
         if report.pop(DIGEST, None) != _digest(report, file):
             raise RequestError("it does not match its digest")
         table = MemoryMappedTable.from_file(str(file))
-    except (OSError, ValueError) as error:  # Arrow raises ValueError for a cut file
+    except (OSError, ValueError) as error:  # Arrow raises ValueError for a truncated file
         reason = str(error).rstrip(".")
         logger.warning("The cache %s is damaged and will be rebuilt: %s.", folder, reason)
         return None

@@ -88,10 +88,10 @@ class PairReader:
             count += 1
             yield pair
         if (undecoded := self.faults[EncodingError]) > max(2, count / 10):
-            told = f"{undecoded} lines of {self.name} are not UTF-8, the first: {self.examples[0]}"
-            raise RequestError(f"{told}. Convert it: iconv -f ENCODING -t UTF-8.")
+            what = f"{undecoded} lines of {self.name} are not UTF-8, the first: {self.examples[0]}"
+            raise RequestError(f"{what}. Convert it: iconv -f ENCODING -t UTF-8.")
         malformed = self.num_malformed - self.faults[EmptyError] - self.faults[OtherLanguagesError]
-        if malformed >= 10 and malformed > count > 0:  # without any pair, the caller raises one
+        if malformed >= 10 and malformed > count > 0:  # without pairs, the caller raises an error
             counts = f"{malformed} lines are malformed and only {count} are pairs"
             raise RequestError(f"{self.name}: {counts}; the first: {self.examples[0]}.")
 

@@ -38,10 +38,10 @@ _FEWEST = 20  # cells of each column at least
 _IN_LANGUAGE = 0.55  # mean share of a language in a column's cells
 _IN_LANGUAGE_OF_TWO = 0.35  # the same where only two columns hold text
 _ODDS = 3.0  # log odds, 20 to 1
-_TEXTS = 0.5  # share of a column's cells that have letters and are no identifiers
+_TEXTS = 0.5  # share of a column's cells that have letters and are not identifiers
 _ALIKE = 0.8  # share of the rows with equally many cells, empty ones included
-_FEW = 0.1  # share of the cells of a column
-_WEIGHT = 0.25  # columns of notes or categories have a smaller share of the longest column's text
+_FEW = 0.1  # "few" cells are at most this share of a column
+_WEIGHT = 0.25  # least share of the longest column's text; notes and categories have less
 # Words in column names that mean source or target.
 _SIDES = {
     **dict.fromkeys(("source", "src", "input", "original"), 0),
@@ -124,8 +124,8 @@ class Table:
     def _text_columns(self) -> list[int]:
         """Return the columns that may be source or target: texts that differ from row to row.
 
-        If none has such texts, or the sides are no languages and not two have, each column that is
-        filled may be one. Columns with the same cells count once.
+        If none has such texts, or only one has and the sides are not languages, each column that
+        is filled may be one. Columns with the same cells count once.
         """
         filled = [place for place, cells in enumerate(self.columns) if any(cells)]
         texts = [place for place in filled if _has_texts(self.columns[place])]
@@ -133,7 +133,7 @@ class Table:
         found = texts if are_enough else filled
         return sorted({self.columns[place]: place for place in reversed(found)}.values())
 
-    # ---------------------------------------------------------------------- the four steps
+    # ---------------------------------------------------- the four steps of the detection
 
     def find(self, given: Given) -> Columns:
         """Find the columns of source and target.
@@ -186,9 +186,9 @@ class Table:
             return None
         if named is not None and named[0] in sides[0] and named[1] in sides[1]:
             return named
-        said = [len("".join({*cells})) for cells in self.columns]
+        sizes = [len("".join({*cells})) for cells in self.columns]
         source, target = (
-            [place for place in side if said[place] >= _WEIGHT * max(said[p] for p in side)]
+            [place for place in side if sizes[place] >= _WEIGHT * max(sizes[p] for p in side)]
             for side in sides
         )
         is_clear = len(source) == len(target) == 1 and self._contradicts((target[0], source[0]))

@@ -98,7 +98,7 @@ def load_pairs(
         logger.warning("Skipped %d malformed lines: %s.", report["malformed"], examples)
     if (doubts := report["doubts"])["text"]:
         logger.log(logging.WARNING if doubts["is_warning"] else logging.INFO, doubts["text"])
-    if kind_of(source) != "pairs":  # pairs in memory were named when they were read
+    if kind_of(source) != "pairs":  # pairs in memory were logged when they were read
         first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
         read = (len(dataset), f"{source_language}-{target_language}", reader.name)
         logger.info("%d pairs (%s) from %s; the first: %s -> %s.", *read, *first)
@@ -181,11 +181,11 @@ def _identity(source: Any, cache_key: str | None) -> list | None:
 
 
 def _text_tables(reader: PairReader, *, is_named: bool, show_progress: bool) -> Tables:
-    """Yield the pairs; unless `is_named`, refuse them if most are not translations."""
+    """Yield the pairs; refuse them if most are not translations, unless columns were named."""
     import pyarrow as pa
 
     pairs = iter(progress(reader, what=f"Reading {reader.name}", unit="pairs", shown=show_progress))
-    rows, sample, step = 0, list[tuple[str, str]](), 1  # as `sampled` takes them
+    rows, sample, step = 0, list[tuple[str, str]](), 1  # the same as `sampled`
     while batch := list(islice(pairs, _READ)):
         sample += batch[-rows % step :: step]
         rows += len(batch)
@@ -394,7 +394,7 @@ def _token_tables(
                 report["unknown"].append(f"On the {side} side {unknown}.")
 
     def encoded(block: pa.Table) -> tuple[int, int, pa.Table]:
-        """Return the numbers of all pairs and of non-empty pairs, and the tokens of kept pairs."""
+        """Return the counts of all and of non-empty pairs, and the tokens of the kept pairs."""
         bare = [pc.utf8_trim_whitespace(pc.fill_null(block[side], "")) for side in sides]
         filled = block.filter(pc.and_(*(pc.not_equal(text, "") for text in bare)))
         ids = [

@@ -20,7 +20,7 @@ KINDS = {
 }
 _REPEATED = 5  # a placeholder is paired with at least as many different texts,
 _REPEATED_SHARE = 0.03  # and with this share of the number of pairs
-_NO_WORDS = 0.15  # a placeholder has a smaller share of its side's language
+_NO_WORDS = 0.15  # a placeholder is less probable than this in its side's language
 _CERTAIN = 3.0  # log odds for one side
 _OTHER = 0.99  # probability of a language that is neither source nor target
 _LONG = 20  # characters needed to identify the language of a text for certain
@@ -59,7 +59,7 @@ def doubtful(
 
 
 def _placeholders(texts: Sequence[str], beside: Sequence[str], shares: np.ndarray) -> np.ndarray:
-    """Return which texts are placeholders, (N,): paired with many different texts, not language."""
+    """Return a mask of placeholders, (N,): texts that are not language, paired with many others."""
     least = max(_REPEATED, _REPEATED_SHARE * len(texts))
     others = defaultdict(set)
     for text, other in zip(texts, beside, strict=True):

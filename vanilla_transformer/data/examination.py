@@ -52,14 +52,14 @@ def odd_texts(pairs: Dataset) -> Iterator[str]:
     table = next(text_blocks(pairs.select(range(0, len(pairs), len(pairs) // 1000 or 1))))
     for sign, pattern in _SIGNS.items():
         found = pc.or_(*(pc.match_substring_regex(side, pattern) for side in table.columns))
-        # A few may belong to the texts.
+        # A few such characters may be intended.
         if (share := pc.mean(found).as_py()) > 0.1 and sign != _ORDINARY:
             yield f"{share:.0%} of the training pairs have {sign}: repair them. `data` shows some."
     yield from few_sources(table["source"].to_pylist(), "training pairs")
 
 
 def few_sources(sources: Sequence[str], pairs: str) -> Iterator[str]:
-    """Yield a warning if few of the sources differ."""
+    """Yield a warning if few of the sources are distinct."""
     if (count := len({*sources})) <= len(sources) / 10:
         yield f"There are only {count} different sources in {len(sources)} {pairs}."
 

@@ -34,7 +34,7 @@ def count_forms(
         if found:
             raised += found[0][0] != lower(found[0][0], language)
         for before, word in zip(found[1:-1:2], found[2::2], strict=True):
-            # A word behind a full stop or a quotation mark may begin a sentence.
+            # A word after a full stop or a quotation mark may begin a sentence.
             if not before.strip(" ,-"):
                 inside[lower(word, language)][word] += 1
         end = text.rstrip()[-1]

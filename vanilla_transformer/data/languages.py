@@ -23,7 +23,7 @@ _CHARACTERS = 200  # of a text that are read
 # Share of the probability that must be on the two languages for full weight. Short texts of
 # everyday words have about this much; with 140 languages, chance gives 0.014.
 _FULL_WEIGHT = 0.1
-_SURE, _HARDLY = 0.9, 0.01  # probabilities of another and the expected language of a single text
+_SURE, _HARDLY = 0.9, 0.01  # least probability of another language, most of the expected one
 
 
 def folded(text: str) -> str:
@@ -56,7 +56,7 @@ def _parsed(name: str, own: str = "en") -> tuple[str, str, frozenset[str]]:
     named = (_names(locale).get(folded(name)) for locale in (own, *_LARGE))
     code, *parts = tag_of(next(filter(None, named), name)).split("-")
     subtags = {*map(str.casefold, (*english.territories, *english.scripts, *english.variants))}
-    code = _codes().get(code, "") if {*parts} <= subtags else ""  # en-text is no tag
+    code = _codes().get(code, "") if {*parts} <= subtags else ""  # en-text is not a tag
     regional = [likely.get(f"{code}_{part.upper()}", "") for part in parts]
     known = "_".join([*map(str.title, parts), *regional, likely.get(code, "")]).split("_")
     script = next((part for part in known if part in english.scripts), "")

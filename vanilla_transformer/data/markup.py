@@ -1,6 +1,6 @@
 """Read texts and pairs from markup: WMT's test sets and translation memories (TMX).
 
-Which kind of markup a file holds is told by its first lines, whatever its name is.
+The first lines of a file show its kind of markup, whatever its name is.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
         found = [part[part.lower().rfind("<seg") :] for part in _END.split(text)[:-1]]
         if len(found) != text.lower().count("<seg"):
             place = f"{path}:{number}: a segment of more than one line"
-            raise RequestError(f"{place}; sacreBLEU writes such a set as text: sacrebleu --echo.")
+            raise RequestError(f"{place}; convert the set to text with sacrebleu --echo.")
         for segment in found:
             yield clean(segment.partition(">")[2]).encode("utf-8", "surrogateescape")
 
@@ -113,7 +113,7 @@ def tmx_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
         for language, side in zip(reader.languages, found, strict=True):
             if len(side) != 1:
                 kind = MalformedError if side else OtherLanguagesError
-                raise kind(f"{len(side)} texts in {language!r}, not 1, of {', '.join(names)}")
+                raise kind(f"{len(side)} texts in {language!r}, not 1, among {', '.join(names)}")
         sides = [variants[side[0]] for side in found]
         dtd = unit.getroottree().docinfo.internalDTD
         entities = () if dtd is None else dtd.iterentities()

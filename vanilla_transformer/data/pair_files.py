@@ -118,7 +118,7 @@ def read_pairs(
             file, more malformed lines than pairs, or, with `strict`, a malformed line.
     """
     kind = kind_of(source)
-    known: Any = source  # of that kind
+    known: Any = source  # its type follows from `kind`
 
     def read(reader: PairReader) -> Pairs:
         if kind == "file":
@@ -230,7 +230,7 @@ class _File:
     def lines(self) -> Iterator[bytes]:
         """Yield the lines, split at line feeds only, without their line ends."""
         with self.content() as file:
-            if not file.peek(2).startswith(_UTF16):  # type: ignore[attr-defined]  # all have it
+            if not file.peek(2).startswith(_UTF16):  # type: ignore[attr-defined]  # buffered
                 yield from bounded.read_lines(file, str(self.path))
                 return
             text = io.TextIOWrapper(file, "utf-16", "surrogateescape", newline="\n")
@@ -400,7 +400,7 @@ def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
 def check_is_text(path: Path) -> None:
     """Refuse markup, JSON and archives where plain text with one sentence a line is needed.
 
-    What is no text at all may be anything: whoever reads it names the line.
+    Any other bytes are let through: the code that reads them names the invalid line.
     """
     try:
         kind = _File(path).kind()
@@ -478,7 +478,7 @@ def _beginnings(row: Any) -> dict[Any, str]:
 
 
 def _pair(row: Any, keys: Any = (0, 1), width: int | None = None) -> tuple[str, str]:
-    """Return the pair of a row; raise MalformedError if it has more than `width` cells or none."""
+    """Return a row's pair; raise MalformedError if it is empty or has too many or few cells."""
     row = _cells_of(row)
     try:
         source, target = row[keys[0]], row[keys[1]]
@@ -498,7 +498,7 @@ def draw_rows(source: PairSource) -> str | None:
     """Format the first rows of a table as text, with numbered columns; None for other inputs."""
     if kind_of(source) != "file":
         return None
-    file = _File(Path(source))  # type: ignore[arg-type]  # of this kind
+    file = _File(Path(source))  # type: ignore[arg-type]  # a path, by its kind
     return drawn(sniff(file.lines(), file.path.name)[2]) if file.kind() == "table" else None
 
 

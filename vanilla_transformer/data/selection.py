@@ -48,7 +48,7 @@ def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Datas
         Training, validation and test pairs; the last two are not in their original order.
 
     Raises:
-        ValueError: `count` is no whole number from 1, or too few pairs can be held out.
+        ValueError: `count` is not a whole number from 1, or too few pairs can be held out.
     """
     if count is not None:
         COUNT.check(count=count)
@@ -153,7 +153,7 @@ def describe_report(report: dict[str, int]) -> str:
 
 
 def _faults(dataset: Dataset) -> tuple[np.ndarray, dict[str, int]]:
-    """Return each pair's fault, (N,), 0 or its position in `_FAULTS` from 1; and the report."""
+    """Return a fault code per pair, (N,), 0 or 1 + its index in `_FAULTS`; and the report."""
     hashes, lengths = _hashes_and_lengths(dataset)
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])

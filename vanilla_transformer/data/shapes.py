@@ -1,4 +1,4 @@
-"""Batches that a GPU does not have to wait for, and that have few shapes.
+"""Collate batches that have few shapes and need no synchronization of a GPU.
 
 Each value that Python reads from a GPU makes both wait. So whatever the model would look for in a
 batch, such as gaps between labels, is found here, on the CPU. And a graph of a GPU's work, recorded
@@ -20,7 +20,7 @@ _FILLERS = {"input_ids": 0, "decoder_input_ids": 0, "attention_mask": 0, "labels
 
 @dataclass(frozen=True)
 class ShapedCollator:
-    """Collator that says of each batch what a GPU would have to look for, and may pad it further.
+    """Collator that flags right padding, so that no GPU must look for gaps, and may pad further.
 
     Args:
         collate: The collator of the batches.
@@ -36,10 +36,10 @@ class ShapedCollator:
     max_tokens: int
 
     def __call__(self, features: Features) -> dict[str, Any]:
-        """Collate, replace padding in labels by -100, and add `right_padded` if that holds."""
+        """Collate, set padding in labels to -100, and add `right_padded` if there are no gaps."""
         batch: dict[str, Any] = dict(self.collate(features))
         if not {"attention_mask", "labels"} <= batch.keys() <= _FILLERS.keys():
-            return batch  # others may be of any shape and meaning
+            return batch  # other inputs may have any shape and meaning
         batch["labels"] = self.model.without_padding(batch["labels"])
         if self.lengths is not None:
             longest = max(len(row[name]) for row in features for name in ("input_ids", "labels"))
@@ -53,7 +53,7 @@ class ShapedCollator:
         return batch
 
     def _padded(self, name: str, side: torch.Tensor, rows: int, width: int) -> torch.Tensor:
-        """Pad rows to a length; the first one, without labels, fills up the budget."""
+        """Pad rows to a length; copies of the first row, without labels, fill up the budget."""
         filler = self.model.config.pad_token_id if "input_ids" in name else _FILLERS[name]
         padded = side.new_full((max(rows, len(side)), width), filler)
         if name != "labels":
@@ -62,5 +62,5 @@ class ShapedCollator:
         return padded
 
     def _length(self, longest: int) -> int:
-        """Return the length that rows are padded to; BPE-dropout may exceed them all."""
+        """Return the length to pad rows to; after BPE-dropout it may exceed all `lengths`."""
         return next(int(each) for each in (*(self.lengths or ()), longest) if each >= longest)

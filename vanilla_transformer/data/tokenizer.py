@@ -123,7 +123,7 @@ def symbol_tokenizer(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
     if len(ids) == len(SPECIAL_TOKENS):
         raise RequestError("got no symbols; list one per line, or give pairs with symbols.")
     backend = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
-    # "</s>" in a user's text is text, and no symbol.
+    # "</s>" in a user's text is plain text, not a symbol.
     special = Regex(r"(?<!\S)<(pad|/?s)>(?!\S)")
     backend.normalizer = normalizers.Replace(special, "<unk>")
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -152,7 +152,7 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
         raise RequestError(f"tokenizer: got {quoted(str(path))}; it must be {allowed}.")
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise RequestError(f"tokenizer: {path} has no tokenizer.json; give a tokenizer with one.")
-    # BERT's names token types too, which the model does not read.
+    # BERT's tokenizer also lists token types, which the model does not read.
     tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = [*_INPUT_NAMES]
     if None in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         ends = f"pad_token {tokenizer.pad_token} and eos_token {tokenizer.eos_token}"
@@ -216,7 +216,7 @@ def train_tokenizer(
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL_TOKENS),
-        # A set: sorted, for the same ids in every process.
+        # Sorted, since the order of a set differs between processes.
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=show_progress and sys.stderr.isatty(),
     )
@@ -224,8 +224,8 @@ def train_tokenizer(
         logger.info("Learning a vocabulary of %s pieces.", f"{vocab_size:,}")
     backend.train_from_iterator(_checked(texts), trainer, length=num_texts)
     if backend.get_vocab_size() < vocab_size:
-        told = "The text gave %d pieces, not the %d requested: a model of your own needs %s."
-        logger.warning(told, backend.get_vocab_size(), vocab_size, "vocab_size=len(tokenizer)")
+        message = "The text gave %d pieces, not the %d requested: a model of your own needs %s."
+        logger.warning(message, backend.get_vocab_size(), vocab_size, "vocab_size=len(tokenizer)")
     return _wrapped(backend)
 
 

@@ -52,7 +52,7 @@ _TYPOS = 6  # weight of typos against other forms: they vary most, and no rule c
 def typed_pair(
     source: str, target: str, languages: tuple[str, str], random: Random
 ) -> tuple[str, str]:
-    """Return a pair whose source is in a random typed form that differs from the original.
+    """Return a pair whose source is a random informal variant of the original.
 
     The target changes only for capitals and quotation marks, which a translation copies.
 
