@@ -247,7 +247,7 @@ def test_tokenizer_that_does_not_fit_the_model_is_noticed(run, caplog):
         assert not caplog.text
     change_json(run / "config.json", eos_token_id=7)
     load_saved_tokenizer(run)
-    assert "has eos_token_id=2, config.json says 7; is it the model's" in caplog.text
+    assert "has eos_token_id=2, config.json 7; is it the model's" in caplog.text
     change_json(run / "config.json", vocab_size=20)
     with pytest.raises(ValueError, match=r"has ids up to 286, but config.json says vocab_size=20"):
         load_saved_tokenizer(run)
@@ -336,7 +336,7 @@ def name_base(**changes):
             lambda _: tiny_model(d_model=32).save_pretrained("run"),
             "fit its base",
         ),
-        "without a base": (name_base(base_model_name_or_path=None), "allowed: LORA and a base"),
+        "without a base": (name_base(base_model_name_or_path=None), "give a LoRA adapter of"),
         "of a lost base": (name_base(base_model_name_or_path="lost"), "There is no folder lost"),
         "of another kind": (name_base(peft_type="IA3"), "has peft_type 'IA3'"),
         "a pickle": (lambda lora: (lora / "adapter_model.safetensors").unlink(), "adapter_model"),

@@ -148,7 +148,7 @@ BOMBS = {
     "lists.json": ("json", text(f"[{'[],' * 5 * MIB}[]]"), "the content in"),
     "aliases.yaml": ("yaml", aliases, "it has an alias"),
     "packed.pt": ("pickle", repacked, "it decompresses to"),
-    "stretched.pt": ("pickle", stretched, "lacks some of its numbers"),
+    "stretched.pt": ("pickle", stretched, "is not stored completely"),
     "header": ("model", long_header, "its header has 94,371,840 bytes"),
     "wide": ("model", changed("config.json", vocab_size=10**7), "config.json describes"),
     "pieces": ("tokenizer", padded, "larger than 32 MiB"),

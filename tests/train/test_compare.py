@@ -227,7 +227,7 @@ def test_score_evaluate_and_compare_read_columns_of_a_table(folder, tmp_path, ca
     assert "house" in printed("compare", "pairs.tsv", *columns)
     line = error_of(capsys, "score", folder / "first", tmp_path / "pairs.tsv", *columns[:2])
     assert "give two different ones" in line
-    with pytest.raises(ValueError, match="Got d_model; a test has the options pair, test_file"):
+    with pytest.raises(ValueError, match="Got d_model; options of a test: pair, test_file"):
         score_run(folder / "first", d_model=4)
 
 

@@ -449,7 +449,7 @@ def test_several_test_files_are_scored_one_by_one(tmp_path):
     assert [*score_run(tmp_path / "run")] == names
     for clash in ("test.jsonl", "validation.jsonl"):
         recipe = load_recipe(str(path), {"test_file": [files[0], str(tmp_path / clash)]})
-        with pytest.raises(RequestError, match="give files of different names"):
+        with pytest.raises(RequestError, match="names must differ"):
             evaluation_sets(recipe)
 
 

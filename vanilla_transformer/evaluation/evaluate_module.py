@@ -1,4 +1,4 @@
-"""Our measures as a module of the library `evaluate`; `vanilla_transformer.metric` makes it."""
+"""Our metrics as a module of `evaluate`, created by `vanilla_transformer.metric`."""
 
 from typing import Any
 

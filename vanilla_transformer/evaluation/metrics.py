@@ -1,4 +1,4 @@
-"""Measures that sacreBLEU lacks, derived from its metric classes.
+"""Metrics that sacreBLEU lacks, derived from its metric classes.
 
 They therefore support signatures, several references per sentence and the paired bootstrap.
 """
@@ -23,7 +23,7 @@ class _Share(Metric):
         super().__init__()
 
     def _preprocess_segment(self, sent: str) -> str:
-        # Like all tokenizers here, since a translation cannot contain other white space.
+        # Single spaces only, as all tokenizers here decode: translations have no others.
         return " ".join(unicodedata.normalize("NFC", sent).split())
 
     def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:

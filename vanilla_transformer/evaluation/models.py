@@ -106,7 +106,7 @@ def score_model(
     # Fail before translating if a package is missing, pairs do not match or a text is too long.
     scoring: dict[str, Any] = {"target_language": target_language, "measures": measures}
     copies = corpus_scores(sources, references, **scoring)
-    encode(model, tokenizer, list(sources))  # refuses long ones; a blank one has ids too, its end
+    encode(model, tokenizer, list(sources))  # refuses long texts; a blank one has an end token
     labels = target_ids(model, tokenizer, first_references(references))
     ids = tokenizer(list(sources), verbose=False)["input_ids"]
     decoding: dict[str, Any] = {"tokens_at_once": tokens_at_once, "progress": progress}
@@ -218,7 +218,7 @@ def pair_ids(
     *,
     first: int = 1,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the ids of both sides of pairs to score; errors count pairs from `first`.
+    """Return the ids of both sides of pairs to score; errors number pairs from `first`.
 
     Raises:
         ValueError: A source is blank or has more tokens than can be translated, or a side is
@@ -262,7 +262,7 @@ def _log_probabilities(
     with evaluation_mode(model):
         logits = model(input_ids=ids, attention_mask=mask, decoder_input_ids=inputs).logits
     rows = []
-    for row, target in zip(logits, targets, strict=True):  # one at a time: no second (B, T, V)
+    for row, target in zip(logits, targets, strict=True):  # one by one, to save a second (B, T, V)
         row = row[: len(target)].to(torch.promote_types(row.dtype, torch.float32))
         gold = torch.tensor(target, device=row.device)[:, None]
         rows.append(row.log_softmax(-1).gather(-1, gold).flatten())

@@ -58,17 +58,17 @@ def installed_bleu_tokenizer(language: str) -> str:
     try:
         BLEU(tokenize=name)
     except RuntimeError:  # MeCab and its dictionaries are extras of sacreBLEU
-        told = "BLEU is computed on characters: its tokenizer %r needs pip install 'sacrebleu[%s]'."
-        logger.warning(told, name, name[:2])
+        message = "BLEU is computed on characters: tokenizer %r needs pip install 'sacrebleu[%s]'."
+        logger.warning(message, name, name[:2])
         return "char"
     return name
 
 
 def measure_metric(name: str, target_language: str) -> "Metric":
-    """Return the sacreBLEU metric that computes a measure.
+    """Return the sacreBLEU metric with a name of `MEASURES`.
 
     Raises:
-        ValueError: There is no such measure, or a package that it needs is not installed.
+        ValueError: There is no such metric, or a package that it needs is not installed.
     """
     check_measures([name])
     require("Evaluation", "sacrebleu")
@@ -133,13 +133,13 @@ def corpus_scores(
     for name, metric in metrics.items():
         scores[name] = float(metric.corpus_score(list(hypotheses), streams).score)
         scores[f"{name}_signature"] = str(metric.get_signature())
-    if told := _all_alike(hypotheses, streams[0]):
-        logger.warning("%s: normal early in training, else check pairs and rate.", told)
+    if problem := _all_alike(hypotheses, streams[0]):
+        logger.warning("%s: normal early in training; later, check pairs and rate.", problem)
     return cast("Scores", {**scores, "num_sentences": len(hypotheses)})
 
 
 def _all_alike(hypotheses: Sequence[str], references: Sequence[str]) -> str | None:
-    """Say so if all translations are the same or empty, and the references are not."""
+    """Return a warning if all translations, but not all references, are the same or empty."""
     if len({*hypotheses} - {""}) > 1 or len({*references}) <= 1:
         return None
     same = f"the same or empty: {quoted(max(hypotheses))}" if any(hypotheses) else "empty"
@@ -147,23 +147,23 @@ def _all_alike(hypotheses: Sequence[str], references: Sequence[str]) -> str | No
 
 
 def useless_outputs(results: Mapping[str, TestTexts]) -> list[RunWarning]:
-    """Return a warning for each test set on which a model is of no use.
+    """Return a warning for each test set whose translations are useless.
 
     All its translations are alike or empty, none scores at all, or the sources themselves would
-    score better by the first measure.
+    score better by the first metric.
     """
     found = []
     for name, result in results.items():
         first = next(filter(MEASURES.__contains__, result))
         measure, scores = MEASURES[first], cast("Mapping[str, Any]", result)
         score, copied = scores[first], scores["copy_baseline"][first]
-        told = _all_alike(result["hypotheses"], first_references(result["references"]))
-        if told is None and (
+        problem = _all_alike(result["hypotheses"], first_references(result["references"]))
+        if problem is None and (
             score != measure.best(score, copied) or score == 0 < measure.best(0, 1)
         ):
-            told = f"{measure.label} is {score:.1f}; the untranslated sources have {copied:.1f}"
-        if told is not None:
-            found.append(RunWarning(kind="outputs", text=f"{told} ({name} set)."))
+            problem = f"{measure.label} is {score:.1f}; the untranslated sources have {copied:.1f}"
+        if problem is not None:
+            found.append(RunWarning(kind="outputs", text=f"{problem} ({name} set)."))
     return found
 
 
@@ -175,7 +175,7 @@ def first_references(references: References) -> list[str]:
 def choose_samples(
     results: Mapping[str, TestTexts], count: int = NUM_SAMPLES
 ) -> dict[str, list[Sample]]:
-    """Choose the first translations of each test set, or without test sets of the validation set.
+    """Choose the first translations of each test set, or else of the validation set.
 
     Args:
         results: `sources`, `references` and `hypotheses` of each test set.
@@ -200,7 +200,7 @@ def without_texts(result: TestTexts) -> TestTexts:
     """Return the scores of a test set without its sentences."""
     scores = result.copy()
     for name in ("hypotheses", "sources", "references"):
-        scores.pop(name, None)  # type: ignore[misc]  # a name of the type
+        scores.pop(name, None)  # type: ignore[misc]  # a key of the type
     return scores
 
 
@@ -208,6 +208,6 @@ def check_pairs(hypotheses: Sequence[str], references: References) -> None:
     """Raise ValueError if there are no texts to score, or a text has no reference."""
     if len(hypotheses) != len(references):
         counts = f"{len(hypotheses)} translations (or sources) and references of {len(references)}"
-        raise RequestError(f"Got {counts}; give one reference for each, or a list of them.")
+        raise RequestError(f"Got {counts}; give each sentence one reference or a list.")
     if len(references) == 0:
         raise RequestError("Got no sentences; there is nothing to score.")

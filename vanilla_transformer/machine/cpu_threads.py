@@ -1,7 +1,7 @@
 """Adapt the number of CPU threads to the free cores, at the start and while computing.
 
-OpenMP's threads spin while they wait for each other. With more threads than free cores each product
-waits for the scheduler, and one other busy program on two cores makes a training three times slower
+OpenMP's threads spin while they wait for each other. With more threads than free cores each matmul
+waits for the scheduler, and one other busy program on two cores makes training three times slower
 than one thread would be.
 """
 
@@ -77,7 +77,7 @@ class FreeThreads:
     """
 
     def __init__(self, busy: Callable[[], tuple[float, float]] | None = None) -> None:
-        """Start with the last block's number of threads, or else with all usable cores.
+        """Start with the previous block's number of threads, or else with all usable cores.
 
         Args:
             busy: Function that returns the seconds of CPU time of all processes on the usable
@@ -103,7 +103,7 @@ class FreeThreads:
             torch.set_num_threads(_LATEST.get(self.most, self.most))
         self.used = [torch.get_num_threads()]
         self._look: tuple[float, float, float] | None = None  # time, CPU seconds of all and own
-        self._no_core_was_free = -math.inf  # the latest time
+        self._no_core_was_free = -math.inf  # time of the last such check
 
     def adapt(self) -> None:
         """Set the number of threads to the number of free cores; call this between batches."""
@@ -129,8 +129,8 @@ class FreeThreads:
             torch.set_num_threads(free)
             _LATEST[self.most] = free
             self.used = sorted({*self.used, free})
-            told = "Other programs use %.1f cores: computing with %d of %d threads from now on."
-            logger.info(told, others, free, self.most)
+            message = "Other programs use %.1f cores: computing with %d of %d threads from now on."
+            logger.info(message, others, free, self.most)
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def hardware() -> dict[str, Any]:
 
 
 def cpu_cores(facts: Mapping[str, Any]) -> str:
-    """Describe how many of the CPU cores a training used."""
+    """Describe how many of the CPU cores a run used."""
     cores = facts["hardware"]["cores"]
     threads = facts.get("threads") or [facts["hardware"].get("threads", cores)]
     used = sorted({min(number * facts["devices"], cores) for number in threads})

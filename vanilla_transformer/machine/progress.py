@@ -18,14 +18,14 @@ _FEW = 1_000  # items; with fewer, no line at the start
 class LoggedProgress(tqdm):
     """Progress as log lines: at the start, every half minute, and at the end of long work."""
 
-    said: int | None = None  # the count in the last line
+    logged: int | None = None  # the count in the last line
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
         """Log a line; tqdm calls this at the start, each half minute, and at the end."""
         seconds, done = self.format_dict["elapsed"], self.n - self.initial
-        if self.n == self.said or (done > 0 and seconds < EVERY):
+        if self.n == self.logged or (done > 0 and seconds < EVERY):
             return True
-        self.said = self.n
+        self.logged = self.n
         what = f"{self.desc}: {self.n:,} {self.unit}"
         if done == 0:
             if not self.total:
@@ -36,8 +36,8 @@ class LoggedProgress(tqdm):
             logger.info("%s in %.1f minutes.", what, seconds / 60)
         elif self.total:
             left = (self.total - self.n) * seconds / done / 60
-            told = "%s of %s, %.1f a second, %.1f minutes left."
-            logger.info(told, what, f"{self.total:,}", done / seconds, left)
+            message = "%s of %s, %.1f a second, %.1f minutes left."
+            logger.info(message, what, f"{self.total:,}", done / seconds, left)
         else:
             logger.info("%s, %.1f a second.", what, done / seconds)
         return True

@@ -34,7 +34,7 @@ class Interruption:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Run a step of long work, then stop if a signal arrived during it or was lost before."""
+        """Run a step of long work, then stop if a signal came during it or was swallowed before."""
         self._steps += 1
         try:
             yield
@@ -65,4 +65,4 @@ class Interruption:
                 signal.signal(signum, handler)
 
 
-interruption = Interruption()  # the process's
+interruption = Interruption()  # one object for the whole process

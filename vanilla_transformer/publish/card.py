@@ -2,7 +2,7 @@
 
 `card_facts` collects the facts and removes local paths. `render_card` depends on nothing else, so
 that a published metrics.json renders to exactly the same card again. Facts that are missing, such
-as those of a training without our recipes, are left out of the card.
+as those of a run without our recipes, are left out of the card.
 """
 
 import itertools
@@ -58,7 +58,7 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
             recipe's are used.
     """
     recipe = dict(metrics.get("recipe", {}))
-    said = {name: recipe.get(name) for name in ("data_license", "data_source")}
+    defaults = {name: recipe.get(name) for name in ("data_license", "data_source")}
     for name in (*FILES.values(), "tokenizer"):
         several = listed(recipe.get(name))
         names = [",".join(path.name for path in named_files(text)) for text in several]
@@ -75,7 +75,7 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
     if "recipe" in metrics:
         facts["recipe"] = recipe
     facts["samples"] = {"card": _chosen_samples(metrics.get("samples", {}))}
-    facts["published"] = said | {name: value for name, value in published.items() if value}
+    facts["published"] = defaults | {name: value for name, value in published.items() if value}
     if teachers := metrics.get("data", {}).get("teachers", []):
         recipe["teachers"] = [teacher["name"] for teacher in teachers]
         terms = [f"teacher {it['name']}: {it['license']}" for it in teachers if it["license"]]
@@ -86,7 +86,7 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
 
 
 def training_facts(state: TrainerFacts) -> Metrics:
-    """Return facts about a training from the Trainer's state (trainer_state.json)."""
+    """Return facts about a run from the Trainer's state (trainer_state.json)."""
     facts = Metrics(updates=state.get("global_step", 0), epochs=state.get("epoch") or 0.0)
     for entry in state.get("log_history", ()):
         if "train_runtime" in entry:
@@ -106,13 +106,13 @@ def is_non_commercial(license: str) -> bool:
 
 
 def check_licenses(license: str | None, data_license: str | None) -> None:
-    """Raise ValueError if the model has no licence, or one that its training pairs exclude."""
+    """Raise ValueError if the model has no licence, or one that its data's licence forbids."""
     if not license:
         raise RequestError("the model needs a --license as the Hub names it: apache-2.0, other ...")
     allowed = is_non_commercial(license) or license == "other"
     if data_license and is_non_commercial(data_license) and not allowed:
         use = f"non-commercial use ({data_license})"
-        raise RequestError(f"got {license!r}, but the pairs allow only {use}.")
+        raise RequestError(f"got {license!r}, but the training data's licence allows only {use}.")
 
 
 def render_card(facts: Metrics) -> ModelCard:
@@ -222,7 +222,7 @@ def paper_differences(
     """List the settings that differ from the paper: name, value here, the paper's value, meaning.
 
     Args:
-        recipe: Recipe of the training.
+        recipe: Recipe of the run.
         model: Configuration fields that differ from the paper's and are not in the recipe.
     """
     preset = _preset(recipe)
@@ -275,7 +275,7 @@ def _chosen_samples(samples: Mapping[str, Sequence[Sample]]) -> list[Sample]:
 
 
 def _base_model(facts: Metrics) -> str | None:
-    """Return the model on the Hub that the training started from, if any."""
+    """Return the model on the Hub that the run started from, if any."""
     if (facts.get("data", {}).get("init_from") or {}).get("revision"):
         return facts["recipe"]["init_from"]
     return facts.get("published", {}).get("base_model")
@@ -283,10 +283,10 @@ def _base_model(facts: Metrics) -> str | None:
 
 def _sides(facts: Metrics) -> list[str]:
     """Return the languages of source and target, or else "source" and "target"."""
-    recipe, said = facts.get("recipe", {}), facts["published"].get("languages") or ("", "")
+    recipe, names = facts.get("recipe", {}), facts["published"].get("languages") or ("", "")
     return [
         name or recipe.get(f"{side}_language") or side
-        for side, name in zip(("source", "target"), said, strict=True)
+        for side, name in zip(("source", "target"), names, strict=True)
     ]
 
 

@@ -67,7 +67,7 @@ def push_folder(
         if revision is not None:
             api.create_branch(**place, branch=revision, exist_ok=True)
         before = api.repo_info(**place, revision=revision)
-        there = [file.rfilename for file in before.siblings or ()]  # type: ignore[union-attr]  # not a kernel
+        there = [file.rfilename for file in before.siblings or ()]  # type: ignore[union-attr]  # kernels have none
         stale = [
             name
             for name in there
@@ -100,6 +100,6 @@ def hub_errors(repo_id: str) -> Iterator[None]:
     # The library raises ValueError for a card's metadata, RuntimeError for an interrupted upload.
     except (errors.HTTPError, OSError, RuntimeError, ValueError) as error:
         # Hide a token that a library may have put into its message.
-        said = _TOKEN.sub("***", " ".join(str(error).split()))
-        told = f"the push to {repo_id} failed, and the repository is unchanged: {said}"
-        raise RequestError(f"{told} (Token: `hf auth login`, HF_TOKEN or --token.)") from error
+        reason = _TOKEN.sub("***", " ".join(str(error).split()))
+        what = f"the push to {repo_id} failed, and the repository is unchanged: {reason}"
+        raise RequestError(f"{what} (Token: `hf auth login`, HF_TOKEN or --token.)") from error

@@ -143,7 +143,7 @@ def publish_folder(
         data_license: Licence of the training pairs, in words. None takes the recipe's.
         data_source: Origin of the training pairs, in words. None takes the recipe's.
         pair: Languages of both sides, such as `en-de`. None takes the recipe's.
-        base_model: Model on the Hub that the training began with. None takes the recipe's.
+        base_model: Model on the Hub that the run began with. None takes the recipe's.
         run: Run directory that the model comes from, if `directory` is not one itself.
         with_code: Whether to push the model's code too, for `trust_remote_code=True`.
         stock: Whether to publish it as a stock class of transformers, which needs no code.
@@ -225,8 +225,8 @@ def _metrics(source: Path, run: Path) -> Metrics:
     if "recipe" not in metrics:
         if run != source:
             raise RequestError(f"{run} has no training record ({METRICS}); check --run.")
-        told = "%s has no training record (%s) for the card; if it comes from a run, give --run."
-        logger.warning(told, source, METRICS)
+        message = "%s has no training record (%s) for its card; if it is from a run, give --run."
+        logger.warning(message, source, METRICS)
         state = source / TRAINER_STATE
         if state.is_file():
             own |= training_facts(checked(read_json(own_file(state)), TrainerFacts, state))
@@ -236,7 +236,7 @@ def _metrics(source: Path, run: Path) -> Metrics:
     tokenizers = [saved.load_saved_tokenizer(folder) for folder in (source, run)]
     if tokenizers[0].get_vocab() != tokenizers[1].get_vocab():
         raise RequestError(f"{source} and {run} have different vocabularies; check --run.")
-    if own:  # another average of the run's checkpoints, or one of them, scored on any pairs
+    if own:  # scored itself: another average of the run's checkpoints, or one of them
         files = metrics["data"].get("files", {})
         files = {split: files[split] for split in TRAINING_FILES & files.keys()}
         metrics["data"] |= {"shared_with_training": {}, "files": files}
@@ -284,7 +284,7 @@ def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
 def _try_out(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, facts: Metrics
 ) -> None:
-    """Translate the samples with the folder in a clean process, and draw the attention."""
+    """Translate the samples with the folder's model in a clean process; draw the attention."""
     samples, source = facts["samples"]["card"], str(model.name_or_path)
     texts = [sample["source"] for sample in samples] or [_ANY_TEXT]
     form, needs = facts["published"]["form"], facts["published"].get("tokenizer_package")

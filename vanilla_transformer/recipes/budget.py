@@ -1,4 +1,4 @@
-"""Fit a run into its minutes: the number of updates decides batches, model, warm-up and pairs.
+"""Fit a run into its time limit: choose batches, model, warm-up and pairs accordingly.
 
 Eq. 3 does not depend on the number of updates, but a warm-up made for many would end a short run
 before its learning rate has peaked.
@@ -28,8 +28,8 @@ _DECIDED = (*_BATCHES, "d_model", "ffn_dim", *_RATES, *_ADDED)
 # Updates; where fewer fit, smaller batches and a model of half the width learn more (LOG.md).
 _LEARNS = 2_000
 _BATCH, _NARROWEST = 1_024, 128  # the smallest batch_tokens and d_model
-_WARMUP = 6  # updates of a run for each one of warm-up
-_PAYS = 3_000  # updates after which added pairs pay (LOG.md)
+_WARMUP = 6  # updates of a run per update of warm-up, at least
+_PAYS = 3_000  # updates after which augmented pairs pay off (LOG.md)
 _SAVES = 20  # checkpoints of a run, at least, from which the averaged ones are chosen
 
 
@@ -66,10 +66,10 @@ def fit_into_minutes(
         changes, updates = _schedule(plan, updates_within, processes)
         every = max(1, updates // _SAVES)
         every = every if every < plan.arguments["save_steps"] else None
-        told = ", ".join(f"{name}={value}" for name, value in changes.items())
+        text = ", ".join(f"{name}={value}" for name, value in changes.items())
         if updates < settings["max_steps"]:
             what = f"About {updates} updates fit into {settings['max_minutes']:g} minutes"
-            logger.info("%s: %s.", what, told or "as in the recipe")
+            logger.info("%s: %s.", what, text or "as in the recipe")
     if every is not None:
         changes["trainer"] = {**(settings["trainer"] or {}), "save_steps": every}
     return plan_run(make_recipe({**settings, **changes}), run)
@@ -103,7 +103,7 @@ def _schedule(
     if updates < _WARMUP * warmup and not plan.fixed & {*_RATES}:
         papers = settings["learning_rate_factor"] * (config.d_model * warmup) ** -0.5  # Eq. 3
         rate = settings["learning_rate"] or papers
-        rates = (max(1, updates // _WARMUP), float(f"{rate:.2g}"), 1.0)  # a factor has no effect
+        rates = (max(1, updates // _WARMUP), float(f"{rate:.2g}"), 1.0)  # a set rate has no factor
         changes |= zip(_RATES, rates, strict=True)
     if updates < _PAYS:
         changes |= {name: False for name in _ADDED if settings[name]}

@@ -91,7 +91,7 @@ def evaluation_sets(data: DataPlan) -> dict[str, TextPairs]:
         names = [named_files(file)[0].name.partition(".")[0] for file in files]
     if len({*names}) < len(files) or "validation" in names:
         given = ", ".join(files)
-        raise RequestError(f"test_file: {given}: give files of different names, none validation.")
+        raise RequestError(f"test_file: {given}: names must differ, and not be validation.")
     sets = {}
     for name, file in zip(names, files or [None], strict=True):
         one = dataclasses.replace(data, test_file=file)
@@ -183,7 +183,8 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
         "show_progress": True,
     }
     if corpora := _files(data, split):
-        parts = [load_pairs(files, split="all", **options) for files in corpora]  # of a folder, all
+        # For a folder, load all files.
+        parts = [load_pairs(files, split="all", **options) for files in corpora]
         if split == "train" and data.train_weights is not None:
             parts = [mark_corpus(part, number) for number, part in enumerate(parts)]
         return parts[0] if len(parts) == 1 else concatenate_datasets(parts)
@@ -205,12 +206,12 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
     except RequestError:  # it says what to do
         raise
     except (OSError, ValueError, DatasetGenerationError) as error:
-        told = error.__cause__ if isinstance(error, DatasetGenerationError) else error
-        raise RequestError(f"{data.dataset} cannot be loaded ({told}); {_GIVE_FILES}.") from error
+        cause = error.__cause__ if isinstance(error, DatasetGenerationError) else error
+        raise RequestError(f"{data.dataset} cannot be loaded ({cause}); {_GIVE_FILES}.") from error
 
 
 def named_files(names: object) -> list[Path]:
-    """Return the files behind names; "SOURCE,TARGET" means two files unless one is called that.
+    """Return the files of names; "SOURCE,TARGET" means two files if none is called that.
 
     `~/` is the home directory: in "SOURCE,TARGET", a shell expands only the first.
 

@@ -231,7 +231,7 @@ class Evaluation:
 
     @property
     def measures(self) -> list[str]:
-        """Names of the measures; the first one decides."""
+        """Names of the metrics; the first one selects models."""
         return self.metric.split(",")
 
     def search(self) -> SearchSettings:

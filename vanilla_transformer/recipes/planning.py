@@ -98,7 +98,7 @@ def _tokenizer_plan(recipe: Recipe) -> Tokenizer:
 
 
 def _binding(recipe: Recipe) -> dict[str, Any]:
-    """Return the settings that must not change when a run is resumed; files count by name only."""
+    """Return the settings that must not change on resuming; for files, only their names."""
     values = {name: value for name, value in vars(recipe).items() if name not in options.CHANGEABLE}
     values["trainer"] = {
         name: value
@@ -223,13 +223,13 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
     check_files(data)
     number = len(training_pairs(data))
     names = (name for most, name in _BY_SIZE.items() if number <= most)
-    name = next(name for name in names if name != "fewest_pairs" or _can_be_turned(recipe))
+    name = next(name for name in names if name != "fewest_pairs" or _can_be_reversed(recipe))
     logger.info("%d training pairs: using model and schedule of the recipe %s.", number, name)
     return load_recipe(name, {**dict.fromkeys(options.LANGUAGES), **typed})
 
 
-def _can_be_turned(recipe: Recipe) -> bool:
-    """Return whether the recipe for the fewest pairs, which adds reversed pairs, suits the pairs.
+def _can_be_reversed(recipe: Recipe) -> bool:
+    """Return whether the recipe for the fewest pairs, which adds reversed pairs, can be used.
 
     A summary cannot be turned back into its text, and symbol tokenizers lack the direction tag.
     Monolingual text, teachers and initial models were not tried with that recipe.
@@ -242,7 +242,7 @@ def _can_be_turned(recipe: Recipe) -> bool:
 
 
 def inherit(recipe: Recipe, run: Path) -> Recipe:
-    """Fill in languages and BPE-dropout that a recipe does not set from its initial model.
+    """Take languages and BPE-dropout from the initial model if a recipe does not set them.
 
     A run that has begun keeps its values, so that it can be resumed without that model.
 

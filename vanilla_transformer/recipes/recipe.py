@@ -151,7 +151,7 @@ def make_recipe(values: Mapping[str, object]) -> Recipe:
 def _without(
     values: Mapping[str, Any], replaced: Iterable[str], by: str, value: object
 ) -> dict[str, Any]:
-    """Reset values of a recipe that an option makes invalid to their defaults, and log them."""
+    """Reset to their defaults the recipe values that an option makes invalid; log them."""
     names = [name for name in options.OPTIONS if name in replaced]
     lost = {name: values[name] for name in names if not _is_default(name, values[name])}
     if lost:
@@ -252,7 +252,7 @@ def languages_of_model(folder: Path, pair: str | None) -> tuple[str, str]:
     """
     known = recipe_values(folder) if pair is None else _split_pair(pair)
     if not known:
-        raise RequestError(f"{folder} does not say its languages; give --pair, such as en-de.")
+        raise RequestError(f"{folder} does not record its languages; give --pair, such as en-de.")
     return make_recipe({name: known.get(name) for name in options.LANGUAGES}).languages
 
 

@@ -1,4 +1,4 @@
-"""Choose test pairs and measures for a model, and warn of what makes scores unreliable."""
+"""Choose test pairs and metrics for a model, and warn if scores would be unreliable."""
 
 import dataclasses
 import logging
@@ -62,7 +62,7 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
         ValueError: If there is no model, no test or validation pairs, or an unknown option.
     """
     if foreign := sorted(test_options.keys() - {*TEST_OPTIONS}):
-        raise RequestError(f"Got {foreign[0]}; a test has the options {', '.join(TEST_OPTIONS)}.")
+        raise RequestError(f"Got {foreign[0]}; options of a test: {', '.join(TEST_OPTIONS)}.")
     given = {name: value for name, value in test_options.items() if value is not None}
     weight_files(run)  # raises if there are none
     has_recipe = (run / run_files.RECIPE).is_file()
@@ -89,8 +89,8 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
         # All texts together determine which pairs are held out.
         other = sorted({"pair", "source_column", "target_column"} & given.keys())
         if changed_training or other:
-            told = f"differently now ({changed_training or ', '.join(other)}); give --test-file"
-            raise RequestError(f"{run} has test pairs held out of files that are read {told}.")
+            how = f"differently now ({changed_training or ', '.join(other)}); give --test-file"
+            raise RequestError(f"{run} holds out test pairs, but its files are read {how}.")
         sets = {"test": held_out(data, training_pairs(data))[2]}
     elif not changed_training and TRAINING_FILES & recorded.keys():
         shared_with_training(trained, training_pairs(trained), sets)
@@ -108,7 +108,7 @@ def _test(recipe: Recipe, sets: dict[str, TextPairs], given: Mapping[str, Any]) 
 
 
 def warn_of_another_test(folder: Path, languages: tuple[str, str]) -> None:
-    """Warn when scoring a model without its training record."""
+    """Warn that test pairs are not compared with training pairs; warn of changes to the model."""
     run_files.warn_of_changed_model(folder)
     warn_of_other_languages(folder, languages)
     logger.warning(_NOT_COMPARED, folder, "the folder does not record them")
@@ -118,8 +118,8 @@ def warn_of_other_languages(folder: Path, languages: tuple[str, str]) -> None:
     """Warn if a model, from a run or published, was trained for other languages."""
     if run_files.recipe_values(folder):
         both = ({"languages": "-".join(it)} for it in (languages_of_model(folder, None), languages))
-        if told := run_files.differences(*both):
-            logger.warning("The languages differ from those of %s: %s.", folder, "; ".join(told))
+        if changes := run_files.differences(*both):
+            logger.warning("The languages differ from those of %s: %s.", folder, "; ".join(changes))
 
 
 def _changed_files(data: DataPlan, recorded: Mapping[str, Any]) -> dict[str, str]:
@@ -150,6 +150,6 @@ def shared_with_training(
     for name, texts in sets.items():
         if len(texts) and (count := shared_pairs(texts_as_dataset(data, texts.pairs()), pairs)):
             counts[name] = count
-            told = "%d of %d %s pairs are also training pairs, which makes the scores too high."
-            logger.warning(told, count, len(texts), name)
+            message = "%d of %d %s pairs are also training pairs, which makes scores too high."
+            logger.warning(message, count, len(texts), name)
     return counts

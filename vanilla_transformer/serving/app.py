@@ -102,7 +102,7 @@ def create_app(
 async def _fields(request: Request) -> dict[str, Any]:
     """Return the fields of a request in JSON or a form; one that a form repeats is a list."""
     body = bytearray()
-    async for chunk in request.stream():  # to the end: clients read no answer before
+    async for chunk in request.stream():  # the whole body: clients read no answer earlier
         if len(body) <= _BODY_BYTES:
             body += chunk
     if len(body) > _BODY_BYTES:

@@ -26,8 +26,8 @@ class SharedBatches:
             executor: What it runs in; None: one of asyncio's threads.
         """
         self._translate, self._executor = translate, executor
-        # A text's place is the number of texts taken before its request came, plus those of its
-        # request before it; then the order of arrival.
+        # A text's priority: number of texts taken before its request came + its index in the
+        # request; then the order of arrival.
         self._queue: asyncio.PriorityQueue[tuple[int, int, str, asyncio.Future[str]]]
         self._queue, self._taken, self._arrived = asyncio.PriorityQueue(), 0, count()
         self._worker: asyncio.Task[None] | None = None
@@ -53,13 +53,13 @@ class SharedBatches:
             while not self._queue.empty() and len(waiting) < most:
                 waiting.append(self._queue.get_nowait())
             self._taken += len(waiting)
-            # Without those that nobody waits for any more.
+            # Drop texts whose request was cancelled, as when its client disconnects.
             pairs = [(text, future) for *_, text, future in waiting if not future.done()]
             texts, loop = [text for text, _ in pairs], asyncio.get_running_loop()
             failed: Exception | None = None
             try:
                 found = await loop.run_in_executor(self._executor, self._translate, texts)
-            except Exception as error:  # whoever waits is told, and the next are served
+            except Exception as error:  # report it to those who wait, and go on
                 found, failed = [Translation("", None)] * len(texts), error
             for (_, future), translation in zip(pairs, found, strict=True):
                 problem = failed or (translation.error and RequestError(translation.error))

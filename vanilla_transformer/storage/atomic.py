@@ -87,25 +87,25 @@ def held_outputs(outputs: Sequence[Path]) -> Iterator[None]:
     Raises:
         ValueError: Another command writes one of them.
     """
-    told = "is being written by another command; wait for it, or name another output"
+    what = "is being written by another command; wait for it, or name another output"
     with ExitStack() as stack:
         for path in outputs:
             target = path.resolve()
             if target.parent.is_dir() and (path.is_dir() or not cannot_be_replaced(path)):
                 lock = target.with_name(f"{_WRITING}{target.name}")
-                stack.enter_context(locked(lock, f"{path} {told}."))
+                stack.enter_context(locked(lock, f"{path} {what}."))
         yield
 
 
 @contextmanager
-def locked(path: Path, told: str) -> Iterator[bool]:
+def locked(path: Path, message: str) -> Iterator[bool]:
     """Hold a lock until the block ends, and yield whether the file system has locks.
 
     The system releases the lock if its holder is killed.
 
     Args:
         path: File that exists meanwhile, in an existing folder.
-        told: The error if another process holds the lock.
+        message: The error if another process holds the lock.
 
     Raises:
         ValueError: Another process does.
@@ -114,7 +114,7 @@ def locked(path: Path, told: str) -> Iterator[bool]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise RequestError(told) from None
+        raise RequestError(message) from None
     except (OSError, NotImplementedError):  # no locks here, or too long a name: go on without
         pass
     try:
@@ -289,7 +289,7 @@ def _move_files_into_place(aside: Path, folder: Path, *, last: str) -> None:
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """Create a temporary folder in `parent`, on the same file system, and delete it at the end.
 
-    Folders that killed processes left there are removed first. A living process holds a lock.
+    Folders that killed processes left there are removed first. A running process holds a lock.
 
     Args:
         parent: Existing folder. None is the system's folder for temporary files.

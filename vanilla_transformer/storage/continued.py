@@ -70,8 +70,8 @@ def continued(
             mark, known, good = expected, known + 1, file.tell()
             yield json.loads(row)
         if path.stat().st_size > good:
-            told = "%s is damaged or of another text, model or search; redoing rows from %d on."
-            logger.warning(told, path, known + 1)
+            message = "%s is damaged or of another text, model or search; redoing rows from %d."
+            logger.warning(message, path, known + 1)
         elif known:
             logger.info("%s has the first %s rows; continuing.", path, f"{known:,}")
         file.seek(good)

@@ -15,12 +15,12 @@ _WORD, _TYPE = re.compile(rb"[A-Za-z_][\w.:]{2,99}"), re.compile(rb'"model_type"
 
 
 def foreign_model(path: Path) -> str | None:
-    """Say what model of another system a file or folder is, and what to do; None if unknown.
+    """Describe another system's model in a file or folder, and what to do; None if unknown.
 
     Only names of files and their beginnings are read, and nothing in them is run.
     """
     found: set[str] = set()
-    with suppress(Exception):  # damaged files are not recognized, and raise many kinds
+    with suppress(Exception):  # damaged files raise many types, and are not recognized
         if path.is_dir():
             found = {each.name for each in path.iterdir()}
             settings = _start(path / "config.json") if (path / "config.json").is_file() else b""
@@ -47,6 +47,6 @@ def _start(path: Path) -> bytes:
 
 
 def _words(content: bytes) -> set[str]:
-    """Return the words; also without a q or r at the end, which pickle writes after a string."""
+    """Return the words, also with a final q or r removed, which pickle adds to strings."""
     words = {word.decode() for word in _WORD.findall(content)}
     return words | {word[:-1] for word in words if word.endswith(("q", "r"))}

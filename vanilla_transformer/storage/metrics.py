@@ -43,7 +43,7 @@ def check_measures(names: Sequence[str]) -> None:
     """Refuse unknown measures.
 
     Raises:
-        ValueError: There is no such measure.
+        ValueError: There is no such metric.
     """
     for name in names:
         if name not in MEASURES:
@@ -77,7 +77,7 @@ class Sample(TypedDict):
     reference: str
     # Added to a card's samples when the model is tried out:
     translation: NotRequired[str]
-    is_undrawn: NotRequired[bool]  # its attention
+    is_undrawn: NotRequired[bool]  # whether its attention could not be drawn
 
 
 class Chosen(TypedDict):
@@ -92,7 +92,7 @@ class Chosen(TypedDict):
 
 
 class RunWarning(TypedDict):
-    """What a user of a run's model should know."""
+    """A warning for users of a run's model."""
 
     kind: str  # "outputs": they are useless; "schedule"; "pairs"; "test"
     text: str
@@ -124,15 +124,15 @@ class Metrics(TypedDict, total=False):
     data: dict[str, Any]  # counts of the pairs, files, revision and initial model
     updates: int
     epochs: float
-    last_evaluation: dict[str, float]  # of a Trainer's own, by its names
+    last_evaluation: dict[str, float]  # a Trainer's own metrics, by its names
     averaged_checkpoints: list[str]
     chosen_on_validation: Chosen
     warnings: list[RunWarning]  # those that still hold at the end
     model: dict[str, Any]  # config fields that no recipe has
-    validation_scores: dict[str, dict[str, float]]  # percentiles of usual scores
+    validation_scores: dict[str, dict[str, float]]  # percentiles on validation sources
     model_files: dict[str, str]  # SHA-256 by file
     published: Published
-    # Sizes, time, speed, machine and software of the training.
+    # Sizes, time, speed, machine and software of the run.
     parameters: int
     target_tokens: int
     target_tokens_per_second: float
@@ -145,7 +145,7 @@ class Metrics(TypedDict, total=False):
     target_vocabulary: int
     devices: int
     hardware: dict[str, Any]
-    threads: list[int]  # of torch, in ascending order; several beside other programs
+    threads: list[int]  # of torch, ascending; several if other programs ran
     versions: dict[str, str]
     git_commit: str | None
 

@@ -46,8 +46,8 @@ def read_pickle(path: Path, allowed: Iterable[tuple[type, str]] = ()) -> object:
             raise
         # Quote only the problem from torch's message: the rest advises how to run the code.
         found = str(error).rpartition("WeightsUnpickler error: ")[2]
-        told = f"no torch.save file of plain tensors ({reason_of(found)})"
-        raise RequestError(f"{path} is {told}; no code in it was run.") from error
+        what = f"not a torch.save file of plain tensors ({reason_of(found)})"
+        raise RequestError(f"{path} is {what}; no code in it was run.") from error
 
 
 def _check_stored(path: Path) -> None:
@@ -70,7 +70,7 @@ def _check_storages(content: object) -> None:
         if isinstance(value, torch.Tensor):
             is_whole = value.layout is torch.strided and not value.is_meta
             if not is_whole or value.nbytes > value.untyped_storage().nbytes():
-                raise RequestError(f"a tensor of shape {[*value.shape]} lacks some of its numbers")
+                raise RequestError(f"a tensor of shape {[*value.shape]} is not stored completely")
         elif isinstance(value, dict):
             values += value.values()
         elif isinstance(value, list | tuple | set):

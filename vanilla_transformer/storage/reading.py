@@ -42,7 +42,7 @@ _UNPACKERS: dict[bytes, Any] = {
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ": lambda file: io.BufferedReader(_XzReader(file)),
 }
-_REASON = 200  # characters of a library's message that an error repeats
+_REASON = 200  # most characters of a library's message that an error quotes
 _REMEDY = "repair it, or copy it again"
 # Categories and directions of Unicode.
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -92,7 +92,7 @@ def read_text(path: Path, language: str, most: int, parse: Callable[[str], Any] 
         raise RequestError(f"{path} is larger than {most // 2**20} MiB, the limit for {language}.")
     try:
         return parse(content.decode("utf-8"))
-    # YAML's constructors trust the tags in a file, and raise any kind: `!!bool abc` a KeyError.
+    # YAML's constructors trust a file's tags and can raise any error: `!!bool abc` a KeyError.
     except Exception as error:
         raise RequestError(f"{path} is not {language} ({reason_of(error)}); {_REMEDY}.") from None
 
@@ -118,7 +118,7 @@ def _mistakes(value: object, kind: Any, place: str) -> Iterator[str]:
         for item, kind in zip(value, cycle(inner)):
             yield from _mistakes(item, kind, f"{place}[]")
     elif (
-        container is not None  # and the value is no such container
+        container is not None  # and the value is not such a container
         or is_typeddict(kind)
         or isinstance(value, bool) != (kind is bool)  # True is an int in Python
         or not isinstance(value, (int, float) if kind is float else kind)
@@ -244,8 +244,8 @@ def errors_naming(path: str | os.PathLike) -> Iterator[None]:
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         # gzip and bzip2 raise an OSError without a number.
         if not isinstance(error, OSError) or error.errno is None:
-            told = f"{path} is a damaged compressed file: {error}. Download it again."
-            raise RequestError(told) from error
+            message = f"{path} is a damaged compressed file: {error}. Download it again."
+            raise RequestError(message) from error
         if error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
@@ -283,7 +283,7 @@ def _next_in_bounded_memory(batches: Iterator[_Content]) -> _Content | None:
 
 
 def own_file(path: Path) -> Path:
-    """Return a path unless it is a link to a file outside its folder.
+    """Return a path, but refuse a link to a file outside its folder.
 
     Raises:
         ValueError: It is a link to a file outside its directory.
@@ -313,7 +313,7 @@ def printable(text: str) -> str:
 
 
 def is_utf8(name: str) -> bool:
-    """Return whether a name of a file has the same bytes here as in UTF-8."""
+    """Return whether the locale encodes a file's name in the same bytes as UTF-8."""
     try:
         return os.fsencode(name) == name.encode()
     except UnicodeEncodeError:

@@ -74,7 +74,7 @@ CHOOSE_CODE = {
     "auto_map",
     "custom_pipelines",
 }
-_HEADER_BYTES = 2**23  # of a safetensors file, which has some hundred for each tensor
+_HEADER_BYTES = 2**23  # most of a safetensors header, which has about 100 per tensor
 _NOT_SAVED = 10**7  # weights that a model may compute, such as positions
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -144,8 +144,8 @@ def _hub_folder(name: str, revision: str | None) -> Path:
         chosen: Any = {"allow_patterns": _OF_HUB, "ignore_patterns": "*/*"}
         folder = Path(snapshot_download(name, revision=revision, **chosen))
     except (errors.HFValidationError, errors.HTTPError, OSError) as error:
-        told = f"There is no folder {name}, and no model of that name could be loaded from the Hub"
-        raise RequestError(f"{told}: {reason_of(error)}; check it, or hf auth login.") from error
+        what = f"There is no folder {name}, and no model of that name could be loaded from the Hub"
+        raise RequestError(f"{what}: {reason_of(error)}; try `hf auth login`.") from error
     if not any((folder / file).is_file() for file in (CONFIG, ADAPTER)):
         raise RequestError(f"{name} on the Hub has no model (no config.json).")
     return folder
@@ -173,7 +173,7 @@ def _merged_adapter(folder: Path) -> Path:
     name, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
     if not name or kind != "LORA":
         what = f"peft_type {quoted(str(kind))} and base_model_name_or_path {quoted(str(name))}"
-        raise RequestError(f"{folder / ADAPTER} has {what}; allowed: LORA and a base model.")
+        raise RequestError(f"{folder / ADAPTER} has {what}; give a LoRA adapter of a base model.")
     base = model_folder(name, settings.get("revision"))
     model = load_saved_model(base, dtype=torch.float32)
     own = {key for key, _ in read_tensors(own_file(folder / ADAPTER_WEIGHTS))}
@@ -227,7 +227,7 @@ def load_saved_model(
             state_dict=tensors,
             generation_config=generation,
             dtype="auto" if dtype is None else dtype,
-            ignore_mismatched_sizes=True,  # reports them like the others
+            ignore_mismatched_sizes=True,  # reported below, with missing tensors
             output_loading_info=True,
         )
     # transformers accepts integers as weights.
@@ -276,10 +276,10 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     if size is not None and largest >= size:
         sizes = f"ids up to {largest}, but config.json says vocab_size={size}"
         raise RequestError(f"the tokenizer in {directory} has {sizes}; use the model's own.")
-    own, said = tokenizer.eos_token_id, config.get("eos_token_id")
-    if None not in (own, said) and own not in (said if isinstance(said, list) else [said]):
-        told = "The tokenizer in %s has eos_token_id=%s, config.json says %s; is it the model's?"
-        logger.warning(told, directory, own, said)
+    own, ends = tokenizer.eos_token_id, config.get("eos_token_id")
+    if None not in (own, ends) and own not in (ends if isinstance(ends, list) else [ends]):
+        message = "The tokenizer in %s has eos_token_id=%s, config.json %s; is it the model's own?"
+        logger.warning(message, directory, own, ends)
     return tokenizer
 
 
