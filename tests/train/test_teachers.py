@@ -155,7 +155,7 @@ def test_a_class_of_transformers_scores_the_mean_of_a_token(tmp_path):
 
 def test_a_card_names_teachers_and_their_licences_but_no_paths(start, tmp_path):
     teacher = shutil.copytree(pretrained(TEACHER), tmp_path / "big")
-    (teacher / "metrics.json").unlink()
+    (teacher / "metrics.json").write_text('{"recipe": {"source_language": null}}')
     (teacher / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
     metrics = start(str(teacher))
     with pytest.raises(RequestError, match=r"'mit', but .* \(teacher big: cc-by-nc-4.0\)"):

@@ -33,9 +33,8 @@ from ..data.languages import is_meant, script_of
 from ..data.pair_files import usable_sentences
 from ..errors import RequestError
 from ..machine.progress import progress
-from ..recipes.options import listed
+from ..recipes.options import LANGUAGES, listed
 from ..recipes.plan import Plan
-from ..recipes.recipe import languages_of_model
 from ..storage.atomic import file_written_aside, write_aside, write_json
 from ..storage.continued import continued, kept_rows
 from ..storage.metrics import all_metrics
@@ -194,7 +193,9 @@ def _translator(
         ValueError: There is no such model, its recipe is for other languages, or it lacks one.
     """
     folder = model_folder(name)
-    own = languages_of_model(folder, None) if recipe_values(folder) else languages
+    recorded = recipe_values(folder)
+    asked = zip(LANGUAGES, languages, strict=True)
+    own = [recorded.get(option) or language for option, language in asked]
     if not all(map(is_meant, languages, own)):
         does, wanted = (" to ".join(pair) for pair in (own, languages))
         raise RequestError(f"teachers: {name} translates {does}; give one for {wanted}.")
