@@ -22,20 +22,17 @@ def register() -> None:
     """
     from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
+    from . import modeling_vanilla_transformer as modeling
     from .beam_search import FASTER_DECODERS
     from .configuration_vanilla_transformer import VanillaTransformerConfig
     from .fast import incremental_decoder
-    from .modeling_vanilla_transformer import (
-        VanillaTransformerForConditionalGeneration,
-        VanillaTransformerModel,
-    )
     from .pipeline import SPLITTERS, register_pipeline
     from .texts.sentences import join_sentences, split_sentences
 
     AutoConfig.register("vanilla_transformer", VanillaTransformerConfig, exist_ok=True)
-    AutoModel.register(VanillaTransformerConfig, VanillaTransformerModel, exist_ok=True)
+    AutoModel.register(VanillaTransformerConfig, modeling.VanillaTransformerModel, exist_ok=True)
     AutoModelForSeq2SeqLM.register(
-        VanillaTransformerConfig, VanillaTransformerForConditionalGeneration, exist_ok=True
+        VanillaTransformerConfig, modeling.VanillaTransformerForConditionalGeneration, exist_ok=True
     )
     register_pipeline()  # pipeline("translate", model=...)
     if incremental_decoder not in FASTER_DECODERS:

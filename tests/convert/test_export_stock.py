@@ -4,7 +4,6 @@ from tiny_exports import make_batch, make_model, save
 from transformers import MarianMTModel, PegasusForConditionalGeneration
 
 from vanilla_transformer.convert.exporters.stock import export_stock, to_stock
-from vanilla_transformer.convert.marian_names import marian_columns
 from vanilla_transformer.convert.verification import check_equal
 
 TWO = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70}
@@ -33,7 +32,7 @@ def test_export_computes_the_same_logits_with_the_same_ties_and_dtype(dialect):
         ours = model(source, mask, target, output_hidden_states=True)
         theirs = stock(source, mask, target, output_hidden_states=True)
     torch.testing.assert_close(theirs.logits, ours.logits, atol=1e-5, rtol=0)
-    columns = marian_columns(model.config.d_model)
+    columns = [n for first in (0, 1) for n in range(first, model.config.d_model, 2)]
     for ours_state, theirs_state in zip(
         ours.decoder_hidden_states, theirs.decoder_hidden_states, strict=True
     ):
@@ -95,7 +94,7 @@ def test_export_that_reads_the_padding_of_sources_is_refused(tmp_path, monkeypat
     monkeypatch.setattr(
         MarianMTModel, "forward", lambda self, attention_mask, **inputs: forward(self, **inputs)
     )
-    with pytest.raises(ValueError, match="differs from the model by up to"):
+    with pytest.raises(ValueError, match="differs from the model by"):
         export_stock(save(tmp_path)[0], tmp_path / "stock")
 
 

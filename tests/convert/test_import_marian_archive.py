@@ -148,7 +148,7 @@ DAMAGES = [  # a file, its new content (None: it is missing), and what the error
     (
         "opus.npz",
         {"special:model.yml": np.array([{}])},
-        "opus.npz is damaged, or not Marian's (Object arrays",
+        "opus.npz is damaged, or not Marian's: Object arrays",
     ),
     ("opus.npz", {"Wemb": np.zeros((10**6, 1))}, "decompresses to 8,000,128 bytes"),
 ]

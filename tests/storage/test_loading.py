@@ -17,7 +17,7 @@ from vanilla_transformer.cli import parser as cli
 from vanilla_transformer.publish.remote_code import embed_code
 from vanilla_transformer.storage.reading import own_file
 from vanilla_transformer.storage.saved_model import (
-    copy_tokenizer,
+    copy_own_files,
     load_saved_model,
     load_saved_tokenizer,
     model_folder,
@@ -82,7 +82,7 @@ def set_config(**changes):
 
 LOST = "model.decoder.layers.0.cross_attn.q_proj.weight"
 DAMAGE = {
-    "pickled weights alone": (pickle_alone, "weights only as pytorch_model.bin, which could run"),
+    "pickled weights alone": (pickle_alone, "has only pytorch_model.bin, which could run"),
     "no weights": (lambda run: (run / "model.safetensors").unlink(), "has no trained model"),
     "a tensor less": (
         set_weights(lambda found: {name: found[name] for name in found if name != LOST}),
@@ -189,7 +189,7 @@ def test_a_copied_tokenizer_has_the_vocabulary_of_sentencepiece(tmp_path):
     for name in ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model"):
         (tmp_path / name).write_text(name)
         (tmp_path / "copy").mkdir(exist_ok=True)
-        copy_tokenizer(tmp_path, tmp_path / "copy")
+        copy_own_files(tmp_path, tmp_path / "copy")
         assert (tmp_path / "copy" / name).read_text() == name
 
 

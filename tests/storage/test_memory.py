@@ -153,7 +153,7 @@ BOMBS = {
     "wide": ("model", changed("config.json", vocab_size=10**7), "config.json describes"),
     "pieces": ("tokenizer", padded, "larger than 32 MiB"),
     "panic": ("tokenizer", changed("tokenizer.json", pre_tokenizer=PANIC), "must be non-zero"),
-    "picture": ("picture", model, "more than a picture can show"),
+    "picture": ("picture", model, "draw at most 512"),
 }
 
 

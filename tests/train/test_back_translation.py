@@ -156,8 +156,8 @@ def test_pairs_that_change_meanwhile_are_not_trained_on(start, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("lines", "overrides", "message"),
     [
-        ([f"7\t{text}" for text in TEXT], {}, "mono.en holds cells or records"),
-        ([json.dumps({"text": text}) for text in TEXT], {}, "mono.en holds cells or records"),
+        ([f"7\t{text}" for text in TEXT], {}, "mono.en holds cells or keys"),
+        ([json.dumps({"text": text}) for text in TEXT], {}, "mono.en holds cells or keys"),
         ([*WORDS], {}, "mono.en looks like de; give text in en"),
         ([" ", ""], {}, "mono.en: sentences: 0; lines"),
         ([TEXT[0], "\0", "ü" * 2001], {}, "sentences: 1; lines .* bytes: 2. Give a text"),

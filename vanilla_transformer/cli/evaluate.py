@@ -54,11 +54,10 @@ def _evaluate(options: argparse.Namespace) -> int:
         lines = (json.dumps(row, ensure_ascii=False) for row in _rows(scores))
         write_text(Path(options.output), "".join(f"{line}\n" for line in lines))
     elif options.output:
-        measured: dict[str, Scores] = {name: without_texts(found) for name, found in scores.items()}
         path = Path(options.output)
         # In a model's own metrics.json, keep all other facts, such as how the model was trained.
         known = all_metrics(path) if path.resolve() == (folder / METRICS).resolve() else Metrics()
-        measured = {**known.get("scores", {}), **measured}
+        measured = {**known.get("scores", {}), **without_texts(scores)}
         known |= {"scores": measured, MODEL_FILES: digests(folder, RECORDED)}
         write_metrics(path, Metrics(samples=choose_samples(scores)) | known)
     return 0

@@ -13,16 +13,14 @@ from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from .layer_names import STACKS, LayerNames
 
 # Fields that mean the same in our configuration and in Marian's.
-SHARED_FIELDS = (
-    VanillaTransformerConfig.__annotations__.keys() & MarianConfig.__annotations__.keys()
-    | {"unk_token_id"}
-) - {"decoder_vocab_size", "is_encoder_decoder"}
+_BOTH = VanillaTransformerConfig.__annotations__.keys() & MarianConfig.__annotations__.keys()
+SHARED_FIELDS = _BOTH - {"decoder_vocab_size", "is_encoder_decoder"} | {"unk_token_id"}
 # Marian's fields that make it compute the paper's model.
 MARIAN_FIELDS: dict[str, Any] = {
     "scale_embedding": True,  # Section 3.4
     "forced_eos_token_id": None,  # Marian's default is an id of its own vocabularies
 }
-MARIAN_LAYER_NORM_EPS = 1e-5  # fixed in Marian's code
+MARIAN_NORM_EPS = 1e-5  # fixed in Marian's code
 LOGITS_BIAS = "final_logits_bias"  # (1, V); ours is (V,)
 
 MARIAN_LAYERS = LayerNames(
@@ -62,27 +60,21 @@ def tensor_names(config: VanillaTransformerConfig) -> dict[str, str]:
 
 
 def reordered(
-    tensors: Mapping[str, torch.Tensor], columns: torch.Tensor
+    tensors: Mapping[str, torch.Tensor], d_model: int, *, from_marian: bool = False
 ) -> dict[str, torch.Tensor]:
-    """Permute the d_model dimension of all of Marian's tensors.
+    """Permute the d_model dimension of all of Marian's tensors: first even columns, then odd ones.
 
-    Tensors without that dimension are not changed.
+    Tensors without that dimension are not changed. `from_marian` is the inverse.
     """
+    columns = torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
+    columns = columns.argsort() if from_marian else columns
     found = dict(tensors)
     for name, tensor in tensors.items():
         # The biases of these modules do not have that dimension.
         axis = 1 if name.split(".")[-2:][0] in _READING else 0
-        if tensor.dim() > axis and tensor.size(axis) == len(columns) and name != LOGITS_BIAS:
+        if tensor.dim() > axis and tensor.size(axis) == d_model and name != LOGITS_BIAS:
             found[name] = tensor.index_select(axis, columns.to(tensor.device))
     return found
-
-
-def marian_columns(d_model: int) -> torch.Tensor:
-    """Return our d_model index for each of Marian's columns, (d,): even ones, then odd ones.
-
-    The `argsort()` of the result is the inverse.
-    """
-    return torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
 
 
 def marian_config(config: VanillaTransformerConfig) -> MarianConfig:

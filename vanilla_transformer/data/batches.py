@@ -84,9 +84,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         self.target_lengths = target.astype(np.int32, copy=False)
         self.max_tokens = max_tokens
         self.lengths = few_lengths(np.maximum(source, target)) if few_shapes else None
-        self.shuffle = shuffle
-        self.seed = seed
-        self.epoch = 0
+        self.shuffle, self.seed, self.epoch = shuffle, seed, 0
         # Of each weighted corpus, the examples in order of length and how many an epoch draws.
         self._corpora: list[tuple[np.ndarray, int]] = []
         if weights is not None:

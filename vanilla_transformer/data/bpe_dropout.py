@@ -52,9 +52,7 @@ class BpeDropout:
         self.parts = [_parts(tokenizer), _parts(target_tokenizer(tokenizer))]
         if all((parts < 0).all() for parts in self.parts):
             raise RequestError("bpe_dropout: the tokenizer has no merges to undo; set it to 0.")
-        self.probability = probability
-        self.seed = seed
-        self.max_length = max_length
+        self.probability, self.seed, self.max_length = probability, seed, max_length
 
     def __call__(self, features: Features, *, epoch: int = 0) -> list[dict[str, np.ndarray]]:
         """Return `input_ids` and `labels` of the same texts with some tokens split.
@@ -72,10 +70,8 @@ class BpeDropout:
         # One generator for both sides: a text that is on both is split differently on each.
         batch = zlib.crc32(np.concatenate([row for side in sides for row in side]).data)
         rng = np.random.default_rng([self.seed, epoch, batch])
-        split = [
-            self._taken_apart(side, parts, rng)
-            for side, parts in zip(sides, self.parts, strict=True)
-        ]
+        both = zip(sides, self.parts, strict=True)
+        split = [self._taken_apart(side, parts, rng) for side, parts in both]
         return [dict(zip(names, pair, strict=True)) for pair in zip(*split, strict=True)]
 
     def _taken_apart(
@@ -100,11 +96,8 @@ class BpeDropout:
             new = np.zeros(len(ids), bool)
             new[second - 1] = new[second] = True
         split = np.split(ids, np.cumsum(np.bincount(row_of, minlength=len(rows)))[:-1])
-        limit = self.max_length
-        return [
-            row if limit is not None and len(pieces) > limit else pieces
-            for row, pieces in zip(rows, split, strict=True)
-        ]
+        limit = np.inf if self.max_length is None else self.max_length
+        return [row if len(it) > limit else it for row, it in zip(rows, split, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -170,8 +170,7 @@ class Table:
         for column, name in zip(given, wanted, strict=True):
             if name not in known:
                 names = reprlib.repr(self.first)
-                problem = f"there is no column {column!r} among {names}; name two of these"
-                raise self._refusal(problem)
+                raise self._refusal(f"there is no column {column!r}; name two of {names}")
         return known.index(wanted[0]) % self.width, known.index(wanted[1]) % self.width
 
     def _by_content(self, named: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -244,10 +243,9 @@ class Table:
         if len(texts) < 2:
             names = reprlib.repr(self.given_names or self.first)
             return self._refusal(f"there are no two columns of text among {names}; name them")
-        return self._refusal(
-            f"it is not clear which columns are {languages} ({self._described(texts[:6])}); name "
-            f"them, for example --source-column {texts[0] + 1} --target-column {texts[1] + 1}"
-        )
+        problem = f"it is not clear which columns are {languages} ({self._described(texts[:6])})"
+        example = f"--source-column {texts[0] + 1} --target-column {texts[1] + 1}"
+        return self._refusal(f"{problem}; name them, for example {example}")
 
     def _refusal(self, problem: str) -> RequestError:
         """Return an error with a note that shows the first rows as a table."""

@@ -276,10 +276,8 @@ def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
         sides = np.fromiter(rows, np.dtype((np.int64, 2)), len(dataset))
         return sides[:, 0], sides[:, 1]
     columns = dataset.select_columns(["input_ids", "labels"]).with_format("arrow")[:]
-    source, target = (
-        pc.list_value_length(columns[name]).to_numpy() for name in ("input_ids", "labels")
-    )
-    return source, target
+    ids, labels = (pc.list_value_length(columns[name]) for name in ("input_ids", "labels"))
+    return ids.to_numpy(), labels.to_numpy()
 
 
 def pair_corpora(dataset: Dataset) -> np.ndarray | None:
@@ -369,10 +367,9 @@ class _Encoder:
     def __call__(self, texts: list[str]) -> list[list[int]]:
         if self.is_fast:
             rows = [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
-        elif self.of_targets:
-            rows = self.tokenizer(text_target=texts)["input_ids"]
         else:
-            rows = self.tokenizer(texts)["input_ids"]
+            call, of_targets = self.tokenizer, self.of_targets
+            rows = (call(text_target=texts) if of_targets else call(texts))["input_ids"]
         return [row[self.start :] for row in rows] if self.start else rows
 
 
@@ -434,8 +431,7 @@ def _computed_ahead(
             ahead.append(pool.submit(function, item))
             if len(ahead) > workers:
                 yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+        yield from (future.result() for future in ahead)
 
 
 # ------------------------------------------------------------------------------------- tensors

@@ -75,10 +75,9 @@ def _examine_side(pairs: Dataset, side: str) -> Iterator[str]:
     sizes = pc.utf8_length(texts)
     half, most = pc.quantile(sizes, q=[0.5, 0.99], interpolation="higher").to_pylist()
     longest = pc.max(sizes).as_py()
-    yield (
-        f"{side}: half of the texts have at most {half} characters, 99 of 100 at most {most}; the "
-        f"longest has {longest}: {shown(pc.index(sizes, longest).as_py())}"
-    )
+    usual = f"half of the texts have at most {half} characters, 99 of 100 at most {most}"
+    text = shown(pc.index(sizes, longest).as_py())
+    yield f"{side}: {usual}; the longest has {longest}: {text}"
     for sign, pattern in _SIGNS.items():
         found = pc.match_substring_regex(texts, pattern)
         if count := pc.sum(found).as_py():

@@ -51,9 +51,7 @@ def count_forms(
     ends_of_all = sum(ends.values(), Counter[str]())
     without = ends_of_all.pop("", 0)
     mark = ends_of_all.most_common(1)[0][0] if without < _UNMARKED * len(sources) else ""
-    usual_ends = {
-        word: (*ends[word].most_common(1)[0], ends[word].total()) for word in sorted(ends)
-    }
+    usual_ends = {it: (*ends[it].most_common(1)[0], ends[it].total()) for it in sorted(ends)}
     target_cases = Counter(case_of(text, languages[1], {}) for text in targets)
     return WrittenForms(
         languages=languages,

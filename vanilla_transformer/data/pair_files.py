@@ -392,8 +392,7 @@ def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
         count > share * len(lines) for count, share in zip(found, signs.values(), strict=True)
     )
     if are_signs or kind != "table" or is_csv(file.path):
-        held = "holds cells or records, keys, labels or codes"
-        raise RequestError(f"{file.path} {held}, not one sentence a line; convert it to text.")
+        raise RequestError(f"{file.path} holds cells or keys, not one sentence a line; convert it.")
     return file.lines()
 
 
@@ -484,8 +483,7 @@ def _pair(row: Any, keys: Any = (0, 1), width: int | None = None) -> tuple[str, 
         source, target = row[keys[0]], row[keys[1]]
     except (LookupError, TypeError):
         if isinstance(keys[0], str):
-            wanted = f"no {keys[0]!r} and {keys[1]!r} in {reprlib.repr(row)}"
-            raise MalformedError(wanted) from None
+            raise MalformedError(f"no {keys[0]!r} and {keys[1]!r} in {reprlib.repr(row)}") from None
         if not any(str(cell).strip() for cell in row):
             raise EmptyError("empty line") from None
         raise MalformedError(f"{len(row)} columns, fewer than {max(keys) + 1}") from None

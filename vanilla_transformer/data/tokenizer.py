@@ -20,16 +20,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tokenizers import (
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import RequestError, quoted
@@ -159,9 +151,8 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
         raise RequestError(f"tokenizer: {path} has {ends}; set both and save it again.")
     if tokenizer("a").input_ids[-1:] != [tokenizer.eos_token_id]:
         logger.info("The tokenizer of %s will append %s to each text.", path, tokenizer.eos_token)
-        tokenizer.backend_tokenizer.post_processor = _ends_with(
-            tokenizer.eos_token, tokenizer.eos_token_id
-        )
+        end = _ends_with(tokenizer.eos_token, tokenizer.eos_token_id)
+        tokenizer.backend_tokenizer.post_processor = end
     return tokenizer
 
 
@@ -213,7 +204,7 @@ def train_tokenizer(
     backend = _untrained_backend(split_digits=split_digits)
     if normalize_text:
         backend.normalizer = text_normalizer(keep_typography=keep_typography)
-    trainer = trainers.BpeTrainer(
+    trainer = BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL_TOKENS),
         # Sorted, since the order of a set differs between processes.

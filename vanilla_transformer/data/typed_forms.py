@@ -20,10 +20,9 @@ def in_title_case(text: str, language: str) -> str:
 
 def with_typo(text: str, random: Random) -> str:
     """Swap two neighbouring letters inside of a random word, if there are any."""
-    inside = range(1, len(text) - 1)
     places = [
         place
-        for place in inside
+        for place in range(1, len(text) - 1)
         if text[place - 1 : place + 2].isalpha() and text[place] != text[place + 1]
     ]
     if not places:

@@ -53,17 +53,10 @@ def perplexity(
     """
     if not all(sources):  # an empty source would yield a number too
         raise RequestError("A source has no token; leave it out.")
-    total, tokens = 0.0, sum(map(len, targets))
+    tokens = sum(map(len, targets))
     if tokens == 0:
         raise RequestError("Got no target tokens; there is nothing to measure.")
-    work: dict[str, Any] = {"what": "Scoring", "unit": "pairs", "total": len(sources)}
-    with progress_of(**work, shown=progress) as bar:
-        for start in range(0, len(sources), WINDOW):
-            window = slice(start, start + WINDOW)
-            found = _scored(model, sources[window], targets[window], tokens_at_once)
-            total -= sum(found)
-            bar.update(len(found))
-    mean = total / tokens
+    mean = -sum(_scored(model, sources, targets, tokens_at_once, progress=progress)) / tokens
     return {"perplexity": math.exp(mean), "negative_log_likelihood": mean, "target_tokens": tokens}
 
 
@@ -152,17 +145,15 @@ def compute_metrics(
     Raises:
         ValueError: A measure is unknown, or needs a package that is not installed.
     """
+    scoring: dict[str, Any] = {"target_language": target_language, "measures": measures}
     for name in measures:  # fail now rather than after an epoch
         measure_metric(name, target_language)
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        predicted = prediction.predictions
-        scores: Mapping[str, Any] = corpus_scores(
-            decode_ids(tokenizer, predicted[0] if isinstance(predicted, tuple) else predicted),
-            decode_ids(tokenizer, prediction.label_ids),
-            target_language=target_language,
-            measures=measures,
-        )
+        predicted, labels = prediction.predictions, prediction.label_ids
+        predicted = predicted[0] if isinstance(predicted, tuple) else predicted
+        texts, references = (decode_ids(tokenizer, ids) for ids in (predicted, labels))
+        scores: Mapping[str, Any] = corpus_scores(texts, references, **scoring)
         return {name: scores[name] for name in measures}
 
     return compute
@@ -225,8 +216,8 @@ def pair_ids(
             longer than the model's table of positions.
     """
     sources = encode(model, tokenizer, [source for source, _ in pairs], first=first)
-    for number, ((source, _), ids) in enumerate(zip(pairs, sources, strict=True), start=first):
-        if not (ids and source.strip()):  # an empty source would yield a number too
+    for number, ids in enumerate(sources, start=first):
+        if not ids:  # an empty source would yield a number too
             raise RequestError(f"Pair {number} has a blank source; leave it out.")
     targets = target_ids(model, tokenizer, [target for _, target in pairs], first=first)
     return sources, targets
@@ -237,14 +228,18 @@ def _scored(
     sources: Sequence[list[int]],
     targets: Sequence[list[int]],
     tokens_at_once: int,
+    *,
+    progress: bool = False,
 ) -> list[float]:
     """Return the log-probability of each target, computed in batches of similar lengths."""
     found: dict[int, float] = {}
     lengths = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
-    for batch in length_sorted_batches(lengths, tokens_at_once):
-        parts = [[side[index] for index in batch] for side in (sources, targets)]
-        with interruption.step():
-            found |= zip(batch, _log_probabilities(model, *parts), strict=True)
+    with progress_of(what="Scoring", unit="pairs", total=len(lengths), shown=progress) as bar:
+        for batch in length_sorted_batches(lengths, tokens_at_once):
+            parts = [[side[index] for index in batch] for side in (sources, targets)]
+            with interruption.step():
+                found |= zip(batch, _log_probabilities(model, *parts), strict=True)
+            bar.update(len(batch))
     if broken := [value for value in found.values() if not math.isfinite(value)]:
         raise NotFiniteError(f"A log-probability is {broken[0]}: the model's weights are broken.")
     return [found[index] for index in range(len(lengths))]

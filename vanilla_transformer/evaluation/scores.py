@@ -7,7 +7,7 @@ compare only scores with the same signature.
 import functools
 import logging
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ..errors import RequestError, quoted
@@ -95,9 +95,8 @@ def reference_streams(references: References) -> list[list[Any]]:
     Args:
         references: One text for each output, or a sequence of texts for each.
     """
-    rows = [[row] if isinstance(row, str) else list(row) for row in references]
-    places = range(max(map(len, rows)))
-    return [[row[place] if place < len(row) else None for row in rows] for place in places]
+    rows = ([row] if isinstance(row, str) else row for row in references)
+    return [list(stream) for stream in zip_longest(*rows)]
 
 
 def corpus_scores(
@@ -158,9 +157,8 @@ def useless_outputs(results: Mapping[str, TestTexts]) -> list[RunWarning]:
         measure, scores = MEASURES[first], cast("Mapping[str, Any]", result)
         score, copied = scores[first], scores["copy_baseline"][first]
         problem = _all_alike(result["hypotheses"], first_references(result["references"]))
-        if problem is None and (
-            score != measure.best(score, copied) or score == 0 < measure.best(0, 1)
-        ):
+        is_useless = score != measure.best(score, copied) or score == 0 < measure.best(0, 1)
+        if problem is None and is_useless:
             problem = f"{measure.label} is {score:.1f}; the untranslated sources have {copied:.1f}"
         if problem is not None:
             found.append(RunWarning(kind="outputs", text=f"{problem} ({name} set)."))
@@ -196,12 +194,13 @@ def choose_samples(
     return chosen
 
 
-def without_texts(result: TestTexts) -> TestTexts:
-    """Return the scores of a test set without its sentences."""
-    scores = result.copy()
-    for name in ("hypotheses", "sources", "references"):
-        scores.pop(name, None)  # type: ignore[misc]  # a key of the type
-    return scores
+def without_texts(results: Mapping[str, TestTexts]) -> dict[str, Scores]:
+    """Return the scores of test sets without their sentences."""
+    texts = ("sources", "references", "hypotheses")
+    return {
+        name: cast("Scores", {key: value for key, value in result.items() if key not in texts})
+        for name, result in results.items()
+    }
 
 
 def check_pairs(hypotheses: Sequence[str], references: References) -> None:

@@ -47,16 +47,14 @@ def paired_bootstrap(
     """
     from sacrebleu.significance import PairedTest
 
+    named: list[tuple[str, Sequence[str]]]
+    named = [(str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)]
+    streams = reference_streams(references)
     rows: list[dict[str, SystemScore]] = [{} for _ in systems]
     signatures = {}
     for name in measures:  # one at a time: sacreBLEU names all kinds of BLEU alike
-        test = PairedTest(
-            [(str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)],
-            {name: measure_metric(name, target_language)},
-            reference_streams(references),
-            test_type="bs",
-            n_samples=num_samples,
-        )
+        metric = {name: measure_metric(name, target_language)}
+        test = PairedTest(named, metric, streams, test_type="bs", n_samples=num_samples)
         signed, found = test()
         signatures[name] = str(*signed.values())
         _, column = found.values()  # the first has the systems' names
@@ -108,7 +106,5 @@ def verdict(base: dict[str, SystemScore], row: dict[str, SystemScore], num_sente
             words = "better" if is_better else "worse"
         chance = "" if p_value is None else f" (p = {p_value:.3f})"
         found.append(f"{difference:+.1f} {MEASURES[name].label}{chance}, {words}")
-    few = num_sentences < FEWEST_SENTENCES
-    return "; ".join(found) + (
-        f". Too few sentences: take {FEWEST_SENTENCES} or more." if few else "."
-    )
+    few = f" Too few sentences: take {FEWEST_SENTENCES} or more."
+    return f"{'; '.join(found)}.{few if num_sentences < FEWEST_SENTENCES else ''}"

@@ -68,6 +68,5 @@ def progress(
     options["disable"] = not shown or (stream is not None and stream.isatty())
     if sys.stderr.isatty():
         return bar(iterable, **{**options, "unit": f" {unit}"})
-    return LoggedProgress(
-        iterable, mininterval=EVERY, maxinterval=EVERY, file=io.StringIO(), **options
-    )
+    options |= {"mininterval": EVERY, "maxinterval": EVERY, "file": io.StringIO()}
+    return LoggedProgress(iterable, **options)

@@ -15,10 +15,9 @@ from typing import Any, TypedDict, cast
 from urllib.parse import quote
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from transformers.models.whisper.tokenization_whisper import LANGUAGES  # English names by code
 
 from ..configuration_vanilla_transformer import PRESETS, VanillaTransformerConfig
-from ..data.languages import language_of
+from ..data.languages import english_name, language_of
 from ..errors import RequestError
 from ..machine.environment import cpu_cores
 from ..recipes.data import FILES, named_files
@@ -38,6 +37,7 @@ _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
 # Effective values of configuration fields that are None.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
+_TIMES = ("runtime", "_per_second")  # ends of names in a Trainer's log that are no scores
 _LONGEST_SAMPLE = 90  # characters, so that the picture can be read
 
 
@@ -64,8 +64,7 @@ def card_facts(metrics: Metrics, published: Published) -> Metrics:
         names = [",".join(path.name for path in named_files(text)) for text in several]
         if names:
             recipe[name] = names if len(names) > 1 else names[0]
-    facts: dict[str, Any] = {**metrics}
-    facts.pop(MODEL_FILES, None)
+    facts: dict[str, Any] = {name: it for name, it in metrics.items() if name != MODEL_FILES}
     if recipe.get("init_from") and _base_model(metrics) is None:
         recipe["init_from"] = Path(recipe["init_from"]).name
     # A run records the files of a data set that is a local folder. Name the folder instead.
@@ -91,12 +90,9 @@ def training_facts(state: TrainerFacts) -> Metrics:
     for entry in state.get("log_history", ()):
         if "train_runtime" in entry:
             facts["training_minutes"] = entry["train_runtime"] / 60
-        if measured := {name: it for name, it in entry.items() if name.startswith("eval_")}:
-            facts["last_evaluation"] = {
-                name: value
-                for name, value in measured.items()
-                if not name.endswith(("runtime", "_per_second"))
-            }
+        scores = [it for it in entry if it.startswith("eval_") and not it.endswith(_TIMES)]
+        if scores:
+            facts["last_evaluation"] = {name: entry[name] for name in scores}
     return facts if facts["updates"] else Metrics()
 
 
@@ -127,6 +123,7 @@ def render_card(facts: Metrics) -> ModelCard:
     measures = [name for name in MEASURES if any(name in result for result in scores.values())]
     wanted = recipe.get("metric", "").split(",")[0]
     preset = _preset(recipe)
+    beams = sorted({str(it["num_beams"]) for it in scores.values() if "num_beams" in it})
     template = shipped_folder("_model_cards", "model_cards") / "card.md.j2"
     card = ModelCard.from_template(
         _card_data(facts, languages),
@@ -146,9 +143,7 @@ def render_card(facts: Metrics) -> ModelCard:
         first=wanted if wanted in measures else next(iter(measures), None),
         measures={name: MEASURES[name].label for name in measures},
         scores=scores,
-        beams=" and ".join(
-            sorted({str(it["num_beams"]) for it in scores.values() if "num_beams" in it})
-        ),
+        beams=" and ".join(beams),
         differences=paper_differences(_as_published(facts), facts.get("model", {})),
         base_model=_base_model(facts),
         papers_model=preset,
@@ -259,12 +254,8 @@ def _chosen_samples(samples: Mapping[str, Sequence[Sample]]) -> list[Sample]:
     If the run translated none of them exactly like the reference, append the first short source
     that it did, so that the example of a card is not a mistake of the model.
     """
-    in_turn = [
-        sample
-        for row in itertools.zip_longest(*samples.values())
-        for sample in row
-        if sample is not None and sample["source"].strip()
-    ]
+    rows = itertools.zip_longest(*samples.values())
+    in_turn = [it for row in rows for it in row if it is not None and it["source"].strip()]
     short = [sample for sample in in_turn if len(sample["source"]) <= _LONGEST_SAMPLE]
     candidates = short if len(short) >= NUM_SAMPLES else in_turn
     right = [it for it in candidates if it.get("translation") == it["reference"]]
@@ -318,14 +309,13 @@ def _iso_code(language: str) -> str:
 
 def _is_language(side: str) -> bool:
     """Return True if a side of the pairs is a language code: en, pt-BR, zh_Hant."""
-    known = _iso_code(side) in LANGUAGES or language_of(side) is not None
-    return known and _LANGUAGE.fullmatch(side) is not None
+    return language_of(side) is not None and _LANGUAGE.fullmatch(side) is not None
 
 
 def _language_name(language: str) -> str:
     """Return the English name of a language, if known: "pt_BR" -> "Portuguese (pt_BR)"."""
     code = _iso_code(language)
-    name = LANGUAGES[code].title() if code in LANGUAGES else language
+    name = english_name(code) if _is_language(language) else language
     return name if language in (code, name) else f"{name} ({language})"
 
 

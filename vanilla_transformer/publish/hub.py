@@ -68,13 +68,9 @@ def push_folder(
             api.create_branch(**place, branch=revision, exist_ok=True)
         before = api.repo_info(**place, revision=revision)
         there = [file.rfilename for file in before.siblings or ()]  # type: ignore[union-attr]  # kernels have none
-        stale = [
-            name
-            for name in there
-            if name not in files
-            # Anchored at the root, so that * matches no slash.
-            and any(PurePosixPath("/", name).match(f"/{pattern}") for pattern in replaces)
-        ]
+        patterns = [f"/{pattern}" for pattern in replaces]  # from the root: * matches no slash
+        replaced = {name for name in there if any(map(PurePosixPath("/", name).match, patterns))}
+        stale = sorted(replaced - files.keys())
         additions = [CommitOperationAdd(name, str(Path(folder) / name)) for name in files]
         # Not upload_folder, which since huggingface_hub 2 may push a folder in several commits.
         return api.create_commit(

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import site
 import subprocess
 import sys
@@ -28,18 +27,11 @@ from ..evaluation.scores import choose_samples, useless_outputs, without_texts
 from ..generation_limits import HOSTS_LENGTH
 from ..recipes.data import TRAINING_FILES
 from ..recipes.recipe import languages_of_model
+from ..storage import run_files
 from ..storage import saved_model as saved
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
-from ..storage.metrics import Metrics, Published, Scores, TestTexts, all_metrics, write_metrics
+from ..storage.metrics import Metrics, Published, TestTexts, all_metrics, write_metrics
 from ..storage.reading import StrPath, checked, own_file, read_json
-from ..storage.run_files import (
-    CHOSEN,
-    CURVES,
-    HISTORY,
-    METRICS,
-    TRAINER_STATE,
-    changed_since_scored,
-)
 from ..target_tokenizer import TARGET_TOKENIZER
 from ..visualization import attention_weights, plot_attention, save_figure
 from .card import NATIVE, STOCK, WITH_CODE, TrainerFacts, card_facts, render_card, training_facts
@@ -50,15 +42,14 @@ logger = logging.getLogger(__name__)
 
 # Files of an earlier push that the new push replaces or deletes, above all code.
 _REPLACED = (
-    *(*saved.MODEL, "model-*-of-*.safetensors", CURVES, HISTORY),
+    *(*saved.MODEL, "model-*-of-*.safetensors", run_files.CURVES, run_files.HISTORY),
     *("*.py", "custom_generate/*", "pytorch_model*.bin", "training_args.bin"),
     "attention-[0-9].png",
 )
 # Settings of a model or tokenizer that hold paths, in files of transformers 4, or choose code.
 _PRIVATE = (
-    *("_name_or_path", "name_or_path", "special_tokens_map_file", "tokenizer_file"),
-    *saved.CHOOSE_CODE,  # the code is not pushed
-    "_from_model_config",
+    *("_name_or_path", "name_or_path", "tokenizer_file", "_from_model_config"),
+    *("special_tokens_map_file", *saved.CHOOSE_CODE),  # the code is not pushed
 )
 # Environment variables that may hold a secret or the path of one.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|API|KEY|NETRC|^GIT_|^HF_|^HUGGING|^XDG_")
@@ -104,12 +95,9 @@ def publish(
         tokenizer.save_pretrained(folder)
         if scores:
             with_texts = {name: result for name, result in scores.items() if "sources" in result}
-            measured: dict[str, Scores] = {
-                name: without_texts(result) for name, result in scores.items()
-            }
-            metrics = Metrics(scores=measured, samples=choose_samples(with_texts))
+            metrics = Metrics(scores=without_texts(scores), samples=choose_samples(with_texts))
             metrics["warnings"] = useless_outputs(with_texts)
-            write_metrics(folder / METRICS, metrics)
+            write_metrics(folder / run_files.METRICS, metrics)
         return publish_folder(folder, repo_id, **options)
 
 
@@ -168,8 +156,8 @@ def publish_folder(
     source = saved.model_folder(str(directory))
     trained_in = Path(run or source)
     for folder in {source, trained_in}:
-        if changed := changed_since_scored(folder):
-            remedy = f"restore it, or score the model elsewhere: evaluate --output DIR/{METRICS}"
+        if changed := run_files.changed_since_scored(folder):
+            remedy = "restore it, or score the model elsewhere: evaluate --output DIR/metrics.json"
             raise RequestError(f"{folder / changed[0]} changed after it was scored; {remedy}")
     known = _metrics(source, trained_in)
     useless = [it["text"] for it in known.get("warnings", ()) if it["kind"] == "outputs"]
@@ -190,7 +178,7 @@ def publish_folder(
             "data_source": data_source,
             "languages": [] if pair is None else list(languages_of_model(source, pair)),
             "base_model": base_model,
-            "curves": (trained_in / CURVES).is_file(),
+            "curves": (trained_in / run_files.CURVES).is_file(),
             "tokenizer_package": saved.TOKENIZER_PACKAGES.get(type(tokenizer).__name__),
         }
         published["length_penalty"] = model.generation_config.length_penalty
@@ -198,14 +186,13 @@ def publish_folder(
         folder = temporary / repo_id.rpartition("/")[2]
         stage_model(published_from, folder, with_code=form == WITH_CODE)
         _try_out(model, tokenizer, folder, facts)
-        for name in (CURVES, HISTORY):  # the picture and its data
-            if (trained_in / name).is_file():
-                shutil.copyfile(own_file(trained_in / name), folder / name)
-        write_metrics(folder / METRICS, facts)
+        picture_and_data = (run_files.CURVES, run_files.HISTORY)
+        saved.copy_own_files(trained_in, folder, picture_and_data)
+        write_metrics(folder / run_files.METRICS, facts)
         render_card(facts).save(folder / "README.md")
         if output is not None:
             with folder_written_aside(Path(output)) as aside:
-                copy_files(folder, aside, "**/*")
+                copy_files(folder, aside)
         commit = None
         if push:
             place: dict[str, Any] = {"private": private, "revision": revision, "token": token}
@@ -221,13 +208,13 @@ def _metrics(source: Path, run: Path) -> Metrics:
         ValueError: The model is not from that run, or the run scored another model and this one has
             no scores of its own.
     """
-    own, metrics = all_metrics(source / METRICS), all_metrics(run / METRICS)
+    own, metrics = all_metrics(source / run_files.METRICS), all_metrics(run / run_files.METRICS)
     if "recipe" not in metrics:
         if run != source:
-            raise RequestError(f"{run} has no training record ({METRICS}); check --run.")
+            raise RequestError(f"{run} has no training record ({run_files.METRICS}); check --run.")
         message = "%s has no training record (%s) for its card; if it is from a run, give --run."
-        logger.warning(message, source, METRICS)
-        state = source / TRAINER_STATE
+        logger.warning(message, source, run_files.METRICS)
+        state = source / run_files.TRAINER_STATE
         if state.is_file():
             own |= training_facts(checked(read_json(own_file(state)), TrainerFacts, state))
         return own
@@ -241,12 +228,12 @@ def _metrics(source: Path, run: Path) -> Metrics:
         files = {split: files[split] for split in TRAINING_FILES & files.keys()}
         metrics["data"] |= {"shared_with_training": {}, "files": files}
         metrics |= {"scores": own["scores"], "averaged_checkpoints": []}
-        metrics.pop(CHOSEN, None)
+        metrics.pop(run_files.CHOSEN, None)
         metrics.pop("warnings", None)  # of the run's own model
         return metrics
     models = [saved.load_saved_model(folder) for folder in (source, run)]
     if not _close(*(_logits(*both, _ANY_TEXT) for both in zip(models, tokenizers, strict=True))):
-        remedy = f"vanilla-transformer evaluate {source} ... --output {source / METRICS}"
+        remedy = f"vanilla-transformer evaluate {source} ... --output {source / run_files.METRICS}"
         raise RequestError(f"{source} and {run} give different outputs; score the model: {remedy}")
     return metrics
 
@@ -264,10 +251,9 @@ def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     """Copy the files to publish, and reset config fields that training changed."""
     folder.mkdir(parents=True)
     weights = saved.weight_files(source)  # none is in a format that can run code
-    index = [source / saved.WEIGHTS_INDEX] if weights != [source / saved.WEIGHTS] else []
-    settings = [source / name for name in saved.SETTINGS if (source / name).is_file()]
-    for path in (*settings, *index, *weights):
-        shutil.copyfile(own_file(path), folder / path.name)
+    index = [saved.WEIGHTS_INDEX] if weights != [source / saved.WEIGHTS] else []
+    names = (*saved.SETTINGS, *index, *(path.name for path in weights))
+    saved.copy_own_files(source, folder, names)
     names = (saved.CONFIG, saved.TOKENIZER_SETTINGS, saved.GENERATION_CONFIG)
     for path in filter(Path.is_file, map(folder.joinpath, names)):
         public = {name: value for name, value in read_json(path).items() if name not in _PRIVATE}
@@ -377,9 +363,8 @@ def _logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: st
 
 
 def _close(logits: torch.Tensor, others: torch.Tensor) -> bool:
-    return logits.shape == others.shape and torch.allclose(
-        logits, others, atol=_LOGITS_TOLERANCE, rtol=0
-    )
+    is_alike = logits.shape == others.shape
+    return is_alike and torch.allclose(logits, others, atol=_LOGITS_TOLERANCE, rtol=0)
 
 
 def _draw(

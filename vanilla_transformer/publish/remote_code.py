@@ -10,11 +10,8 @@ from pathlib import Path
 
 from transformers.dynamic_module_utils import get_relative_import_files
 
+from .. import modeling_vanilla_transformer as modeling
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
-from ..modeling_vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerModel,
-)
 from ..pipeline import TASK, VanillaTransformerTranslationPipeline
 from ..storage.atomic import write_json
 from ..storage.reading import read_json
@@ -22,8 +19,8 @@ from ..storage.saved_model import CONFIG
 
 AUTO_CLASSES = {
     "AutoConfig": VanillaTransformerConfig,
-    "AutoModel": VanillaTransformerModel,
-    "AutoModelForSeq2SeqLM": VanillaTransformerForConditionalGeneration,
+    "AutoModel": modeling.VanillaTransformerModel,
+    "AutoModelForSeq2SeqLM": modeling.VanillaTransformerForConditionalGeneration,
 }
 # Added to the configuration's copy. When transformers saves a model with copied code, it copies all
 # files named in import statements, whether or not these are executed.

@@ -80,8 +80,7 @@ def write_space(folder: StrPath, model_id: str) -> None:
         model_id: Model of the Space, `user/name` on the Hub.
     """
     package, folder = Path(__file__).resolve().parents[1], Path(folder)
-    page = shipped_folder("_space", "model_cards/space")
-    copy_files(page, folder)
+    copy_files(shipped_folder("_space", "model_cards/space"), folder)
     readme = folder / "README.md"
     text = readme.read_text(encoding="utf-8").replace("{model_id}", model_id)
     readme.write_text(text, encoding="utf-8")

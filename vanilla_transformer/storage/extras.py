@@ -35,5 +35,4 @@ def require(task: str, *packages: str) -> None:
     """
     for package in packages:
         if find_spec(package) is None:
-            message = f"{task} needs {package}; {how_to_install(package)}"
-            raise ImportError(message, name=package)
+            raise ImportError(f"{task} needs {package}; {how_to_install(package)}", name=package)

@@ -12,9 +12,9 @@ import io
 import json
 import lzma
 import os
+import re
 import sys
 import threading
-import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -44,9 +44,8 @@ _UNPACKERS: dict[bytes, Any] = {
 }
 _REASON = 200  # most characters of a library's message that an error quotes
 _REMEDY = "repair it, or copy it again"
-# Categories and directions of Unicode.
-_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
-_REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+# Control characters, line and paragraph separators, direction overrides and isolates, surrogates.
+_UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _Content = TypeVar("_Content")
 
 
@@ -244,8 +243,7 @@ def errors_naming(path: str | os.PathLike) -> Iterator[None]:
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         # gzip and bzip2 raise an OSError without a number.
         if not isinstance(error, OSError) or error.errno is None:
-            message = f"{path} is a damaged compressed file: {error}. Download it again."
-            raise RequestError(message) from error
+            raise RequestError(f"{path} is damaged or cut off ({error}); copy it again.") from error
         if error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
@@ -303,13 +301,7 @@ def printable(text: str) -> str:
     These are control characters, line ends and direction overrides, but not joiners or direction
     marks, which some languages need.
     """
-    return "".join(
-        sign.encode("unicode_escape").decode()
-        if unicodedata.category(sign) in _UNPRINTABLE
-        or unicodedata.bidirectional(sign) in _REORDERING
-        else sign
-        for sign in text
-    )
+    return _UNPRINTABLE.sub(lambda sign: sign[0].encode("unicode_escape").decode(), text)
 
 
 def is_utf8(name: str) -> bool:

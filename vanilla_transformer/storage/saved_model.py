@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -21,15 +21,9 @@ from typing import Any, TypedDict
 import torch
 from huggingface_hub import errors, snapshot_download
 from safetensors import SafetensorError, safe_open
-from transformers import (
-    CONFIG_MAPPING,
-    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.generation import GenerationConfig
+from transformers.models.auto import CONFIG_MAPPING, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
 from ..errors import RequestError, quoted
 from ..target_tokenizer import target_tokenizer
@@ -43,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"  # of weights in several files
-PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+PICKLED_WEIGHTS = "pytorch_model.bin"
 TOKENIZER_SETTINGS = "tokenizer_config.json"  # every tokenizer has this file
 # Our tokenizers have tokenizer.json; those of imported models may have other files instead.
 VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "vocab-src.json")
@@ -66,13 +60,8 @@ _OF_HUB = [*SETTINGS, ADAPTER, "*.safetensors*", "*.model", METRICS, "README.md"
 TOKENIZER_PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
 # Fields of config.json that make transformers load code, kernels or weights from elsewhere.
 CHOOSE_CODE = {
-    "attn_implementation",
-    "experts_implementation",
-    "fusion_config",
-    "quantization_config",
-    "transformers_weights",
-    "auto_map",
-    "custom_pipelines",
+    *("attn_implementation", "experts_implementation", "fusion_config", "quantization_config"),
+    *("transformers_weights", "auto_map", "custom_pipelines"),
 }
 _HEADER_BYTES = 2**23  # most of a safetensors header, which has about 100 per tensor
 _NOT_SAVED = 10**7  # weights that a model may compute, such as positions
@@ -130,11 +119,11 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         folder = _hub_folder(name, revision)
     elif revision is not None:
         raise RequestError(f"{name} is a local model; leave out --revision.")
-    if not (folder / CONFIG).is_file() and (folder / ADAPTER).is_file():
+    if (folder / CONFIG).is_file():
+        return folder
+    if (folder / ADAPTER).is_file():
         return _merged_adapter(folder.resolve())
-    if not (folder / CONFIG).is_file():
-        raise nothing_trained(folder, CONFIG)
-    return folder
+    raise nothing_trained(folder, CONFIG)
 
 
 def _hub_folder(name: str, revision: str | None) -> Path:
@@ -185,10 +174,8 @@ def _merged_adapter(folder: Path) -> Path:
     target = Path(tempfile.mkdtemp(prefix="vanilla-transformer-"))
     atexit.register(shutil.rmtree, target, ignore_errors=True)
     merged.save_pretrained(target)
-    copy_tokenizer(folder if (folder / TOKENIZER_SETTINGS).is_file() else base, target)
-    for name in (METRICS, TRAINER_STATE):  # for its card
-        if (folder / name).is_file():
-            shutil.copyfile(own_file(folder / name), target / name)
+    copy_own_files(folder if (folder / TOKENIZER_SETTINGS).is_file() else base, target)
+    copy_own_files(folder, target, (METRICS, TRAINER_STATE))  # for its card
     return target
 
 
@@ -208,18 +195,14 @@ def load_saved_model(
     directory = Path(directory)
     config, generation = read_config(directory), read_generation_config(directory)
     kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]  # their types differ
-    tensors = {
-        name: tensor for path in weight_files(directory) for name, tensor in read_tensors(path)
-    }
+    tensors = {name: it for path in weight_files(directory) for name, it in read_tensors(path)}
     with named_errors(f"{directory} does not load"):
         _check_class(directory, kind, config)
         with torch.device("meta"):
             described = sum(weight.numel() for weight in kind(config).parameters())
         saved = sum(tensor.numel() for tensor in tensors.values())
         if described > 2 * saved + _NOT_SAVED:  # initializing the missing ones could fill memory
-            raise RequestError(
-                f"config.json describes {described:,} weights, but there are {saved:,}."
-            )
+            raise RequestError(f"config.json describes {described:,} weights, not {saved:,}.")
         # Given tensors, transformers opens no file of the directory: no code, pickle or adapter.
         model, report = kind.from_pretrained(
             None,
@@ -283,30 +266,36 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
     return tokenizer
 
 
-def copy_tokenizer(source: Path, target: Path) -> None:
-    """Copy the files of a tokenizer to another directory.
+def copy_own_files(source: Path, target: Path, names: Iterable[str] = TOKENIZER_FILES) -> None:
+    """Copy the named files that a directory has, by default its tokenizer's, to another one.
 
     Raises:
         ValueError: One of them is a link that leaves the directory.
     """
-    for name in TOKENIZER_FILES:
+    for name in names:
         if (source / name).is_file():
             shutil.copyfile(own_file(source / name), target / name)
 
 
-def weight_files(directory: Path) -> list[Path]:
-    """Return the safetensors files of a model: one file, or the shards that its index lists.
+def weight_files(directory: Path, *, pickled: bool = False) -> list[Path]:
+    """Return the files with a model's weights: one file, or the shards that its index lists.
+
+    Args:
+        directory: Folder of the model.
+        pickled: Whether files of `torch.save` will do if there are none of safetensors.
 
     Raises:
         ValueError: There are none, or the index is damaged or names other files.
     """
-    if (directory / WEIGHTS).is_file():
-        return [directory / WEIGHTS]
-    if (directory / WEIGHTS_INDEX).is_file():
-        return indexed_files(directory / WEIGHTS_INDEX)
-    if any((directory / name).is_file() for name in PICKLED_WEIGHTS):
-        unsafe = f"weights only as {PICKLED_WEIGHTS[0]}, which could run code"
-        raise RequestError(f"{directory} holds {unsafe}; save them as {WEIGHTS}.")
+    for name in (WEIGHTS, PICKLED_WEIGHTS):
+        file, index = directory / name, directory / f"{name}.index.json"
+        if not (file.is_file() or index.is_file()):
+            continue
+        if name == PICKLED_WEIGHTS and not pickled:
+            raise RequestError(f"{directory} has only {name}, which could run code; use {WEIGHTS}.")
+        return [file] if file.is_file() else indexed_files(index)
+    if pickled:
+        raise RequestError(f"{directory} holds neither {WEIGHTS} nor {PICKLED_WEIGHTS}.")
     raise nothing_trained(directory, WEIGHTS)
 
 
@@ -414,10 +403,9 @@ def _check_class(directory: Path, kind: type[PreTrainedModel], config: PreTraine
     known = vars(sys.modules[kind.__module__])
     for name in config.architectures or ():
         if name not in known:
-            raise RequestError(
-                f"{directory} was saved by the class {quoted(name)}, whose code is not run; if "
-                f"{kind.__name__} computes the same, write that under architectures in config.json."
-            )
+            told = f"{directory} was saved by the class {quoted(name)}, whose code is not run"
+            remedy = f"if {kind.__name__} computes the same, name that one in config.json"
+            raise RequestError(f"{told}; {remedy}.")
 
 
 def _without_code(settings: Mapping[str, Any], kind: type) -> dict[str, object]:

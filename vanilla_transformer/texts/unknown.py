@@ -40,8 +40,6 @@ def unknown_characters(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str])
 def _told(what: str, texts: Sequence[str], counts: Sequence[int], total: int) -> str | None:
     if 10 * sum(counts) <= total:
         return None
-    return (
-        f"{sum(counts) / total:.0%} of the {what}, as in "
-        f"{quoted(texts[counts.index(max(counts))])}: give texts in the form that the model was "
-        "made for (language, script, case, pieces)"
-    )
+    example = quoted(texts[counts.index(max(counts))])
+    remedy = "give texts in the form that the model was made for (language, script, case, pieces)"
+    return f"{sum(counts) / total:.0%} of the {what}, as in {example}: {remedy}"

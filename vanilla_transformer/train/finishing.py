@@ -89,7 +89,7 @@ def finish(
     unchosen = [] if chosen else averaged
     found = _warnings(pairs, args, model.config.d_model, state.global_step, unchosen)
     metrics: Any = {
-        "scores": {name: without_texts(result) for name, result in results.items()},
+        "scores": without_texts(results),
         **training_facts(model, tokenizer, args.seed, progress),
         "updates": state.global_step,
         "epochs": round(state.epoch or 0.0, 3),

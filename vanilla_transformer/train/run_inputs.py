@@ -54,7 +54,7 @@ from ..storage.saved_model import (
     CONFIG,
     TOKENIZER_FILES,
     TOKENIZER_SETTINGS,
-    copy_tokenizer,
+    copy_own_files,
     load_saved_model,
     load_saved_tokenizer,
     model_folder,
@@ -312,7 +312,7 @@ def run_tokenizer(
     if not (run / TOKENIZER_SETTINGS).is_file():
         with files_written_aside(run, last=TOKENIZER_SETTINGS) as aside:
             if initial is not None:
-                copy_tokenizer(initial, aside)
+                copy_own_files(initial, aside)
             else:
                 tokenizer = _new_tokenizer(plan, pairs.train)
                 _count_forms(pairs.given, languages).to_tokenizer(tokenizer)

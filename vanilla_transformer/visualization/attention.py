@@ -14,12 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..beam_search import (
-    adds_prompt,
-    evaluation_mode,
-    no_attention_weights,
-    returned_attention_weights,
-)
+from .. import beam_search
 from ..errors import RequestError
 from ..target_tokenizer import source_tokenizer, target_tokenizer
 from ..texts.targets import target_ids
@@ -95,8 +90,7 @@ class Attention:
 
 def _check_length(side: str, ids: torch.Tensor) -> None:
     if ids.size(1) > _MOST_TOKENS:
-        what = f"the {side} has {ids.size(1)} tokens, more than a picture can show"
-        raise RequestError(f"{what}; draw a text of at most {_MOST_TOKENS}.")
+        raise RequestError(f"the {side} has {ids.size(1)} tokens; draw at most {_MOST_TOKENS}.")
 
 
 def attention_weights(
@@ -125,7 +119,7 @@ def attention_weights(
     Raises:
         ValueError: If a text has more than 512 tokens, or the model returns no attention weights.
     """
-    if adds_prompt(model):
+    if beam_search.adds_prompt(model):
         raise RequestError("the model's adapter adds a learned prompt; draw another model.")
     if target is None:
         target = next(translate_nbest(model, tokenizer, [source], **generation_kwargs))[0].text
@@ -135,11 +129,10 @@ def attention_weights(
     _check_length("source", inputs["input_ids"])
     labels = torch.tensor(target_ids(model, tokenizer, [target]), device=device)
     _check_length("target", labels)
-    decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)  # type: ignore[operator]  # not of PreTrainedModel
-    with evaluation_mode(model), torch.no_grad(), returned_attention_weights(model):
-        out = model(
-            **inputs, decoder_input_ids=decoder_ids, output_attentions=True, use_cache=False
-        )
+    shifted = model.prepare_decoder_input_ids_from_labels(labels)  # type: ignore[operator]  # not of PreTrainedModel
+    returned = beam_search.returned_attention_weights(model)
+    with beam_search.evaluation_mode(model), torch.no_grad(), returned:
+        out = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
     attentions = (out.encoder_attentions, out.decoder_attentions, out.cross_attentions)
     # Not the config's numbers: users may have removed or added layers.
     encoder, decoder = (
@@ -147,16 +140,14 @@ def attention_weights(
         for side in (model.get_encoder(), model.get_decoder())
     )
     if tuple(map(len, attentions)) != (encoder, decoder, decoder):
-        raise no_attention_weights(model)
+        raise beam_search.no_attention_weights(model)
     reads, writes = source_tokenizer(tokenizer), target_tokenizer(tokenizer)
     (source_words, source_mix), (target_words, target_mix), (decoder_words, decoder_mix) = (
         words_and_mix(side, ids[0].tolist(), merge=merge_words)
-        for side, ids in ((reads, inputs["input_ids"]), (writes, labels), (writes, decoder_ids))
+        for side, ids in ((reads, inputs["input_ids"]), (writes, labels), (writes, shifted))
     )
     return Attention(
-        source_words,
-        target_words,
-        decoder_words,
+        *(source_words, target_words, decoder_words),
         encoder=_over_words(out.encoder_attentions, source_mix, source_mix),
         decoder=_over_words(out.decoder_attentions, decoder_mix, decoder_mix),
         cross=_over_words(out.cross_attentions, target_mix, source_mix),
@@ -202,11 +193,9 @@ def plot_attention(
     step = math.ceil(_READABLE / cell)  # write every second word, or every third, ...
     font_size = min(9.0, 0.75 * 72 * cell * step)
     left, below = (0.55 / 72 * font_size * max(map(label_width, ws)) for ws in (rows, columns))
-    figure = new_figure(
-        1.9 + left + width * (len(columns) * cell + 0.25),
-        0.8 + below + height * (len(rows) * cell + 0.35),
-        layout="compressed",
-    )
+    inches_across = 1.9 + left + width * (len(columns) * cell + 0.25)
+    inches_down = 0.8 + below + height * (len(rows) * cell + 0.35)
+    figure = new_figure(inches_across, inches_down, layout="compressed")
     axes = figure.subplots(height, width, squeeze=False)
     attending, attended = ("target", "source") if kind == "cross" else ("attending", "attended to")
     strongest = max(float(weights.max()), 1e-9)

@@ -83,9 +83,8 @@ class DecoderGraph(nn.Module):
         for index, layer in enumerate(self.decoder.layers):
             cross.update(*layer.cross_attn.keys_and_values(new_states, None), index)
             x = layer(x, mask, None, memory_mask, past=(cache, index))
-        grown: list[Any] = [
-            side for sides in zip(own.layers, cross.layers, strict=True) for side in sides
-        ]
+        both = zip(own.layers, cross.layers, strict=True)
+        grown: list[Any] = [side for sides in both for side in sides]
         # With a 2-D input the exporter reuses the tied embedding; with a 3-D input it would store a
         # transposed copy as well.
         logits = self.lm_head(self.decoder.norm(x).flatten(0, 1)).unflatten(0, input_ids.shape)

@@ -77,7 +77,7 @@ def export_tokenizer(source: Path, target: Path) -> None:
     Raises:
         ValueError: A file of it is a link that leaves `source`.
     """
-    saved_model.copy_tokenizer(source, target)
+    saved_model.copy_own_files(source, target)
     path = target / saved_model.TOKENIZER_SETTINGS
     settings = read_json(path)
     if settings.get("tokenizer_class") == "TokenizersBackend":

@@ -29,7 +29,7 @@ StockModel: TypeAlias = MarianMTModel | PegasusForConditionalGeneration
 _FIXED = {
     "position_encoding": "sinusoidal",
     "position_offset": 0,
-    "layer_norm_eps": marian.MARIAN_LAYER_NORM_EPS,
+    "layer_norm_eps": marian.MARIAN_NORM_EPS,
     "final_norm": False,  # of post-norm models; pre-norm ones have it in any case
 }
 # Further such fields for Pegasus, which has a single embedding table.
@@ -48,7 +48,7 @@ def to_stock_tensors(
 ) -> dict[str, torch.Tensor]:
     """Rename the tensors to those of the stock class, and permute d_model for its sinusoids."""
     ours = {name: state_dict[key] for key, name in marian.tensor_names(config).items()}
-    tensors = marian.reordered(ours, marian.marian_columns(config.d_model))
+    tensors = marian.reordered(ours, config.d_model)
     if marian.LOGITS_BIAS in tensors:
         tensors[marian.LOGITS_BIAS] = tensors[marian.LOGITS_BIAS][None]
     return tensors
@@ -118,10 +118,8 @@ def _write(source: Path, folder: Path) -> str:
     difference = check_equal(got - expected, name=kind.__name__)
     length = sentences.target.size(1)  # within the model's positions
     search: dict[str, Any] = {"num_beams": 1, "min_length": 0, "max_new_tokens": length}
-    found, wanted = (
-        side.generate(sentences.source, attention_mask=sentences.mask, **search)
-        for side in (stock, model)
-    )
+    search["attention_mask"] = sentences.mask
+    found, wanted = (side.generate(sentences.source, **search) for side in (stock, model))
     if not torch.equal(found, wanted):
         raise RequestError(f"The export as {kind.__name__} translates differently; report it.")
     return f"at most {difference:.1e} ({kind.__name__})"

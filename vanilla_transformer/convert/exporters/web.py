@@ -56,7 +56,5 @@ def _write(source: Path, folder: Path) -> str:
         DOUBTFUL_BELOW: getattr(model.generation_config, DOUBTFUL_BELOW, None),
     }
     write_json(folder / "task.json", task)
-    return (
-        f"{difference} from those with rounded weights. Run `npm install` there, then "
-        "`python -m http.server`"
-    )
+    more = "Run `npm install` there, then `python -m http.server`"
+    return f"{difference} from those with rounded weights. {more}"

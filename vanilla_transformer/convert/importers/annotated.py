@@ -66,8 +66,7 @@ def import_annotated(
     source.find_tables(_TABLES)
     source.find_layers(_LAYERS)
     config = source.make_config(
-        encoder_attention_heads=heads,
-        decoder_attention_heads=heads,
+        **{f"{stack}_attention_heads": heads for stack in STACKS},
         norm_first=True,
         layer_norm_eps=EPSILON**2,
         lm_head_bias=True,

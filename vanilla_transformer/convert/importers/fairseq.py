@@ -38,9 +38,8 @@ _LAYERS = dataclasses.replace(
 )
 _POSITIONS = tuple(f"{stack}.embed_positions.weights" for stack in STACKS)  # until 2018
 _SOFTMAX = ("decoder.output_projection.weight", "decoder.embed_out")  # now, and in 2018
-_IGNORED = tuple(
-    f"{stack}.{name}" for stack in STACKS for name in ("version", "embed_positions._float_tensor")
-)
+_UNUSED = ("version", "embed_positions._float_tensor")
+_IGNORED = tuple(f"{stack}.{name}" for stack in STACKS for name in _UNUSED)
 
 
 def import_fairseq(

@@ -11,14 +11,7 @@ from transformers import MarianConfig
 
 from ...storage.reading import StrPath
 from ...storage.saved_model import CONFIG
-from ..marian_names import (
-    LOGITS_BIAS,
-    MARIAN_LAYER_NORM_EPS,
-    MARIAN_LAYERS,
-    SHARED_FIELDS,
-    marian_columns,
-    reordered,
-)
+from ..marian_names import LOGITS_BIAS, MARIAN_LAYERS, MARIAN_NORM_EPS, SHARED_FIELDS, reordered
 from .marian_archive import DECODER, import_archive
 from .options import check_options
 from .safe_files import generation_settings, read_config, read_directory, tokenizer_files
@@ -52,7 +45,7 @@ def import_marian(
         return import_archive(folder, output, like_transformers=like_transformers)
     marian, settings = read_config(folder, MarianConfig)
     notes = check_options(settings, "transformers", "marian", origin=folder)
-    tensors = reordered(read_directory(folder), marian_columns(marian.d_model).argsort())
+    tensors = reordered(read_directory(folder), marian.d_model, from_marian=True)
     source = Source(folder, tensors, notes)
     source.fields |= {field: getattr(marian, field, None) for field in SHARED_FIELDS}
     # Tied tensors are saved once or several times, under any of their names.
@@ -67,7 +60,7 @@ def import_marian(
     config = source.make_config(
         # OPUS-MT has no `<s>` and gives `</s>` instead.
         bos_token_id=None if marian.bos_token_id == marian.eos_token_id else marian.bos_token_id,
-        layer_norm_eps=MARIAN_LAYER_NORM_EPS,
+        layer_norm_eps=MARIAN_NORM_EPS,
         lm_head_bias=bias is not None and bool(bias.any()),
     )
     source.place_layers(MARIAN_LAYERS, config)

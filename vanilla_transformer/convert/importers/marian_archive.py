@@ -9,8 +9,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -21,15 +20,16 @@ from torch import Tensor, nn
 from ...configuration_vanilla_transformer import VanillaTransformerConfig
 from ...errors import RequestError
 from ...storage import reading
-from ...storage.saved_model import TOKENIZER_SETTINGS
+from ...storage.saved_model import TOKENIZER_SETTINGS, named_errors
 from ..layer_names import STACKS, LayerNames
-from ..marian_names import MARIAN_LAYER_NORM_EPS, marian_columns, reordered
+from ..marian_names import MARIAN_NORM_EPS, reordered
 from .options import check_options, options_in
 from .safe_files import listed
 from .state_dict import Imported, Piece, Source, finish, setting, special_ids
 
 DECODER = "decoder.yml"  # names the other files
 _OPTIONS = "special:model.yml"
+_DAMAGED = "{} is damaged, or not Marian's"  # zipfile and NumPy raise many kinds of errors
 _MOST_UNPACKED = 16  # times the size of the archive; weights hardly compress
 _BIAS = "decoder_ff_logit_out_b"
 _UNUSED = -100.0  # logit of an id that Marian does not have
@@ -75,7 +75,7 @@ def import_archive(
         ValueError: A file is missing or damaged, the model is of a kind that this package lacks, or
             `output` is not empty.
     """
-    with _readable(path):
+    with named_errors(_DAMAGED.format(path)):
         folder = path if path.is_dir() else _inside(path)
         settings = _file(folder, DECODER)
         decoder = reading.checked(reading.read_yaml(settings, typed=True), _Decoder, settings)
@@ -96,8 +96,8 @@ def import_archive(
     source.pieces["lm_head.bias"] = Piece((_BIAS,))
     model = source.build_model(config)
     if like_transformers:  # its columns are all sines, then all cosines
-        columns = marian_columns(config.d_model).argsort()
-        model.load_state_dict(reordered(model.state_dict(), columns))
+        tensors = reordered(model.state_dict(), config.d_model, from_marian=True)
+        model.load_state_dict(tensors)
     else:
         note = "Positions and epsilon are Marian's; --like-transformers takes transformers' own"
         source.notes += (f"{note}, as export stock needs them.",)
@@ -108,18 +108,6 @@ def import_archive(
         texts[name] = {**tokens, "<pad>": config.pad_token_id}
     files |= {name: json.dumps(text, ensure_ascii=False).encode() for name, text in texts.items()}
     return finish(Imported(model, files=files, notes=source.notes), output)
-
-
-@contextmanager
-def _readable(path: object) -> Iterator[None]:
-    """Turn any error of a damaged file into one line; zipfile and NumPy raise many types."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, RequestError) or getattr(error, "filename", None) is not None:
-            raise
-        what = f"{path} is damaged, or not Marian's ({reading.reason_of(error)})"
-        raise RequestError(f"{what}; download it again.") from error
 
 
 def _checked(archive: zipfile.ZipFile, packed: int, path: object) -> zipfile.ZipFile:
@@ -154,7 +142,7 @@ def _read_model(path: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises:
         ValueError: It is damaged, has no options, or holds whole numbers instead of weights.
     """
-    with _readable(path), path.open("rb") as file:
+    with named_errors(_DAMAGED.format(path)), path.open("rb") as file:
         content = io.BytesIO(file.read())
         _checked(zipfile.ZipFile(content), content.getbuffer().nbytes, path)
         with np.load(content, allow_pickle=False) as arrays:
@@ -245,7 +233,7 @@ def _make_config(
         decoder_ffn_dim=options.get("transformer-decoder-dim-ffn") or inner,
         activation_function=setting(options, "transformer-ffn-activation", "swish"),
         position_encoding="sinusoidal" if like_transformers else "tensor2tensor",
-        layer_norm_eps=MARIAN_LAYER_NORM_EPS if like_transformers else 1e-6,
+        layer_norm_eps=MARIAN_NORM_EPS if like_transformers else 1e-6,
         lm_head_bias=True,
     )
 

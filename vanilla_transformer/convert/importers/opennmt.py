@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ...errors import RequestError
 from ...storage.reading import StrPath
-from ..layer_names import LayerNames
+from ..layer_names import STACKS, LayerNames
 from .options import check_options, options_in
 from .safe_files import PLAIN_CLASSES, read_checkpoint, state_dict, unwrapped
-from .state_dict import Imported, Piece, Source, finish, setting, sinusoid_style, special_ids
+from .state_dict import Imported, Piece, Source, finish, setting, special_ids
 from .vocabulary import both_tokenizers
 
 _SPECIAL = {"unk": "<unk>", "pad": "<blank>", "bos": "<s>", "eos": "</s>"}
@@ -62,10 +62,10 @@ def import_opennmt(path: StrPath, output: StrPath | None = None) -> Imported:
     masks = [name for name in source.tensors if name.endswith(".mask")]
     tables = [source.tensors[name] for name in positions]
     heads = setting(options, "heads", 8)
-    style = sinusoid_style(tables, source.fields["d_model"]) or "sinusoidal"
+    style = source.sinusoid_style(tables) or "sinusoidal"
     config = source.make_config(
         **_special_ids(vocabularies[1], file),
-        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), heads),
+        **{f"{stack}_attention_heads": heads for stack in STACKS},
         **dict.fromkeys(("dropout", "activation_dropout"), setting(options, "dropout", 0.1)),
         attention_dropout=setting(options, "attention_dropout", 0.1),
         position_encoding=style,

@@ -14,13 +14,6 @@ from ...errors import RequestError
 from ...storage import saved_model
 from ...storage.pickles import NUMPY_NUMBERS, read_pickle
 from ...storage.reading import own_file, read_json
-from ...storage.saved_model import (
-    TOKENIZER_FILES,
-    TOKENIZER_SETTINGS,
-    indexed_files,
-    read_generation_config,
-    read_tensors,
-)
 
 _Config = TypeVar("_Config", bound=PreTrainedConfig)
 
@@ -111,17 +104,13 @@ def read_directory(directory: Path) -> dict[str, Tensor]:
     Raises:
         ValueError: There is no file with tensors, or one is damaged.
     """
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        index = directory / f"{name}.index.json"
-        if index.is_file() or (directory / name).is_file():
-            parts = indexed_files(index) if index.is_file() else [directory / name]
-            return {key: tensor for part in parts for key, tensor in _read_part(part).items()}
-    raise RequestError(f"{directory} holds neither model.safetensors nor pytorch_model.bin.")
+    parts = saved_model.weight_files(directory, pickled=True)
+    return {key: tensor for part in parts for key, tensor in _read_part(part).items()}
 
 
 def _read_part(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
-        return dict(read_tensors(path))
+        return dict(saved_model.read_tensors(path))
     return state_dict(read_pickle(path), path)
 
 
@@ -145,7 +134,7 @@ def generation_settings(source: Path, config: VanillaTransformerConfig) -> Gener
     Raises:
         ValueError: The generation config is damaged.
     """
-    settings = read_generation_config(source)
+    settings = saved_model.read_generation_config(source)
     # transformers loads options that have no effect, but does not save them again.
     if settings.num_beams in (None, 1):
         for name in ("early_stopping", "length_penalty"):
@@ -169,12 +158,13 @@ def tokenizer_files(source: Path, tokenizer_class: str) -> dict[str, bytes]:
     Raises:
         ValueError: A file is a link that leaves the directory, or the settings are damaged.
     """
-    there = [name for name in TOKENIZER_FILES if (source / name).is_file()]
+    there = [name for name in saved_model.TOKENIZER_FILES if (source / name).is_file()]
     files = {name: own_file(source / name).read_bytes() for name in there}
+    name = saved_model.TOKENIZER_SETTINGS
     if files and "tokenizer.json" not in files:
-        settings = read_json(source / TOKENIZER_SETTINGS) if TOKENIZER_SETTINGS in there else {}
+        settings = read_json(source / name) if name in files else {}
         settings.setdefault("tokenizer_class", tokenizer_class)
-        files[TOKENIZER_SETTINGS] = json.dumps(settings, indent=2).encode()
+        files[name] = json.dumps(settings, indent=2).encode()
     return files
 
 

@@ -129,6 +129,15 @@ class Source:
             layers = max(int(number[1]) + 1 for number in numbers if number)
             self.fields[f"{stack}_layers"] = layers
 
+    def sinusoid_style(self, tables: Collection[Tensor]) -> str | None:
+        """Return the style of the sinusoids in all position tables, (positions, d), or None."""
+        width = self.fields["d_model"]
+        odd = tables and width % 2  # sinusoids need an even width
+        for style in () if odd else ("sinusoidal", "tensor2tensor"):
+            if all(_is_sinusoids(table, width, style=style) for table in tables):
+                return style
+        return None
+
     def find_learned_positions(self, names: Mapping[str, str], *, first: int = 0) -> None:
         """Read learned positions from their tables.
 
@@ -161,8 +170,7 @@ class Source:
         try:
             return VanillaTransformerConfig(**fields)
         except StrictDataclassError as error:
-            message = f"{self.origin} cannot be imported: {error.__cause__ or error}"
-            raise RequestError(message) from error
+            raise RequestError(f"{self.origin}: {error.__cause__ or error}") from error
 
     def place_layers(self, names: LayerNames, config: VanillaTransformerConfig) -> None:
         """Record where the tensors of layers and final norms are in the source."""
@@ -197,13 +205,9 @@ class Source:
             ValueError: Tensors are missing, surplus, wrongly shaped, hold NaN or infinity, are
                 other positions, or differ although the source ties them; the message names them.
         """
-        for name in positions:
-            if name in self.tensors and not _is_sinusoids(
-                self.tensors[name],
-                config.d_model,
-                style=config.position_encoding,
-                first=config.position_offset,
-            ):
+        style, first = config.position_encoding, config.position_offset
+        for name in filter(self.tensors.__contains__, positions):
+            if not _is_sinusoids(self.tensors[name], config.d_model, style=style, first=first):
                 raise RequestError(f"{self.origin}: {name} does not hold the expected sinusoids.")
         with torch.device("meta"):  # allocate no memory, draw no random numbers
             model = Model(config)
@@ -290,15 +294,6 @@ def split_projections(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         else:
             found[name] = tensor
     return found
-
-
-def sinusoid_style(tables: Collection[Tensor], width: int) -> str | None:
-    """Return the style of the sinusoids in all position tables, (positions, width), or None."""
-    odd = tables and width % 2  # sinusoids need an even width
-    for style in () if odd else ("sinusoidal", "tensor2tensor"):
-        if all(_is_sinusoids(table, width, style=style) for table in tables):
-            return style
-    return None
 
 
 def _is_sinusoids(table: Tensor, width: int, *, style: str, first: int = 0) -> bool:

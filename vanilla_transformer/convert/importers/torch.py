@@ -16,15 +16,7 @@ from ...storage.reading import StrPath
 from ..layer_names import STACKS, LayerNames
 from .options import check_options
 from .safe_files import listed, read_state_dict
-from .state_dict import (
-    Imported,
-    Piece,
-    Source,
-    finish,
-    sinusoid_style,
-    special_ids,
-    split_projections,
-)
+from .state_dict import Imported, Piece, Source, finish, special_ids, split_projections
 from .vocabulary import vocabulary_tokenizer
 
 # Patterns that find tables by name if the user does not name them.
@@ -106,22 +98,20 @@ def import_torch(
         for name, tensor in outside.items()
         if _POSITIONS.search(name) and tensor.squeeze().dim() == 2 and name not in chosen
     }
-    style = sinusoid_style(positions.values(), source.fields["d_model"])
+    style = source.sinusoid_style(positions.values())
     if style is None:
         source.find_learned_positions(_by_stack([*positions], file))
     else:
         source.fields["position_encoding"] = style
+    ids = special_ids("bos", pad=pad_token_id, bos=bos_token_id, eos=eos_token_id, unk=unk_token_id)
     config = source.make_config(
-        encoder_attention_heads=heads,
-        decoder_attention_heads=heads,
+        **{f"{stack}_attention_heads": heads for stack in STACKS},
         norm_first=norm_first,
         final_norm=final_norm and not norm_first,
         activation_function=activation,
         layer_norm_eps=layer_norm_eps,
         lm_head_bias=bias in tensors,
-        **special_ids(
-            "bos", pad=pad_token_id, bos=bos_token_id, eos=eos_token_id, unk=unk_token_id
-        ),
+        **ids,
     )
     source.place_layers(names, config)
     source.fill_missing_biases()

@@ -108,22 +108,20 @@ def both_tokenizers(
     ids = {role: getattr(config, f"{role}_token_id") for role in ("pad", "bos", "eos", "unk")}
     if ids["unk"] is None:
         raise RequestError(f"{origins[0]} needs an id for unknown words; give unk_token_id.")
-    sizes = (config.vocab_size, config.target_vocab_size)
-    for tokens, size, origin in zip(vocabularies, sizes, origins, strict=True):
+    sizes, tokenizers = (config.vocab_size, config.target_vocab_size), []
+    parts = zip(vocabularies, sizes, templates, origins, strict=True)
+    for tokens, size, template, origin in parts:
         if len(tokens) != size:
             raise RequestError(f"{origin} holds {len(tokens)} tokens, but the model has {size}.")
+        special = {role: tokens[number] for role, number in ids.items()}
+        tokenizers.append(word_tokenizer(tokens, special, template, origin=origin))
     sources, targets = vocabularies
     for role, number in ids.items():
         token = targets[number]
         if token in sources and sources[number] != token:
             ids_of = f"id {sources.index(token)} in {origins[0]}, but {number} in {origins[1]}"
             raise RequestError(f"{token!r} ({role}) has {ids_of}; use the same id in both.")
-    source, target = (
-        word_tokenizer(
-            tokens, {role: tokens[number] for role, number in ids.items()}, template, origin=origin
-        )
-        for tokens, template, origin in zip(vocabularies, templates, origins, strict=True)
-    )
+    source, target = tokenizers
     if (sources, templates[0]) != (targets, templates[1]):
         hold_target_tokenizer(source, target)
     return source
