@@ -147,7 +147,7 @@ def test_translating_restores_training_mode_and_gradients(tokenizer):
 @pytest.mark.parametrize(
     ("sentences", "options", "message"),
     [
-        ("one string", {}, "sentences of type str; translate needs an iterable of strings"),
+        ("one string", {}, "Got a str; give an iterable of texts"),
         (["a"], {"num_return_sequences": 2, "num_beams": 2}, "num_return_sequences"),
         (["a"], {"max_length": 1}, "max_length=1; it must be .* at least 2"),
     ],

@@ -42,11 +42,12 @@ def encode(
     first: int | None = 1,
     *,
     truncation: bool = False,
+    most_tokens: int | None = None,
 ) -> list[list[int]]:
     """Normalize texts like training sources and return their token ids; [] for a blank text.
 
-    Error messages count the texts from `first`; None: there is a single text. A text that is too
-    long raises an error, or is cut with `truncation`.
+    Error messages count the texts from `first`; None: there is a single text. A text that is longer
+    than the model or `most_tokens` allows raises an error, or is cut with `truncation`.
     """
     for index, text in enumerate(texts):
         try:
@@ -58,7 +59,7 @@ def encode(
     # verbose=False: the warning about long inputs does not hold for sinusoids.
     ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
     nothing = tokenizer("", verbose=False)["input_ids"]
-    limit = min(MAX_SOURCE_TOKENS, longest_sequence(model) or MAX_SOURCE_TOKENS)
+    limit = min(filter(None, (most_tokens, longest_sequence(model), MAX_SOURCE_TOKENS)))
     pairs = zip(texts, ids, strict=True)
     encoded = [[] if row == nothing or not text.strip() else row for text, row in pairs]
     for index, row in enumerate(encoded):
@@ -66,7 +67,7 @@ def encode(
             encoded[index] = [*row[: limit - 1], row[-1]]  # keep the end token
         elif len(row) > limit:
             what = f"{_name(first, index)} has {len(row)} tokens, but {limit} are the most"
-            raise RequestError(f"{what} that this model translates at once; split it.")
+            raise RequestError(f"{what} that are translated at once; split it.")
     return encoded
 
 

@@ -70,7 +70,7 @@ def test_every_command_has_examples_that_the_parser_accepts(capsys, words):
         main([*words, "--help"])
     assert exit.value.code == 0
     text = capsys.readouterr().out
-    shown = text.partition("\nexample:\n")[2].partition("\n\n")[0].replace("\\\n", " ")
+    shown = text.partition("\nExample:\n")[2].partition("\n\n")[0].replace("\\\n", " ")
     examples = [line.partition("vanilla-transformer ")[2] for line in shown.splitlines()]
     assert examples
     for example in examples:
@@ -215,7 +215,7 @@ def test_translate_keeps_what_it_had_made_before_an_error(monkeypatch, capsys, t
     kept = tmp_path / ".vanilla-transformer-rows-out.txt"
     said = capsys.readouterr().err
     assert f"Finished rows are in {kept}; repeat the command to continue." in said
-    assert "in.txt, line 65, is not UTF-8" in said
+    assert "in.txt, line 65: invalid UTF-8" in said
     assert kept.read_bytes().count(b"\n") == 64
     assert target.read_text() == "an older translation"
     path.write_bytes(b"ein Hund\n" * 64 + b"alt\n")  # repaired

@@ -4,7 +4,6 @@ import bz2
 import csv
 import gzip
 import io
-import itertools
 import json
 import lzma
 import os
@@ -105,10 +104,10 @@ def test_wrong_options_name_what_is_allowed_and_touch_no_file(
 @pytest.mark.parametrize(
     ("last", "message"),
     [
-        (b"sch\xf6n", "source.txt, line 2, is not UTF-8"),
-        (b"\xff\xfeg\x00u\x00t\x00", "source.txt, line 2, is not UTF-8"),
+        (b"sch\xf6n", "source.txt, line 2: invalid UTF-8 at byte 4 of the line; repair the line."),
+        (b"\xff\xfeg\x00u\x00t\x00", "source.txt, line 2: invalid UTF-8 at byte 1"),
         (b"gut " * (MAX_SOURCE_TOKENS + 1), "Input 2 has "),
-        (b"a" * (LINE_BYTES + 1), "source.txt, line 2, is longer than 1 MiB"),
+        (b"a" * (LINE_BYTES + 1), "source.txt, line 2: the line is longer than 1 MiB"),
     ],
     ids=["latin1", "utf-16", "tokens", "bytes"],
 )
@@ -353,12 +352,12 @@ def splitter(monkeypatch):
 def bracketed(monkeypatch):
     """Translate a sentence by putting it in brackets."""
 
-    def translate_windows(model, tokenizer, windows, **options):
-        for text in itertools.chain.from_iterable(windows):
+    def translate_nbest(model, tokenizer, sentences, **options):
+        for text in sentences:
             found = f"[{text}]" if text.strip() else ""
             yield [many_texts.Translation(found, -1.0)]
 
-    monkeypatch.setattr(many_texts, "translate_windows", translate_windows)
+    monkeypatch.setattr(many_texts, "translate_nbest", translate_nbest)
 
 
 def test_document_is_translated_by_sentence_and_keeps_its_lines(

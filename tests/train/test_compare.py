@@ -16,7 +16,7 @@ from tiny_runs import tiny_recipe, write_pairs
 
 from vanilla_transformer import evaluation as ours
 from vanilla_transformer.cli import main
-from vanilla_transformer.cli.compare import _SCORE_EXAMPLE
+from vanilla_transformer.cli.compare import _score
 from vanilla_transformer.data.typed_forms import TYPED_FORMS
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.metrics import all_metrics
@@ -235,7 +235,7 @@ def test_score_evaluate_and_compare_read_columns_of_a_table(folder, tmp_path, ca
 def test_documented_filter_command_keeps_likely_pairs(page, tmp_path):
     text = README
     if page == "help":
-        text = _SCORE_EXAMPLE.replace("\\\n", "\n")
+        text = _score.__doc__.replace("\\\n", "\n")
     command = re.search(r"paste - [^}]*}'", text)[0]
     files = {"scores": "\n-2.5\n-3.5\n-1\n"}
     files |= {"pairs.en": "a\nb\nc\nd e\n", "pairs.de": "A\nB\nC\nD E\n"}

@@ -7,19 +7,10 @@ from pathlib import Path
 from ..errors import RequestError
 from .shared_options import add_overwrite, count
 
-_AVERAGE_EXAMPLE = """example:
-  vanilla-transformer average runs/demo-en-de --last 5 --output runs/demo-mean-of-5
-  vanilla-transformer average out/checkpoint-8000 out/checkpoint-9000 --output out/mean
-
-Checkpoints of a stock Trainer work too. The tokenizer and the configuration come from the last
-checkpoint, the number of beams and the length penalty from its run.
-"""
-
 
 def add_average(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `average`."""
-    help = "make one model from the mean of several checkpoints (Section 6.1)"
-    command = add_command("average", help=help, epilog=_AVERAGE_EXAMPLE)
+    command = add_command("average", _average)
     text = "checkpoint directories, oldest first; with --last one run directory"
     command.add_argument("checkpoints", metavar="CHECKPOINT", nargs="+", help=text)
     text = "average the last N checkpoints of a run, or of a stock Trainer's output directory"
@@ -27,10 +18,18 @@ def add_average(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "new directory for the model"
     command.add_argument("--output", metavar="DIR", required=True, help=text)
     add_overwrite(command, reads=("checkpoints",), folders=("output",))
-    command.set_defaults(run=_average, command=command)
 
 
 def _average(options: argparse.Namespace) -> int:
+    """Make one model from the mean of several checkpoints (Section 6.1).
+
+    Example:
+      vanilla-transformer average runs/demo-en-de --last 5 --output runs/demo-mean-of-5
+      vanilla-transformer average out/checkpoint-8000 out/checkpoint-9000 --output out/mean
+
+    Checkpoints of a stock Trainer work too. The tokenizer and the configuration come from the last
+    checkpoint, the number of beams and the length penalty from its run.
+    """
     from ..storage.atomic import folder_written_aside
     from ..storage.run_files import warn_of_changed_model
     from ..train.averaging import average_checkpoints

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
 from .shared_options import add_overwrite, add_pair_options, add_test_options, count, test_options
@@ -14,40 +14,29 @@ from .shared_options import add_overwrite, add_pair_options, add_test_options, c
 if TYPE_CHECKING:
     from ..data.pair_files import PairReader
 
-_COMPARE_EXAMPLE = """example:
-  vanilla-transformer compare runs/first runs/second
-  vanilla-transformer compare runs/first runs/second --output comparison.md
-  vanilla-transformer compare runs/first everyday-en-de --test-file test.en,test.de
-
-Every other run is tested against the first. A model without a recipe uses the first one's recipe.
-"""
-_SCORE_EXAMPLE = """example:
-  vanilla-transformer score everyday-en-de pairs.jsonl.gz
-  vanilla-transformer score everyday-en-de pairs.en,pairs.de --per-token
-
-To keep the pairs that the model finds likely (from two text files, into kept.en and kept.de):
-  vanilla-transformer score everyday-en-de pairs.en,pairs.de --per-token | \\
-      paste - pairs.en pairs.de | \\
-      awk -F '\\t' '$1 > -3 { print $2 > "kept.en"; print $3 > "kept.de" }'
-
-An invalid pair, such as one with an empty side, gets an empty line, which `awk` leaves out.
-"""
 _SHOWN = 3  # differing sentences to print; the page of --output has more
 
 
 def add_compare(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `compare`."""
-    help = "compare trained models on the same test pairs, with significance tests"
-    command = add_command("compare", help=help, epilog=_COMPARE_EXAMPLE)
+    command = add_command("compare", _compare)
     text = "two or more run directories or other models"
     command.add_argument("directories", metavar="RUN", nargs="+", help=text)
     add_test_options(command)
     command.add_argument("--output", metavar="PAGE", help="also write a Markdown page")
     add_overwrite(command, reads=("directories", "test_file"), files=("output",))
-    command.set_defaults(run=_compare, command=command)
 
 
 def _compare(options: argparse.Namespace) -> int:
+    """Compare trained models on the same test pairs, with significance tests.
+
+    Example:
+      vanilla-transformer compare runs/first runs/second
+      vanilla-transformer compare runs/first runs/second --output comparison.md
+      vanilla-transformer compare runs/first everyday-en-de --test-file test.en,test.de
+
+    Every other run is tested against the first. A model without a recipe uses the first one's.
+    """
     from ..storage.atomic import write_text
     from ..train.scoring import compare_runs, comparison_page
 
@@ -61,8 +50,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `score`."""
-    help = "print log P(translation | source) of given pairs, one line each"
-    command = add_command("score", help=help, epilog=_SCORE_EXAMPLE)
+    command = add_command("score", _score)
     command.add_argument("directory", metavar="DIR", help="run directory, or any model")
     text = "JSON Lines, a table (.tsv, .csv, .parquet), or two text files as SOURCE,TARGET"
     command.add_argument("pairs", metavar="PAIRS", help=text)
@@ -71,10 +59,22 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     add_pair_options(command)
     text = "size of a batch: pairs x tokens of the longest side (default: 4096)"
     command.add_argument("--tokens-at-once", type=count, default=4096, help=text)
-    command.set_defaults(run=_score, command=command)
 
 
 def _score(options: argparse.Namespace) -> int:
+    r"""Print log P(translation | source) of given pairs, one line each.
+
+    Example:
+      vanilla-transformer score everyday-en-de pairs.jsonl.gz
+      vanilla-transformer score everyday-en-de pairs.en,pairs.de --per-token
+
+    To keep the pairs that the model finds likely (from two text files, into kept.en and kept.de):
+      vanilla-transformer score everyday-en-de pairs.en,pairs.de --per-token | \
+          paste - pairs.en pairs.de | \
+          awk -F '\t' '$1 > -3 { print $2 > "kept.en"; print $3 > "kept.de" }'
+
+    An invalid pair, such as one with an empty side, gets an empty line, which `awk` leaves out.
+    """
     from ..data.pair_files import read_pairs
     from ..evaluation import log_probabilities, pair_ids
     from ..machine.progress import progress
@@ -91,25 +91,18 @@ def _score(options: argparse.Namespace) -> int:
         source, target = languages_of_model(folder, options.pair)
         warn_of_other_languages(folder, (source, target))
     place = files[0] if len(files) == 1 else tuple(files)
-    reader = read_pairs(
-        place,
-        source_language=source,
-        target_language=target,
-        source_column=options.source_column,
-        target_column=options.target_column,
-        split="all",  # for a folder, read every file
-    )
+    names: dict[str, Any] = {"source_language": source, "target_language": target}
+    names |= {name: getattr(options, name) for name in ("source_column", "target_column")}
+    reader = read_pairs(place, split="all", **names)  # for a folder, read every file
     warn_of_changed_model(folder)
     model = load_saved_model(folder, device="auto")
     tokenizer = load_saved_tokenizer(folder)
-    invalid: list[str] = []
+    budget, invalid = options.tokens_at_once, list[str]()
     rows = _pairs_or_none(reader, functools.partial(pair_ids, model, tokenizer), invalid)
     with progress(what="Scoring", unit="pairs", stream=sys.stdout) as bar:
         while window := list(itertools.islice(rows, WINDOW)):
             valid = [pair for pair in window if pair is not None]
-            scores = log_probabilities(
-                model, tokenizer, valid, tokens_at_once=options.tokens_at_once
-            )
+            scores = log_probabilities(model, tokenizer, valid, tokens_at_once=budget)
             for pair in window:
                 if pair is None:
                     print()

@@ -10,21 +10,11 @@ from ..errors import RequestError
 from ..storage.foreign_models import foreign_model
 from .shared_options import add_overwrite
 
-_IMPORT_EXAMPLE = """example:
-  vanilla-transformer import marian opus-mt-en-de runs/opus-mt-en-de
-  vanilla-transformer import fairseq wmt16/checkpoint_best.pt runs/wmt16 --dictionaries wmt16
-  vanilla-transformer import torch model.pt runs/mine --heads 8 \\
-      --pad-token-id 1 --bos-token-id 2 --eos-token-id 3
-
-`vanilla-transformer import SYSTEM --help` shows the options of a system. A checkpoint is imported
-exactly or not at all: if this package cannot represent a part of it, an error says which part.
-"""
 _NUMBER, _FILE, _NAME = {"type": int, "metavar": "N"}, {"metavar": "FILE"}, {"metavar": "NAME"}
 _FLAG = {"action": "store_true"}
 _MISSING = {**_NUMBER, "required": True}  # not part of a state dict
 _VOCABULARIES: dict[str, dict[str, Any]] = {
-    "source_vocab": {**_FILE, "help": "source tokens, one per line"},
-    "target_vocab": {**_FILE, "help": "target tokens, one per line"},
+    f"{it}_vocab": {**_FILE, "help": f"{it} tokens, one per line"} for it in ("source", "target")
 }
 # For each system: what PATH is, the options of its importer, and an example.
 SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
@@ -33,11 +23,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
         {"like_transformers": {**_FLAG, "help": "compute as transformers' conversion does"}},
         "opus-mt-en-de runs/opus-mt-en-de",
     ),
-    "fsmt": (
-        "transformers directory with an FSMTForConditionalGeneration",
-        {},
-        "wmt19-en-ru runs/wmt19-en-ru",
-    ),
+    "fsmt": ("transformers directory with an FSMT model", {}, "wmt19-en-ru runs/wmt19-en-ru"),
     "fairseq": (
         "fairseq checkpoint (.pt) of a Transformer",
         {"dictionaries": {"metavar": "DIR", "help": "holds dict.SOURCE.txt and dict.TARGET.txt"}},
@@ -76,41 +62,36 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {
 }
 FORMATS = ("stock", "ctranslate2", "onnx", "web")
 QUANTIZATIONS = ("float32", "bfloat16", "int8", "int8_float32")
-_EXPORT_EXAMPLE = """example:
-  vanilla-transformer export stock everyday-en-de exports/stock
-  vanilla-transformer export ctranslate2 everyday-en-de exports/int8 --quantization int8
-
-stock        a model that transformers 4 and 5 load without this package, for Optimum too
-ctranslate2  for CTranslate2, fast on a CPU
-onnx         for ONNX Runtime, Optimum and Transformers.js
-web          a page that translates in the browser: npm install in it, then python -m http.server
-
-OUT appears only after the export was loaded and its outputs were compared with the model's.
-"""
 
 
 def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `import`."""
-    help = "convert another system's checkpoint into a model of this package"
-    command = add_command("import", help=help, epilog=_IMPORT_EXAMPLE)
+    command = add_command("import", _import)
     systems = command.add_subparsers(required=True, metavar="SYSTEM")
     for system, (path_help, options, example) in SYSTEMS.items():
-        parser = systems.add_parser(
-            system,
-            help=path_help,
-            epilog=f"example:\n  vanilla-transformer import {system} {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+        example = f"Example:\n  vanilla-transformer import {system} {example}"
+        parser = systems.add_parser(system, help=path_help, epilog=example)
         parser.add_argument("path", metavar="PATH", help=path_help)
         parser.add_argument("output", metavar="OUT", help="new directory")
         for name, option in options.items():
             parser.add_argument(f"--{name.replace('_', '-')}", **option)
         add_overwrite(parser, reads=("path", *options), folders=("output",))
-        parser.set_defaults(run=_import, command=parser, system=system, names=options)
+        parser.set_defaults(command=parser, system=system, names=options)
 
 
 def _import(options: argparse.Namespace) -> int:
+    r"""Convert another system's checkpoint into a model of this package.
+
+    Example:
+      vanilla-transformer import marian opus-mt-en-de runs/opus-mt-en-de
+      vanilla-transformer import fairseq wmt16/checkpoint_best.pt runs/wmt16 --dictionaries wmt16
+      vanilla-transformer import torch model.pt runs/mine --heads 8 \
+          --pad-token-id 1 --bos-token-id 2 --eos-token-id 3
+
+    `vanilla-transformer import SYSTEM --help` shows the options of a system. A checkpoint is
+    imported exactly or not at all: if this package cannot represent a part of it, an error says
+    which part.
+    """
     module = importlib.import_module(f"..convert.importers.{options.system}", __package__)
     convert = getattr(module, f"import_{options.system}")
     values = {name: getattr(options, name) for name in options.names}
@@ -130,18 +111,29 @@ def _import(options: argparse.Namespace) -> int:
 
 def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `export`."""
-    help = "write a trained model in another format"
-    command = add_command("export", help=help, epilog=_EXPORT_EXAMPLE)
+    command = add_command("export", _export)
     command.add_argument("format", metavar="FORMAT", choices=FORMATS, help=", ".join(FORMATS))
     command.add_argument("directory", metavar="DIR", help="run directory, or any model")
     command.add_argument("output", metavar="OUT", help="new directory")
     text = "how ctranslate2 stores weights (default: float32)"
     command.add_argument("--quantization", choices=QUANTIZATIONS, help=text)
     add_overwrite(command, reads=("directory",), folders=("output",))
-    command.set_defaults(run=_export, command=command)
 
 
 def _export(options: argparse.Namespace) -> int:
+    """Write a trained model in another format.
+
+    Example:
+      vanilla-transformer export stock everyday-en-de exports/stock
+      vanilla-transformer export ctranslate2 everyday-en-de exports/int8 --quantization int8
+
+    stock        a model that transformers 4 and 5 load without this package, for Optimum too
+    ctranslate2  for CTranslate2, fast on a CPU
+    onnx         for ONNX Runtime, Optimum and Transformers.js
+    web          a page that translates in the browser: npm install there, python -m http.server
+
+    OUT appears only after the export was loaded and its outputs were compared with the model's.
+    """
     given = {"quantization": options.quantization} if options.quantization else {}
     if given and options.format != "ctranslate2":
         raise RequestError(f"--quantization works only with ctranslate2, not {options.format}.")

@@ -8,27 +8,26 @@ from ..storage.extras import TRAIN, require
 from ..storage.reading import printable
 from .shared_options import add_pair_options
 
-_DATA_EXAMPLE = """example:
-  vanilla-transformer data corpus.tsv --pair en-cs
-  vanilla-transformer data corpus.en,corpus.cs --pair en-cs
-  vanilla-transformer data export.csv --pair en-cs --source-column 3 --target-column 4
-
-Prints the first rows of a table, its source and target columns, counts of odd pairs and texts, and
-what `train --clean` would leave out. Only the cache of `datasets` is written.
-"""
-
 
 def add_data(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `data`."""
-    help = "look at a file of pairs: its columns, counts, odd texts and longest lines"
-    command = add_command("data", help=help, epilog=_DATA_EXAMPLE)
+    command = add_command("data", _data)
     text = "file with pairs, or two text files, SOURCE,TARGET"
     command.add_argument("file", metavar="FILE", help=text)
     add_pair_options(command)
-    command.set_defaults(run=_data, command=command)
 
 
 def _data(options: argparse.Namespace) -> int:
+    """Look at a file of pairs: its columns, counts, odd texts and longest lines.
+
+    Example:
+      vanilla-transformer data corpus.tsv --pair en-cs
+      vanilla-transformer data corpus.en,corpus.cs --pair en-cs
+      vanilla-transformer data export.csv --pair en-cs --source-column 3 --target-column 4
+
+    Prints the first rows of a table, its source and target columns, counts of odd pairs and texts,
+    and what `train --clean` would leave out. Only the cache of `datasets` is written.
+    """
     require("Reading pairs", *TRAIN)
     from ..data.examination import examine
     from ..data.pair_files import draw_rows

@@ -10,33 +10,33 @@ from ..storage.metrics import MEASURES, Scores, TestTexts
 from .shared_options import add_overwrite, add_test_options, test_options
 
 _TEXTS = ("source", "hypothesis", "reference", "test_set")
-_EVALUATE_EXAMPLE = """example:
-  vanilla-transformer evaluate everyday-en-de --pair en-de --test-file test.en,test.de
-  vanilla-transformer evaluate runs/mine
-  vanilla-transformer evaluate runs/mine --metric bleu,tokenized_bleu --output texts.jsonl
-
-tokenized_bleu is lower-cased BLEU on Moses tokens, as papers on Multi30k report it; compound_bleu
-is cased BLEU on Moses tokens with compounds split at hyphens, as in the authors' get_ende_bleu.sh.
-wer and cer are errors per token (between spaces) and per character.
-Each line of a .jsonl file has the keys source, hypothesis, reference and test_set; each of several
-references has a line of its own.
-"""
 
 
 def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `evaluate`."""
-    help = "score a trained model on test pairs"
-    command = add_command("evaluate", help=help, epilog=_EVALUATE_EXAMPLE)
+    command = add_command("evaluate", _evaluate)
     text = "run directory, or another model with --pair and --test-file"
     command.add_argument("directory", metavar="DIR", help=text)
     add_test_options(command)
     text = "also write the scores as JSON, or the texts if FILE ends in .jsonl"
     command.add_argument("--output", metavar="FILE", help=text)
     add_overwrite(command, reads=("directory", "test_file"), files=("output",))
-    command.set_defaults(run=_evaluate, command=command)
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    """Score a trained model on test pairs.
+
+    Example:
+      vanilla-transformer evaluate everyday-en-de --pair en-de --test-file test.en,test.de
+      vanilla-transformer evaluate runs/mine
+      vanilla-transformer evaluate runs/mine --metric bleu,tokenized_bleu --output texts.jsonl
+
+    tokenized_bleu is lower-cased BLEU on Moses tokens, as papers on Multi30k report it;
+    compound_bleu is cased BLEU on Moses tokens with compounds split at hyphens, as in the authors'
+    get_ende_bleu.sh. wer and cer are errors per token (between spaces) and per character.
+    Each line of a .jsonl file has the keys source, hypothesis, reference and test_set; each of
+    several references has a line of its own.
+    """
     from ..evaluation.scores import choose_samples, without_texts
     from ..storage.atomic import write_text
     from ..storage.metrics import Metrics, all_metrics, write_metrics

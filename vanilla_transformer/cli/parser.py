@@ -7,11 +7,12 @@ import argparse
 import difflib
 import errno
 import functools
+import inspect
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__, register
@@ -34,7 +35,7 @@ from .translate import add_translate
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk behind a redirected output
 _LONGEST = 300  # most characters of a value that an error quotes
 
-_EXAMPLE = """example:
+_EXAMPLE = """Example:
   echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
   vanilla-transformer train --pair en-de --train-file train.en,train.de --output-dir runs/mine
   vanilla-transformer evaluate runs/mine
@@ -96,27 +97,28 @@ def _run(arguments: Sequence[str] | None) -> int:
                 raise RequestError(f"{name}: {text!a} is not UTF-8 in this locale; {remedy}.")
     check_models_of(options)
     with outputs_held(options):
-        return _run_command(options)
+        _configure_logging()
+        # Imported here so that --help and mistyped commands answer at once.
+        from transformers.utils.logging import disable_progress_bar
 
+        from ..machine.cpu_threads import use_threads
 
-def _run_command(options: argparse.Namespace) -> int:
-    _configure_logging()
-    # Imported here so that --help and mistyped commands answer at once.
-    from transformers.utils.logging import disable_progress_bar
-
-    from ..machine.cpu_threads import use_threads
-
-    register()
-    disable_progress_bar()  # progress bars would break up the log
-    if options.threads is not None:
-        use_threads(options.threads)
-    return options.run(options)
+        register()
+        disable_progress_bar()  # progress bars would break up the log
+        if options.threads is not None:
+            use_threads(options.threads)
+        return options.run(options)
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser that reports errors in one line, without listing all options first."""
 
     _parsing = False
+
+    def __init__(self, **options: Any) -> None:
+        """Keep the line breaks of examples, and take options by their whole names only."""
+        options["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        super().__init__(**options, allow_abbrev=False)
 
     def parse_known_args(
         self, args: Iterable[str] | None = None, namespace: Any = None
@@ -142,12 +144,8 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line, with all commands."""
-    parser = _Parser(
-        prog="vanilla-transformer",
-        description="Train, evaluate and use the original Transformer.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "Train, evaluate and use the original Transformer."
+    parser = _Parser(prog="vanilla-transformer", description=about, epilog=_EXAMPLE)
     version = f"%(prog)s {__version__}"
     parser.add_argument("-V", "--version", action="version", version=version)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -160,16 +158,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_command(
-    commands: argparse._SubParsersAction, name: str, *, help: str, epilog: str
+    commands: argparse._SubParsersAction, name: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(
-        name,
-        help=help,
-        description=f"{help[0].upper()}{help[1:]}.",
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    """Add a command, whose help is the docstring of the function that runs it."""
+    description, begin, examples = inspect.cleandoc(run.__doc__ or "").partition("Example:\n")
+    summary = description.partition("\n")[0].removesuffix(".")
+    help, epilog = f"{summary[:1].lower()}{summary[1:]}", f"{begin}{examples}"
+    command = commands.add_parser(name, help=help, description=description, epilog=epilog)
+    command.set_defaults(run=run, command=command)
     text = "threads on the CPU (default: one a core, fewer while other programs compute)"
     command.add_argument("--threads", type=count, metavar="N", help=text)
     return command

@@ -6,24 +6,10 @@ from collections.abc import Callable
 
 from .shared_options import add_overwrite
 
-_PUBLISH_EXAMPLE = """example:
-  vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --license apache-2.0 --push
-  vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --space --push
-
-Without --push everything but the push happens: a clean process loads the model and translates,
-the card is rendered, and every file that would be pushed is listed.
-"""
-# Options for publishing a model that do not apply to its Space.
-_OF_MODEL = (
-    *("license", "data-license", "data-source", "pair", "revision", "output"),
-    *("with-code", "stock", "force"),
-)
-
 
 def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `publish`."""
-    help = "put a trained model on the Hugging Face Hub"
-    command = add_command("publish", help=help, epilog=_PUBLISH_EXAMPLE)
+    command = add_command("publish", _publish)
     text = "any saved model: a run, an average, an export, an import, what a Trainer saved"
     command.add_argument("directory", metavar="DIR", help=text)
     command.add_argument("--repo", metavar="USER/NAME", required=True, help="repository on the Hub")
@@ -51,11 +37,18 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--output", metavar="FOLDER", help=text)
     reads = ("directory", "run_directory")
     add_overwrite(command, reads=reads, folders=("output",))
-    apart = [("--space", f"--{name}") for name in _OF_MODEL] + [("--stock", "--with-code")]
-    command.set_defaults(run=_publish, command=command, apart=apart)
 
 
 def _publish(options: argparse.Namespace) -> int:
+    """Put a trained model on the Hugging Face Hub.
+
+    Example:
+      vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --license apache-2.0 --push
+      vanilla-transformer publish runs/demo-en-de --repo user/demo-en-de --space --push
+
+    Without --push everything but the push happens: a clean process loads the model and translates,
+    the card is rendered, and every file that would be pushed is listed.
+    """
     from ..publish.card import WITH_CODE
     from ..publish.publishing import publish_folder
     from ..publish.space import publish_space

@@ -14,23 +14,13 @@ from ..recipes.recipe import languages_of_model
 from ..storage.extras import require
 from .shared_options import count
 
-_EXAMPLE = """example:
-  vanilla-transformer serve everyday-en-de everyday-en-zh
-
-To ask it:
-  curl http://127.0.0.1:5000/translate -d q="Good morning." -d source=en -d target=de
-
-The routes are those of LibreTranslate: /translate, /detect, /languages and /health. Requests that
-arrive while a model is busy are translated together. There is no password.
-"""
 _MOST_TOKENS = 512  # of a sentence; this many take a small model some two seconds
 _GRACE = 60  # seconds for running requests after a signal to stop
 
 
 def add_serve(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `serve`."""
-    help = "serve models to clients of LibreTranslate"
-    command = add_command("serve", help=help, epilog=_EXAMPLE)
+    command = add_command("serve", _serve)
     text = "run directory, other saved model, or user/name on the Hub; one for each direction"
     command.add_argument("directories", metavar="MODEL", nargs="+", help=text)
     text = "languages of each model, such as en-de, if the models do not say them"
@@ -41,10 +31,20 @@ def add_serve(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "most characters of a request (default: 10000)"
     command.add_argument("--char-limit", type=count, default=10_000, help=text)
     command.add_argument("--cors", action="store_true", help="answer pages of any origin")
-    command.set_defaults(run=_serve, command=command)
 
 
 def _serve(options: argparse.Namespace) -> int:
+    """Serve models to clients of LibreTranslate.
+
+    Example:
+      vanilla-transformer serve everyday-en-de everyday-en-zh
+
+    To ask it:
+      curl http://127.0.0.1:5000/translate -d q="Good morning." -d source=en -d target=de
+
+    The routes are those of LibreTranslate: /translate, /detect, /languages and /health. Requests
+    that arrive while a model is busy are translated together. There is no password.
+    """
     require("A server", "fastapi", "uvicorn", "python_multipart", "babel", "py3langid")
     import uvicorn
 

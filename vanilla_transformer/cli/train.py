@@ -14,27 +14,10 @@ from ..recipes.recipe import load_recipe, shipped_recipes
 from ..storage.extras import TRAIN, require
 from .evaluate import print_scores
 
-_TRAIN_EXAMPLE = """example:
-  vanilla-transformer train multi30k_en_de
-  vanilla-transformer train multi30k_en_de --max-steps 6000 --seed 1 --output-dir runs/longer
-  vanilla-transformer train --pair en-de --train-file train.en,train.de \\
-      --validation-file valid.en,valid.de --test-file test.en,test.de --output-dir runs/mine
-  vanilla-transformer train my/recipe.yaml --max-steps 20000 --max-minutes none
-  vanilla-transformer train multi30k_en_de --init-from runs/mine --learning-rate 2e-4 \\
-      --train-file new.en,new.de --warmup-steps 100 --max-steps 2000 --output-dir runs/tuned
-
-With --init-from the model provides shape, vocabulary and tokenizer. The schedule starts afresh, so
-give a learning rate no higher than the last one of the model's own training (history.tsv).
-
-To resume a run that was stopped, repeat the command. To train on several devices:
-  accelerate launch training/train.py RECIPE [overrides]
-"""
-
 
 def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `train`."""
-    help = "train a model from a recipe and write it to a run directory"
-    command = add_command("train", help=help, epilog=_TRAIN_EXAMPLE)
+    command = add_command("train", _train)
     names = ", ".join(shipped_recipes())
     text = f"path to a YAML file, or one of {names} (default: by the number of training pairs)"
     command.add_argument("recipe", metavar="RECIPE", nargs="?", help=text)
@@ -42,17 +25,11 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--output-dir", metavar="DIR", help=text)
     command.add_argument("--pair", metavar="S-T", help="source and target language, such as en-de")
     command.usage = "%(prog)s [RECIPE] [options]"
-    command.description = (
-        f"{command.description}"
-        "\nOptions override the recipe; `none` unsets a value. A default applies if the recipe does"
-        "\nnot set the option; it is the paper's value if the paper has one."
-    )
     for section in SECTIONS:
         heading = (section.__doc__ or "").removesuffix(".")
         group = command.add_argument_group(f"more options: {heading[0].lower()}{heading[1:]}")
         for option in dataclasses.fields(section):
             _add_recipe_option(command if option.metadata["common"] else group, option)
-    command.set_defaults(run=_train, command=command)
 
 
 def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Field[object]) -> None:
@@ -72,6 +49,26 @@ def _add_recipe_option(group: argparse._ActionsContainer, field: dataclasses.Fie
 
 
 def _train(options: argparse.Namespace) -> int:
+    r"""Train a model from a recipe and write it to a run directory.
+
+    Options override the recipe; `none` unsets a value. A default applies if the recipe does not set
+    the option; it is the paper's value if the paper has one.
+
+    Example:
+      vanilla-transformer train multi30k_en_de
+      vanilla-transformer train multi30k_en_de --max-steps 6000 --seed 1 --output-dir runs/longer
+      vanilla-transformer train --pair en-de --train-file train.en,train.de \
+          --validation-file valid.en,valid.de --test-file test.en,test.de --output-dir runs/mine
+      vanilla-transformer train my/recipe.yaml --max-steps 20000 --max-minutes none
+      vanilla-transformer train multi30k_en_de --init-from runs/mine --learning-rate 2e-4 \
+          --train-file new.en,new.de --warmup-steps 100 --max-steps 2000 --output-dir runs/tuned
+
+    With --init-from the model provides shape, vocabulary and tokenizer. The schedule starts afresh,
+    so give a learning rate no higher than the last one of the model's own training (history.tsv).
+
+    To resume a run that was stopped, repeat the command. To train on several devices:
+      accelerate launch training/train.py RECIPE [overrides]
+    """
     require("Training", *TRAIN)
     from ..recipes.planning import plan_stages, recipe_by_size
 

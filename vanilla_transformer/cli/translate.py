@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import csv
+import functools
 import io
 import itertools
 import math
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 from .. import __version__
 from ..errors import RequestError, quoted
 from ..recipes.recipe import languages_of_model
-from ..storage.reading import LINE_BYTES, errors_naming, open_content, read_lines
+from ..storage.reading import errors_naming, open_content, read_lines
 from ..storage.run_files import recipe_values
 from .shared_options import add_overwrite, count
 
@@ -24,33 +25,13 @@ if TYPE_CHECKING:
     from ..translation.many_texts import Translation
     from ..written_forms import WrittenForms
 
-_TRANSLATE_EXAMPLE = """example:
-  echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
-  vanilla-transformer translate everyday-en-de source.txt --output target.txt --attention map.png
-  vanilla-transformer translate everyday-en-de source.txt --nbest 3
-  vanilla-transformer translate everyday-en-de table.csv --csv text --output translated.csv
-  vanilla-transformer translate user/name source.txt --revision main
-
-With --nbest each translation is a line: sentence (from 0) ||| translation ||| score, and
-||| doubtful if the model is far less sure of it than usual. Such lines are named on stderr.
-With --alignments, FILE gets one line for each line of output, or row of a table, with links such as
-0-0 1-2: source word, translated word. Words are separated by white space and counted from 0.
-A line of several sentences is split, and their translations are joined again, if the model was
-trained on single sentences; --split-sentences and --no-split-sentences decide otherwise.
-With --csv or --tsv each row is printed with its translation as an additional last cell. The first
-row is a header if the column is given by name, and a row like any other if it is given by number.
-Cells of --csv are separated by commas or semicolons, and may be quoted; those of --tsv never are.
-What is translated is kept in a hidden file until --output FILE is complete: after a stop, or an
-error in a line such as more than 4096 tokens, the same command goes on from there.
-"""
 Languages = tuple[str, str] | None  # of source and target, to split lines into sentences
 _MOST_DOUBTFUL = 3  # doubtful lines that are reported one by one
 
 
 def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `translate`."""
-    help = "translate a text, one sentence per line"
-    command = add_command("translate", help=help, epilog=_TRANSLATE_EXAMPLE)
+    command = add_command("translate", _translate)
     text = "run directory, other saved model, or user/name on the Hub"
     command.add_argument("directory", metavar="DIR", help=text)
     command.add_argument("file", metavar="FILE", nargs="?", help="UTF-8 text (default: stdin)")
@@ -80,7 +61,6 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--attention", metavar="PNG", help=text)
     outputs = ("output", "alignments", "attention")
     add_overwrite(command, reads=("directory", "file"), files=outputs)
-    command.set_defaults(run=_translate, command=command)
 
 
 def column(text: str) -> int | str:
@@ -89,13 +69,36 @@ def column(text: str) -> int | str:
 
 
 def _translate(options: argparse.Namespace) -> int:
+    """Translate a text, one sentence per line.
+
+    Example:
+      echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
+      vanilla-transformer translate everyday-en-de source.txt --output out.txt --attention map.png
+      vanilla-transformer translate everyday-en-de source.txt --nbest 3
+      vanilla-transformer translate everyday-en-de table.csv --csv text --output translated.csv
+      vanilla-transformer translate user/name source.txt --revision main
+
+    With --nbest each translation is a line: sentence (from 0) ||| translation ||| score, and
+    ||| doubtful if the model is far less sure of it than usual. Such lines are named on stderr.
+    With --alignments, FILE gets one line for each line of output, or row of a table, with links
+    such as 0-0 1-2: source word, translated word. Words are separated by white space and counted
+    from 0.
+    A line of several sentences is split, and their translations are joined again, if the model was
+    trained on single sentences; --split-sentences and --no-split-sentences decide otherwise.
+    With --csv or --tsv each row is printed with its translation as an additional last cell. The
+    first row is a header if the column is given by name, and a row like any other if it is given by
+    number. Cells of --csv are separated by commas or semicolons, and may be quoted; those of --tsv
+    never are.
+    What is translated is kept in a hidden file until --output FILE is complete: after a stop, or an
+    error in a line such as more than 4096 tokens, the same command goes on from there.
+    """
     from ..data.pair_files import check_is_text
     from ..machine.progress import progress
     from ..storage.atomic import cannot_be_replaced
     from ..storage.continued import continued, kept_rows
     from ..storage.run_files import digests, warn_of_changed_model
     from ..storage.saved_model import MODEL, load_saved_model, load_saved_tokenizer, model_folder
-    from ..translation.many_texts import Translation, translate_nbest, translate_windows
+    from ..translation.many_texts import Translation, translate_nbest
     from ..written_forms import written_forms
 
     directory = model_folder(options.directory, options.revision)
@@ -124,12 +127,13 @@ def _translate(options: argparse.Namespace) -> int:
 
         def answers_to(rows: Iterator[_Row], before: int) -> Iterator[list]:
             """Yield each row's translations, and a warning if they may be wrong, else None."""
-            rows, texts = _rows_and_texts(rows)
-            if pipe is not None:
-                found = translate_windows(model, tokenizer, arriving(texts, pipe), **search)
-            else:
-                found = translate_nbest(model, tokenizer, texts, first=before + 1, **search)
-            for row in rows:
+            read, rows = itertools.tee(rows)
+            # A row without texts, such as a header, yields an empty one, to be printed in its turn.
+            texts = (text for row in read for text in row.texts or [""])
+            group = None if pipe is None else functools.partial(arriving, pipe=pipe)
+            asked = {**search, "group": group, "first": before + 1}
+            found = translate_nbest(model, tokenizer, texts, **asked)
+            for row in progress(rows, initial=before, **work):
                 answers = [next(found) for _ in row.texts or [""]]
                 translations = _joined(answers, languages) if row.texts else []
                 yield [translations, _doubt(row, translations, forms, is_long)]
@@ -138,22 +142,17 @@ def _translate(options: argparse.Namespace) -> int:
         work: dict[str, Any] = {"what": "Translating", "unit": "lines", "total": total}
         work |= {"shown": pipe is None, "stream": None if options.output else sys.stdout}
 
-        def translated(rows: Iterator[_Row], before: int) -> Iterator[list]:
-            return iter(progress(answers_to(rows, before), initial=before, **work))
-
         rows, waiting = itertools.tee(_rows(pipe or source, name, options, languages))
-        drawn: tuple[str, str | None] | None = None  # the first text, and its translation
+        drawn: list[str | None] = []  # the first text, and its translation
         if options.output and not cannot_be_replaced(Path(options.output)):
             # All settings but the batch size, which changes no translation.
             decided = {name: value for name, value in search.items() if name != "tokens_at_once"}
             made_from = {"model": digests(directory, MODEL), "by": __version__, **decided}
             partial = stack.enter_context(kept_rows(Path(options.output)))
-            answered = continued(partial, made_from, rows, translated)
+            answered = continued(partial, made_from, rows, answers_to)
         else:
-            answered = translated(rows, 0)
-        target, alignments = (
-            stack.enter_context(_output(path)) for path in (options.output, options.alignments)
-        )
+            answered = answers_to(rows, 0)
+        target, alignments = (_output(it, stack) for it in (options.output, options.alignments))
         doubtful = 0  # lines
         for number, (row, (found, doubt)) in enumerate(zip(waiting, answered, strict=True)):
             translations = [Translation(*translation) for translation in found]
@@ -166,36 +165,20 @@ def _translate(options: argparse.Namespace) -> int:
             if options.alignments:
                 alignments.writelines(_alignment_lines(translations))
                 alignments.flush()
-            if drawn is None and (texts := [text for text in row.texts if text.strip()]):
-                drawn = (texts[0], translations[0].text if len(row.texts) == 1 else None)
-        _draw(options.attention, model, tokenizer, drawn, search["num_beams"])
+            if not drawn and (texts := [text for text in row.texts if text.strip()]):
+                drawn = [texts[0], translations[0].text if len(row.texts) == 1 else None]
+        if options.attention:
+            _draw(options.attention, drawn, model, tokenizer, search["num_beams"])
     if doubtful > _MOST_DOUBTFUL:
         print(f"{doubtful:,} translations of {name} may be wrong.", file=sys.stderr)
     return 0
 
 
-def _rows_and_texts(rows: "Iterator[_Row]") -> "tuple[Iterator[_Row], Iterator[str]]":
-    """Return two iterators: over the rows, for the output, and over their texts.
-
-    A row without texts yields an empty one, so that the row is printed in its turn.
-    """
-    read, waiting = itertools.tee(rows)
-    return waiting, (text for row in read for text in row.texts or [""])
-
-
-def _draw(
-    picture: str | None,
-    model: Any,
-    tokenizer: Any,
-    drawn: tuple[str, str | None] | None,
-    beams: int,
-) -> None:
-    """Draw the last layer's attention for the first text, if a picture is requested."""
+def _draw(picture: str, drawn: Sequence[Any], model: Any, tokenizer: Any, beams: int) -> None:
+    """Draw the last layer's attention for a text and its translation."""
     from ..visualization import attention_weights, plot_attention, save_figure
 
-    if picture is None:
-        return
-    if drawn is None:
+    if not drawn:
         raise RequestError("No line has text, so there is no attention to draw.")
     attention = attention_weights(model, tokenizer, *drawn, num_beams=beams)
     save_figure(plot_attention(attention), picture)
@@ -314,14 +297,23 @@ def _rows(
         options: Of the command line: `csv` or `tsv` is the column of a table.
         languages: Of source and target, to split texts into sentences. None does not split.
     """
+    from ..data.checked_pairs import MalformedError, utf8_text
+    from ..data.tables import Dialect, split_rows
+
     lines, column = _lines(stream, name), options.csv or options.tsv
-    if column is None:
-        yield from (_Row([line], _sentences(line, languages)) for line in lines)
-        return
-    first = next(lines, "")
-    separator = "\t" if options.tsv else max(",;", key=first.count)
+    separator = "\t" if options.tsv else "\n"  # of a text, each line is a row with one cell
+    if options.csv:
+        first = next(lines, b"")
+        separator = ";" if first.count(b";") > first.count(b",") else ","
+        lines = itertools.chain([first], lines)
     place, width = None, 0
-    for number, cells in _cells(itertools.chain([first], lines), name, separator):
+    dialect = Dialect(separator, {} if options.csv else None)
+    for number, cells in split_rows(lines, dialect, decode=utf8_text):
+        if isinstance(cells, MalformedError):
+            raise RequestError(f"{name}, line {number}: {cells}; repair the line.")
+        if column is None:
+            yield _Row(cells, _sentences(cells[0], languages))
+            continue
         is_header = place is None and isinstance(column, str)
         if place is None:
             place, width = _place(cells, name, column), len(cells)
@@ -332,19 +324,6 @@ def _rows(
         if len(cells) > width:
             raise RequestError(f"{name}, line {number} has {len(cells)} cells for {width} columns.")
         yield _Row(cells, _sentences(cells[place], languages), separator)
-
-
-def _cells(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a table with their line numbers; only CSV may have quoted cells."""
-    if separator == "\t":
-        for number, line in enumerate(lines, start=1):
-            yield number, line.split(separator)
-        return
-    reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
-    try:
-        yield from ((reader.line_num, cells) for cells in reader)
-    except csv.Error as error:
-        raise RequestError(f"{name}, line {reader.line_num}: {error}; repair the line.") from error
 
 
 def _place(cells: list[str], name: str, column: int | str) -> int:
@@ -400,28 +379,17 @@ def arriving(texts: Iterable[str], pipe: Pipe, *, most: int = 2048) -> Generator
         yield group
 
 
-def _lines(stream: "BinaryIO | Pipe", name: str) -> Iterator[str]:
+def _lines(stream: "BinaryIO | Pipe", name: str) -> Iterator[bytes]:
     # Only \n ends a line, as for `wc -l`; str.splitlines also splits at eleven other characters.
     with errors_naming(name):
-        for number, raw in enumerate(read_lines(stream, name), start=1):
-            if len(raw) > LINE_BYTES:
-                limit = f"{LINE_BYTES // 2**20} MiB"
-                raise RequestError(f"{name}, line {number}, is longer than {limit}; split it.")
-            try:
-                yield raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise RequestError(f"{name}, line {number}, is not UTF-8; repair it.") from error
+        yield from read_lines(stream, name)
 
 
-@contextlib.contextmanager
-def _output(name: str | None) -> Iterator[TextIO]:
+def _output(name: str | None, stack: contextlib.ExitStack) -> TextIO:
+    """Open a file that appears when the stack is closed; without a name, return stdout."""
     if name is None:
-        yield sys.stdout
-        return
+        return sys.stdout
     from ..storage.atomic import file_written_aside
 
-    with (
-        file_written_aside(Path(name)) as aside,
-        aside.open("w", encoding="utf-8", newline="\n") as stream,
-    ):
-        yield stream
+    aside = stack.enter_context(file_written_aside(Path(name)))
+    return stack.enter_context(aside.open("w", encoding="utf-8", newline="\n"))

@@ -121,20 +121,29 @@ class PairReader:
 
 
 def decoded(line: bytes) -> str:
-    """Decode a line.
+    """Decode a line of pairs.
 
     Raises:
         MalformedError: The line is too long, not UTF-8, or contains NUL.
     """
-    if len(line) > LINE_BYTES:
-        raise MalformedError(f"the line is longer than {LINE_BYTES // 2**20} MiB")
-    try:
-        text = line.decode("utf-8").lstrip("\ufeff")  # in the middle of concatenated files
-    except UnicodeDecodeError as error:
-        raise EncodingError(f"invalid UTF-8 at byte {error.start + 1} of the line") from None
+    text = utf8_text(line)
     if "\0" in text:
         raise EncodingError("the line contains a NUL character")
     return text
+
+
+def utf8_text(line: bytes) -> str:
+    """Decode a line of any text.
+
+    Raises:
+        MalformedError: The line is too long, or not UTF-8.
+    """
+    if len(line) > LINE_BYTES:
+        raise MalformedError(f"the line is longer than {LINE_BYTES // 2**20} MiB")
+    try:
+        return line.decode("utf-8").lstrip("\ufeff")  # in the middle of concatenated files
+    except UnicodeDecodeError as error:
+        raise EncodingError(f"invalid UTF-8 at byte {error.start + 1} of the line") from None
 
 
 def is_empty(text: str) -> bool:

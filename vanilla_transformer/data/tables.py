@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..storage.reading import LINE_BYTES
 from .checked_pairs import MalformedError, decoded
 from .columns import SAMPLE, sampled
 
+_Decode: TypeAlias = Callable[[bytes], str]
 SEPARATORS = ("\t", ",", ";", " ||| ", "|")
 _NAMED = re.compile(r"sep=([,;\t|])")  # the first line that Excel writes
 _LINE = 4_096  # bytes of a line
@@ -122,7 +123,7 @@ def _agreement(rows: Sequence[Sequence[str]], separator: str) -> float:
 
 
 def split_rows(
-    lines: Iterator[bytes], dialect: Dialect, first: int = 1
+    lines: Iterator[bytes], dialect: Dialect, first: int = 1, decode: _Decode = decoded
 ) -> Iterator[tuple[int, list[str] | MalformedError]]:
     """Yield for each row the number of its first line, and its cells or its error.
 
@@ -133,6 +134,7 @@ def split_rows(
         lines: Lines of the table; quoted cells may span several.
         dialect: From `sniff`.
         first: Number of the first line.
+        decode: Decodes a line, or raises MalformedError.
     """
     ahead: deque[bytes] = deque()  # lines to read again after a malformed row
     row: list[bytes] = []  # lines read for the current row
@@ -142,7 +144,7 @@ def split_rows(
         while (line := ahead.popleft() if ahead else next(lines, None)) is not None:
             size = size + len(line) if row else len(line)
             row.append(line)
-            text = decoded(line)
+            text = decode(line)
             if size > LINE_BYTES:
                 raise MalformedError(f"the row is longer than {LINE_BYTES // 2**20} MiB")
             yield f"{text}\n"

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Sized,
+)
 from contextlib import closing
 from itertools import islice
 from typing import Any
@@ -70,6 +79,7 @@ def translate_nbest(
     *,
     tokens_at_once: int = 16_384,
     window: int = WINDOW,
+    group: Callable[[Iterable[str]], Generator[list[str]]] | None = None,
     first: int = 1,
     progress: bool = False,
     most_tokens: int | None = None,
@@ -88,6 +98,7 @@ def translate_nbest(
         tokens_at_once: Budget of a batch: sentences x beams x longest source. A longer source is
             decoded alone.
         window: Most sentences in memory at a time.
+        group: Function that splits the sentences into windows itself. None: as described above.
         first: Number of the first sentence, for errors.
         progress: Whether to show a progress bar.
         most_tokens: For servers: the longest sentence. A longer one, and any that cannot be
@@ -100,54 +111,24 @@ def translate_nbest(
             The paper's search also has `prefix`, a text that each translation begins with, and
             `return_alignments`, for the `alignment` of each.
 
-    Returns:
-        An iterator over a list for each sentence, the best translation first. A blank sentence has
-        one empty translation with score 0.
+    Yields:
+        A list for each sentence, the best translation first. A blank sentence has one empty
+        translation with score 0.
 
     Raises:
         ValueError: An argument is out of range, an element is not a string, or a sentence is longer
             than 4096 tokens or the model's table of positions.
     """
     if isinstance(sentences, (str, bytes, Mapping)):
-        what = f"Got sentences of type {type(sentences).__name__}"
-        raise RequestError(f"{what}; translate needs an iterable of strings: [text].")
+        raise RequestError(f"Got a {type(sentences).__name__}; give an iterable of texts: [text].")
     COUNT.check(window=window, tokens_at_once=tokens_at_once)
-    return translate_windows(
-        model,
-        tokenizer,
-        _windows(sentences, window),
-        tokens_at_once=tokens_at_once,
-        first=first,
-        total=len(sentences) if isinstance(sentences, Sized) else None,
-        progress=progress,
-        most_tokens=most_tokens,
-        **generation_kwargs,
-    )
-
-
-def translate_windows(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    windows: Generator[list[str]],
-    *,
-    tokens_at_once: int = 16_384,
-    first: int = 1,
-    total: int | None = None,
-    progress: bool = False,
-    most_tokens: int | None = None,
-    **generation_kwargs: Any,
-) -> Generator[list[Translation]]:
-    """Translate lists of sentences like `translate_nbest`, one list at a time.
-
-    The translations of a list are yielded before the next list is read. `windows` is closed at the
-    end; errors number the sentences from `first`; `total` is their number, for the progress bar,
-    None if unknown.
-    """
+    total = len(sentences) if isinstance(sentences, Sized) else None
+    windows = _windows(sentences, window) if group is None else group(sentences)
     budget = tokens_at_once // generation_option(model, generation_kwargs, "num_beams")
     if (prefix := generation_kwargs.get("prefix")) is not None:
         generation_kwargs["prefix"] = prefix_ids(tokenizer, prefix)
     blank = Translation("", 0.0, [] if generation_kwargs.get("return_alignments") else None)
-    done, device, warned = 0, input_device(model), False
+    done, device, warning = 0, input_device(model), None
     with (
         progress_of(what="Translating", unit="sentences", total=total, shown=progress) as bar,
         free_threads() as threads,
@@ -155,12 +136,10 @@ def translate_windows(
     ):
         for texts in windows:
             sources, errors = _encoded(model, tokenizer, texts, first + done, most_tokens)
-            if not (warned or errors) and (
-                unknown := unknown_tokens(tokenizer, texts, sources)
-                or unknown_characters(tokenizer, texts)
-            ):
-                logger.warning("%s.", unknown)
-                warned = True
+            if not (warning or errors):
+                warning = unknown_tokens(tokenizer, texts, sources)
+                if warning := warning or unknown_characters(tokenizer, texts):
+                    logger.warning("%s.", warning)
             results = [[blank._replace(error=errors.get(index))] for index in range(len(texts))]
             filled = [index for index, source in enumerate(sources) if source]
             bar.update(len(texts) - len(filled))
@@ -203,10 +182,7 @@ def _encoded(
     sources, errors = [], {}
     for index, text in enumerate(texts):
         try:
-            (ids,) = encode(model, tokenizer, [text], None)
-            if len(ids) > most_tokens:
-                what = f"The text has {len(ids)} tokens, but {most_tokens} are the most"
-                raise RequestError(f"{what} that are translated at once; split it.")
+            (ids,) = encode(model, tokenizer, [text], None, most_tokens=most_tokens)
         except RequestError as error:
             ids, errors[index] = [], str(error)
         sources.append(ids)
