@@ -317,6 +317,8 @@ def pickle_the_weights(folder):
     ("change", "words", "message"),
     [
         (None, ["--license", "mit", "--data-license", "non-commercial"], "got 'mit', but"),
+        (None, ["--stock", "--with-code"], "--with-code: not allowed with argument --stock"),
+        (None, ["--space", "--pair", "de-en"], "--space does not work with --license, --pair"),
         (None, ["--repo", "name"], "got 'name' as repository on the Hub"),
         (None, ["--repo", "user/na me"], "got 'user/na me' as repository on the Hub"),
         (None, ["--run", "."], ". has no training record (metrics.json); check --run"),

@@ -4,6 +4,7 @@ import argparse
 import inspect
 from collections.abc import Callable
 
+from ..errors import RequestError
 from .shared_options import add_overwrite
 
 
@@ -24,9 +25,10 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--space", action="store_true", help=text)
     text = "run directory that DIR was made from, if DIR is not one"
     command.add_argument("--run", dest="run_directory", metavar="RUN", help=text)
-    command.add_argument("--with-code", action="store_true", help="push the model's code too")
+    forms = command.add_mutually_exclusive_group()  # of the model
+    forms.add_argument("--with-code", action="store_true", help="push the model's code too")
     text = "publish it as a stock class of transformers, for users without this package"
-    command.add_argument("--stock", action="store_true", help=text)
+    forms.add_argument("--stock", action="store_true", help=text)
     text = "publish a model that has not learned its task, too"
     command.add_argument("--force", action="store_true", help=text)
     text = "languages of both sides (default: the recipe's)"
@@ -56,8 +58,11 @@ def _publish(options: argparse.Namespace) -> int:
     # Each parameter of these functions is an option.
     call: Callable = publish_space if options.space else publish_folder
     values = {**vars(options), "repo_id": options.repo, "run": options.run_directory}
-    named = inspect.signature(call).parameters.keys() & values.keys()
-    publication = call(**{name: values[name] for name in named})
+    taken = inspect.signature(call).parameters
+    of_models = inspect.signature(publish_folder).parameters.keys() - taken.keys()
+    if unused := sorted(f"--{name.replace('_', '-')}" for name in of_models if values.get(name)):
+        raise RequestError(f"--space does not work with {', '.join(unused)}; leave one out.")
+    publication = call(**{name: values[name] for name in taken if name in values})
     width = max(map(len, publication.files))
     for name, size in publication.files.items():
         print(f"{name:<{width}} {size:>13,}")
