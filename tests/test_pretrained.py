@@ -14,10 +14,10 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import vanilla_transformer
 from vanilla_transformer.cli import main
-from vanilla_transformer.evaluation.robustness import TYPED_FORMS, robustness, without_mark
+from vanilla_transformer.evaluation.robustness import VARIANTS, robustness, without_mark
 from vanilla_transformer.storage.shipped import pretrained_models
 from vanilla_transformer.translation import translate, translate_nbest
-from vanilla_transformer.translation.usual_scores import set_usual_scores
+from vanilla_transformer.translation.doubt_thresholds import set_doubt_thresholds
 from vanilla_transformer.written_forms import upper
 
 MODELS = pretrained_models()
@@ -96,11 +96,11 @@ def test_a_model_is_less_sure_of_what_it_cannot_know(name):
     assert flagged[0] <= 15  # greetings and single words are short, and have several translations
     assert flagged[1] == 40
     kept = model.generation_config.doubtful_below
-    percentiles = set_usual_scores(model, tokenizer, usual)
+    percentiles = set_doubt_thresholds(model, tokenizer, usual)
     assert model.generation_config.doubtful_below != kept
     for row in percentiles.values():
         assert [*row.values()] == sorted(row.values())
-    assert set_usual_scores(model, tokenizer, []) == {}
+    assert set_doubt_thresholds(model, tokenizer, []) == {}
     assert model.generation_config.doubtful_below is None
 
 
@@ -109,7 +109,7 @@ def test_robustness_scores_each_form_beside_the_text_as_written():
     sources = [source for source, *_ in development_list("everyday-en-de")][20:60]
     own = list(translate(model, tokenizer, sources))
     scores = robustness(model, tokenizer, sources, own, languages=("en", "de"), measures=["chrf"])
-    assert scores.keys() == TYPED_FORMS.keys()
+    assert scores.keys() == VARIANTS.keys()
     assert scores["as written"]["chrf"] == scores["capitals"]["chrf"] == pytest.approx(100)
     assert 20 < scores["a typo"]["chrf"] < 90
     assert scores["a typo"]["num_sentences"] == 40

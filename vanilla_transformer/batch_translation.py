@@ -144,8 +144,8 @@ def _is_doubtful(
 ) -> bool | None:
     """Return whether a translation may be wrong; None if the model has no thresholds.
 
-    It may be if the model is far less sure of it than of its validation pairs (`set_usual_scores`),
-    or if the source is split into very small pieces, as text in another language is.
+    It may be if the model is far less sure of it than of its validation pairs, or if the source is
+    split into very small pieces, as text in another language is (`set_doubt_thresholds`).
     """
     least = getattr(model.generation_config, DOUBTFUL_BELOW, None)
     if least is None or token_score is None:
@@ -251,7 +251,7 @@ def beyond_paper_search(model: PreTrainedModel, options: Mapping[str, Any]) -> l
 
 def _is_ours(model: Any) -> bool:
     """Return whether the model is ours or a subclass, even if compiled or with an adapter."""
-    model = getattr(model, "_orig_mod", model)  # by torch.compile
+    model = getattr(model, "_orig_mod", model)  # set by torch.compile
     if getattr(model, "active_peft_config", None) is not None and not adds_prompt(model):
         model = model.get_base_model()
     # By name, since a model loaded with its code from the Hub has another class of this name.

@@ -13,7 +13,7 @@ from tiny_trainers import assert_equal
 
 from vanilla_transformer.data.augmentation import augmented_pairs
 from vanilla_transformer.data.dataset import load_pairs, mark_corpus
-from vanilla_transformer.data.typed_forms import TYPED_FORMS, typed_pair
+from vanilla_transformer.data.informal_variants import VARIANTS, informal_pair
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.train import run_recipe
@@ -115,7 +115,7 @@ def test_two_tokenizers_have_one_direction(tmp_path):
 
 def drawn(*pair, languages, number=1_000):
     random = Random(0)
-    return Counter(typed_pair(*pair, languages, random) for _ in range(number))
+    return Counter(informal_pair(*pair, languages, random) for _ in range(number))
 
 
 def test_half_of_the_noisy_sources_have_a_typo_and_the_others_each_other_form():
@@ -123,7 +123,7 @@ def test_half_of_the_noisy_sources_have_a_typo_and_the_others_each_other_form():
     pair = ("Ich habe einen Hund.", "I have a dog.")
     found = drawn(*pair, languages=("de", "en"))
     forms = {
-        form(pair[0], "de", Random(0)) for name, form in TYPED_FORMS.items() if "typo" not in name
+        form(pair[0], "de", Random(0)) for name, form in VARIANTS.items() if "typo" not in name
     }
     others = {typed: target for typed, target in found if typed in forms}
     assert others.keys() == forms - {pair[0]}

@@ -17,7 +17,7 @@ from tiny_runs import tiny_recipe, write_pairs
 from vanilla_transformer import evaluation as ours
 from vanilla_transformer.cli import main
 from vanilla_transformer.cli.compare import _score
-from vanilla_transformer.data.typed_forms import TYPED_FORMS
+from vanilla_transformer.data.informal_variants import VARIANTS
 from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.metrics import all_metrics
 from vanilla_transformer.storage.saved_model import WEIGHTS, load_saved_model, load_saved_tokenizer
@@ -129,7 +129,7 @@ def test_scores_of_typed_sources_are_shown_if_asked_for(folder, capsys):
     assert main([*command, "--robustness"]) == 0
     printed = capsys.readouterr().out
     assert "BLEU on sources as people type them, without regard to case:" in printed
-    for form in TYPED_FORMS:
+    for form in VARIANTS:
         assert re.search(rf"^    {form} +[\d.]+ +[\d.]+$", printed, re.MULTILINE), form
 
 
@@ -280,7 +280,7 @@ def test_scores_join_what_a_models_own_metrics_say(folder, tmp_path, capsys):
     words = ["evaluate", str(run), "--num-beams", "1", "--robustness", "--output"]
     assert main([*words, str(run / "metrics.json"), "--overwrite"]) == 0
     after = all_metrics(run / "metrics.json")
-    assert set(after["scores"]["test"]["robustness"]) == {*TYPED_FORMS}
+    assert set(after["scores"]["test"]["robustness"]) == {*VARIANTS}
     assert after["scores"]["validation"] == before["scores"]["validation"]
     for name in before.keys() - {"scores", "model_files"}:
         assert after[name] == before[name], name

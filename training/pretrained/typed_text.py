@@ -17,7 +17,7 @@ from vanilla_transformer.storage.atomic import write_json
 from vanilla_transformer.storage.reading import read_json
 from vanilla_transformer.storage.run_files import METRICS, MODEL_FILES, digests
 from vanilla_transformer.storage.saved_model import MODEL
-from vanilla_transformer.translation.usual_scores import set_usual_scores
+from vanilla_transformer.translation.doubt_thresholds import set_doubt_thresholds
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     model = AutoModelForSeq2SeqLM.from_pretrained(options.model)
     unique = list(dict.fromkeys(pairs["source"]))
     count_forms(unique, pairs["target"], (source, target)).to_tokenizer(tokenizer)
-    scores = set_usual_scores(model, tokenizer, held_out["source"])
+    scores = set_doubt_thresholds(model, tokenizer, held_out["source"])
     tokenizer.save_pretrained(options.model)
     model.generation_config.save_pretrained(options.model)
     metrics = read_json(options.model / METRICS)

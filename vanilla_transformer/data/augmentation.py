@@ -11,7 +11,7 @@ import numpy as np
 
 from .cache import Tables, cached
 from .dataset import BLOCK, MADE, pair_corpora, text_blocks
-from .typed_forms import typed_pair
+from .informal_variants import informal_pair
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ def augmented_pairs(
             third of the pairs, whose source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
             "Google's multilingual neural machine translation system"). A source without it asks
             for the direction of the pairs, also if both sides have one language.
-        noise: Share of the pairs whose source becomes an informal one (`typed_pair`), others
+        noise: Share of the pairs whose source becomes an informal one (`informal_pair`), others
             in each of four copies of the pairs. A source that begins with `<` stays, because nobody
             types tags. Batches are planned by length, so the draw comes before: a source in
             capitals, which has three times as many tokens, would pad its whole batch to that.
@@ -118,7 +118,7 @@ def _with_noise(
         block = pairs.slice(start, BLOCK).to_pydict()
         for row, pair in enumerate(zip(block["source"], block["target"], strict=True)):
             if start + row in chosen:
-                block["source"][row], block["target"][row] = typed_pair(*pair, languages, random)
+                block["source"][row], block["target"][row] = informal_pair(*pair, languages, random)
                 block[MADE][row] += NOISY
         yield pa.table(block, pairs.schema)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.typed_forms import MARKS, TYPED_FORMS, without_mark
+from ..data.informal_variants import MARKS, VARIANTS, without_mark
 from ..storage.metrics import Scores
 from ..translation.many_texts import translate
 from .scores import References, corpus_scores
@@ -24,7 +24,7 @@ def robustness(
     measures: Sequence[str],
     **options: Any,
 ) -> dict[str, Scores]:
-    """Return a model's scores on sources in each of `TYPED_FORMS`.
+    """Return a model's scores on sources in each of `VARIANTS`.
 
     Case and the final mark of translations and references do not count, because a translation
     follows its source in both.
@@ -42,7 +42,7 @@ def robustness(
     rows = ([row] if isinstance(row, str) else row for row in references[::step])
     wanted = [[_plain(text) for text in row] for row in rows]
     scores = {}
-    for name, form in TYPED_FORMS.items():
+    for name, form in VARIANTS.items():
         texts = [form(text, languages[0], random) for text in sources[::step]]
         found = [_plain(text) for text in translate(model, tokenizer, texts, **options)]
         scores[name] = corpus_scores(found, wanted, target_language=languages[1], measures=measures)

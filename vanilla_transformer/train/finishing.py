@@ -37,7 +37,7 @@ from ..storage.run_files import (
 )
 from ..storage.saved_model import GENERATION_CONFIG, RECORDED
 from ..target_tokenizer import target_tokenizer
-from ..translation.usual_scores import set_usual_scores
+from ..translation.doubt_thresholds import set_doubt_thresholds
 from ..visualization import attention_weights, plot_attention, save_figure
 from .arguments import VanillaTransformerTrainingArguments
 from .averaging import average_checkpoints, choose_on_validation_pairs
@@ -68,7 +68,7 @@ def finish(
         "measures": plan.evaluation.measures,
     }
     model, tokenizer, results = score_folder(run, pairs.scored, **scoring)
-    usual = set_usual_scores(model, tokenizer, pairs.validation.sources)
+    percentiles = set_doubt_thresholds(model, tokenizer, pairs.validation.sources)
     config = GenerationConfig.from_pretrained(run)
     setattr(config, DOUBTFUL_BELOW, getattr(model.generation_config, DOUBTFUL_BELOW))
     write_aside(run / GENERATION_CONFIG, config.to_json_file)
@@ -96,7 +96,7 @@ def finish(
         "averaged_checkpoints": [path.name for path in averaged],
         **({} if chosen is None else {CHOSEN: chosen}),
         **({"model": _shape(model, plan)} if plan.model.init_from else {}),
-        **({"validation_scores": usual} if usual else {}),
+        **({"validation_scores": percentiles} if percentiles else {}),
         "warnings": [
             *useless_outputs(results),
             *(RunWarning(kind=kind, text=text) for kind, text in found),
@@ -116,7 +116,7 @@ def _warnings(
     updates: int,
     averaged: Sequence[Path],
 ) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of warnings about a training of so many updates, and about its pairs."""
+    """Yield the kind and text of the warnings about a run's schedule and its pairs."""
     for text in schedule_warnings(args, d_model, updates):
         yield "schedule", text
     if len(averaged) > 1 and (first := step_of(averaged[0])) < args.warmup_steps:
@@ -175,7 +175,7 @@ def _save_search(search: SearchSettings, final: Path, run: Path) -> None:
 def training_facts(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, seed: int, progress: Progress
 ) -> dict[str, Any]:
-    """Return sizes, duration, speed, machine and software versions of a training.
+    """Return sizes, duration, speed, machine and software versions of a run.
 
     The machine is the one that trained, which need not be the one that finishes the run.
     """
@@ -247,7 +247,7 @@ def _picture(name: str) -> Iterator[None]:
     """Log errors while drawing a picture, and let the run continue."""
     try:
         yield
-    except Exception as error:  # an error in a picture must not end a training
+    except Exception as error:  # an error in a picture must not end the run
         unforeseen = not isinstance(error, RequestError)
         message = "%s could not be drawn (%s); the run continues without it."
         logger.warning(message, name, error, exc_info=unforeseen)

@@ -39,7 +39,7 @@ from ..texts.unknown import unknown_characters, unknown_tokens
 logger = logging.getLogger(__name__)
 
 WINDOW = 2048  # sentences in memory at a time
-MOST_SENTENCES = 256  # in a batch
+MOST_SENTENCES = 256  # per batch
 FIRST_WINDOW = 64  # sentences; few, so that the first results of a long file come soon
 
 

@@ -1,4 +1,4 @@
-"""Measure a model's usual scores, so that it can flag translations that may be wrong."""
+"""Measure the scores below which a model's translations may be wrong."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,10 @@ MOST = 1_000  # sentences; evenly spread, if there are more
 PERCENTILES = (1, 2, 5, 50)
 
 
-def set_usual_scores(
+def set_doubt_thresholds(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Store in a model's generation config which scores mean that a translation may be wrong.
+    """Store in a model's generation config the thresholds below which a translation is doubtful.
 
     Args:
         model: A model of this package; its generation config is changed, not saved.
@@ -24,7 +24,7 @@ def set_usual_scores(
         sources: Sentences of the kind that the model is made for, but was not trained on.
 
     Returns:
-        Percentiles of `token_score`, the mean log-probability of a token of the translation, and of
+        Percentiles of `token_score`, the translation's mean log-probability per token, and of
         `characters`, the characters per token of the source; {} if there are no sentences.
     """
     setattr(model.generation_config, DOUBTFUL_BELOW, None)
@@ -39,7 +39,7 @@ def set_usual_scores(
     for name, values in (("token_score", scores), ("characters", characters)):
         rounded = np.percentile(values, PERCENTILES).round(3).tolist()
         percentiles[name] = dict(zip(map(str, PERCENTILES), rounded, strict=True))
-    # Of usual sentences, 1 % have lower scores, and 2 % have fewer characters per token.
+    # 1 % of these sentences have lower scores, and 2 % have fewer characters per token.
     least = [percentiles["token_score"]["1"], percentiles["characters"]["2"]]
     setattr(model.generation_config, DOUBTFUL_BELOW, least)
     return percentiles

@@ -31,8 +31,8 @@ def with_typo(text: str, random: Random) -> str:
     return text[:place] + text[place + 1] + text[place] + text[place + 2 :]
 
 
-# Forms by name: (source, its language, random numbers) -> the source in that form.
-TYPED_FORMS: dict[str, Callable[[str, str, Random], str]] = {
+# Variants by name: (source, its language, random numbers) -> the variant of the source.
+VARIANTS: dict[str, Callable[[str, str, Random], str]] = {
     "as written": lambda text, language, random: text,
     "lower case": lambda text, language, random: lower(text, language),
     "capitals": lambda text, language, random: upper(text, language),
@@ -43,12 +43,12 @@ TYPED_FORMS: dict[str, Callable[[str, str, Random], str]] = {
     "in quotation marks": lambda text, language, random: f'"{text}"',
 }
 
-# Forms that a translation copies from its source.
+# Variants that a translation copies from its source.
 _TAKEN_OVER = ("capitals", "in quotation marks")
 _TYPOS = 6  # weight of typos against other forms: they vary most, and no rule corrects them
 
 
-def typed_pair(
+def informal_pair(
     source: str, target: str, languages: tuple[str, str], random: Random
 ) -> tuple[str, str]:
     """Return a pair whose source is a random informal variant of the original.
@@ -61,10 +61,10 @@ def typed_pair(
         languages: Codes of source and target.
         random: Random numbers.
     """
-    typed = {name: form(source, languages[0], random) for name, form in TYPED_FORMS.items()}
+    typed = {name: form(source, languages[0], random) for name, form in VARIANTS.items()}
     changed = [name for name, text in typed.items() if text != source]
     weights = [_TYPOS if name == "a typo" else 1 for name in changed]
     (name,) = random.choices(changed, weights)
     if name in _TAKEN_OVER:
-        target = TYPED_FORMS[name](target, languages[1], random)
+        target = VARIANTS[name](target, languages[1], random)
     return typed[name], target
