@@ -39,8 +39,8 @@ def test_the_best_model_is_best_in_the_direction_of_its_measure(watched, rises):
         ({"per_device_train_batch_size": 4}, "per_device_train_batch_size=4; batches are filled"),
         ({"dataloader_drop_last": True}, "dataloader_drop_last=True; .* set that to None, or leav"),
         ({"fsdp": True}, "fsdp=True; here each process holds the whole model"),
-        ({"early_stopping_patience": 1}, "early_stopping_patience=1 and no eval_loss to watch"),
-        ({"early_stopping_patience": 1, "early_stopping_on": "ble"}, "no eval_ble to watch"),
+        ({"early_stopping_patience": 1}, "patience=1, but no evaluation has eval_loss"),
+        ({"early_stopping_patience": 1, "early_stopping_on": "ble"}, "no evaluation has eval_ble"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size=True; batches are filled"),
         ({"bpe_dropout": 0.1, "batch_tokens": None}, "bpe_dropout=0.1; batches by tokens need"),
         (

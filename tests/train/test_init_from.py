@@ -95,10 +95,10 @@ def test_training_starts_with_the_models_weights_and_tokenizer(trained, tmp_path
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"validation_file": None, "test_file": None}, "may have trained on the held-out"),
+        ({"validation_file": None, "test_file": None}, "may have trained on held-out pairs"),
         ({"validation_file": None, "choose_on_validation": True}, "choose_on_validation has no"),
         ({"validation_file": None, "trainer": {"early_stopping_patience": 2}}, "patience has no"),
-        ({"learning_rate": None}, "rises to 1.1e-01, as in a training from"),  # (8 * 10)^-0.5
+        ({"learning_rate": None}, "rises to 1.1e-01, as when training from"),  # (8 * 10)^-0.5
         ({"source_language": "en", "target_language": "de"}, "languages: 'de-en' -> 'en-de'"),
         ({}, None),
     ],

@@ -185,7 +185,7 @@ def test_averaging_from_warmup_warns_and_can_be_redone(unfinished, caplog):
     assert "begin at update 6, before the end of warm-up at 10" in str(again["warnings"])
     last = run_recipe(dataclasses.replace(recipe, checkpoints_to_average=1), run)
     assert last["averaged_checkpoints"] == ["checkpoint-9"]
-    assert "(checkpoints_to_average: 2 -> 1), and its model is replaced" in caplog.text
+    assert "(checkpoints_to_average: 2 -> 1), which replaces its model" in caplog.text
     assert last["scores"] != metrics["scores"]
     assert "may translate better" not in str(last["warnings"])
 
@@ -265,7 +265,7 @@ def test_average_and_length_penalty_are_chosen_on_validation_pairs(
     assert metrics["averaged_checkpoints"] == ["checkpoint-9"]
     assert torch.equal(load_file(run / "model.safetensors")["model.shared.weight"], means[0])
     assert GenerationConfig.from_pretrained(run).length_penalty == 1.0
-    told = "pairs, the mean of 1 checkpoint(s) is the largest within 0.5 of the best. Greedy BLEU"
+    told = "pairs, averaging 1 checkpoint(s) is within 0.5 of the best, and averaging more is not."
     assert told in caplog.text
     least = "1" if early else "0.6"
     assert f"length penalty 1 is best. With 2 beams, BLEU by penalty: {least}: " in caplog.text
@@ -393,12 +393,12 @@ def test_complete_run_without_checkpoints_is_neither_retrained_nor_restored(copi
         shutil.rmtree(checkpoint)
     before = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
     for name, told in (("max_steps", "9 -> 12"), ("seed", "0 -> 12")):
-        with pytest.raises(RequestError, match=rf"nor be restored \({name}: {told}\)"):
+        with pytest.raises(RequestError, match=rf"or be restored \({name}: {told}\)"):
             run_recipe(dataclasses.replace(recipe, **{name: 12}), run)
     assert run_recipe(recipe, run) == metrics
     assert {path: path.read_bytes() for path in before} == before
     (run / "config.json").unlink()
-    with pytest.raises(RequestError, match=r"nor be restored \(config\.json\)"):
+    with pytest.raises(RequestError, match=r"or be restored \(config\.json\)"):
         run_recipe(recipe, run)
     (run / "checkpoints" / "identity.json").write_text("{}")
     (run / "metrics.json").unlink()  # the rest is not trained over

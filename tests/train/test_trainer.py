@@ -110,9 +110,9 @@ def test_no_checkpoint_of_another_training_is_deleted(tmp_path):
     make_trainer(tmp_path / "two").train()
     kept = sorted(tmp_path.rglob("*"))
     for start in (None, True):
-        with pytest.raises(RequestError, match=r"checkpoint-1 belongs to another training"):
+        with pytest.raises(RequestError, match=r"checkpoint-1 belongs to another run"):
             make_trainer(tmp_path / "stock").train(resume_from_checkpoint=start)
-    with pytest.raises(RequestError, match=r"two.* belongs to another training"):
+    with pytest.raises(RequestError, match=r"two.* belongs to another run"):
         make_trainer(tmp_path / "two").train(tmp_path / "one" / "checkpoint-4")
     assert sorted(tmp_path.rglob("*")) == kept
     make_trainer(tmp_path / "three").train(tmp_path / "one" / "checkpoint-4")  # where none are
@@ -488,7 +488,7 @@ def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path):
 def test_a_schedule_goes_on_from_the_rate_that_it_ended_with(tmp_path, first, then):
     given = {"learning_rate": 0.01, "learning_rate_factor": 1.0, "warmup_steps": 2, **first}
     make_trainer(tmp_path, max_steps=4, **given).train()
-    with pytest.raises(RequestError, match="checkpoint ends with a learning rate of "):
+    with pytest.raises(RequestError, match="checkpoint has a learning rate of "):
         make_trainer(tmp_path, **{**given, **then}).train(True)
     make_trainer(tmp_path, max_steps=4, **given).train(True)
 

@@ -158,7 +158,7 @@ def _given(*columns: str | int | None) -> tuple[Any, Any] | None:
 
 
 def kind_of(source: PairSource) -> str:
-    """Return how `read_pairs` will interpret `source`.
+    """Return the kind of `source`, which decides how `read_pairs` reads it.
 
     Returns:
         "file", "parallel", "hub" (a folder too), "dataset" or "pairs".
@@ -354,11 +354,11 @@ def check_text(text: Path, language: str, other: str) -> None:
     number = left_out = 0
     for sentence in _read_text(text):
         number, left_out = number + bool(sentence), left_out + (sentence is None)
-    told = f"sentences: {number:,}; lines that are not UTF-8 or longer than {_LONGEST:,} bytes"
+    counts = f"{number:,} sentences; {left_out:,} left out (not UTF-8 or over {_LONGEST:,} bytes)"
     if number <= left_out:
         form = "Give a text in UTF-8 with one sentence a line."
-        raise RequestError(f"{text}: {told}: {left_out:,}. {form}")
-    logger.info("%s: %s, left out: %d.", text, told, left_out)
+        raise RequestError(f"{text}: {counts}. {form}")
+    logger.info("%s: %s.", text, counts)
     sample = [*islice(usable_sentences(text), SAMPLE)]
     if (found := identified(sample, (language, other))) is None:
         return

@@ -12,7 +12,7 @@ from ..errors import RequestError
 from ..storage.metrics import MEASURES
 
 # Arguments that have no effect together with a token budget. The first ones would otherwise change
-# the training and are refused; the others are harmless, and a warning names them.
+# training and are refused; the others are harmless, and a warning names them.
 _BATCHES = (
     *("per_device_train_batch_size", "train_sampling_strategy", "dataloader_drop_last"),
     "auto_find_batch_size",
@@ -79,13 +79,14 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     logging_nan_inf_filter: bool = field(default=False)
 
     def __post_init__(self) -> None:
-        """Run the parent's checks, with None for schedule and optimizer set aside meanwhile."""
+        """Run the parent's checks, with its defaults for a schedule or optimizer of None."""
         papers = [name for name in ("lr_scheduler_type", "optim") if getattr(self, name) is None]
         for name in papers:
             setattr(self, name, getattr(Seq2SeqTrainingArguments, name))
         falling = {"perplexity", *(name for name in MEASURES if MEASURES[name].lower_is_better)}
         watched = (self.metric_for_best_model or "").removeprefix("eval_")
-        if self.greater_is_better is None and watched in falling:  # to transformers only losses
+        # By default, transformers minimizes only losses.
+        if self.greater_is_better is None and watched in falling:
             self.greater_is_better = False
         super().__post_init__()
         if self.save_total_limit:
@@ -128,14 +129,14 @@ def share_of_update(batches: int, processes: int) -> int:
 
 
 def check_arguments(
-    args: VanillaTransformerTrainingArguments, figures: Sequence[str], *, by_tokens: bool
+    args: VanillaTransformerTrainingArguments, metrics: Sequence[str], *, by_tokens: bool
 ) -> None:
-    """Refuse arguments that the training would silently ignore.
+    """Refuse arguments that training would silently ignore.
 
     Args:
         args: The training arguments.
         by_tokens: Whether batches are filled up to `batch_tokens`.
-        figures: Names of an evaluation's results, such as "loss"; none if it has several sets.
+        metrics: Names of an evaluation's results, such as "loss"; none if it has several sets.
 
     Raises:
         ValueError: There are such arguments; the message names them.
@@ -145,12 +146,12 @@ def check_arguments(
     else:
         needed = "batches by tokens need batch_tokens and the columns input_ids and labels"
         _refuse(args, ("bpe_dropout", "train_weights"), f"{needed}; give both, or leave")
-    watched = args.early_stopping_on in figures and args.eval_strategy != "no"
+    watched = args.early_stopping_on in metrics and args.eval_strategy != "no"
     if args.early_stopping_patience is not None and not watched:
         raise RequestError(
-            f"got early_stopping_patience={args.early_stopping_patience} and no "
-            f"eval_{args.early_stopping_on} to watch; give one evaluation set, an evaluation "
-            "interval, and for a measure validation_pairs."
+            f"got early_stopping_patience={args.early_stopping_patience}, but no evaluation has "
+            f"eval_{args.early_stopping_on}; give one evaluation set, an evaluation interval and, "
+            "for a metric such as BLEU, validation_pairs."
         )
 
 

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 # Files besides the weights that some models have; no optimizer or trainer state.
 _COMPANIONS = (
     *(saved_model.CONFIG, saved_model.GENERATION_CONFIG, *saved_model.TOKENIZER_FILES),
-    "*.model",  # of SentencePiece
+    "*.model",  # SentencePiece
     "chat_template.jinja",
     "*.py",  # the code of a model saved for trust_remote_code
 )
@@ -111,8 +111,8 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
         # A stock Trainer may save without a tokenizer.
         shared = {name: value for name, value in identity.items() if value and first[name]}
         if differing := differences({name: first[name] for name in shared}, shared):
-            told = "; ".join(differing)
-            raise RequestError(f"{directory} is not the same model as {checkpoints[0]} ({told}).")
+            reason = "; ".join(differing)
+            raise RequestError(f"{directory} is not the same model as {checkpoints[0]} ({reason}).")
         for name, tensor in weights.items():
             total = sums.setdefault(name, torch.zeros(tensor.shape, dtype=torch.float64))
             total += tensor
@@ -124,7 +124,7 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 
 def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
-    """Return what all checkpoints of an average must share: config, tokenizer, shapes."""
+    """Return the identity that averaged checkpoints must share: config, tokenizer, shapes."""
     settings = directory / saved_model.TOKENIZER_SETTINGS
     target = read_json(settings).get(TARGET_TOKENIZER) if settings.is_file() else None
     tokenizers = digests(directory, saved_model.PIECES)
@@ -186,8 +186,8 @@ def choose_on_validation_pairs(
     best = best_of(greedy.values())
     averaged = max(count for count in greedy if abs(greedy[count] - best) <= CLOSE)
     logger.info(
-        "On %d validation pairs, the mean of %d checkpoint(s) is the largest within %g of the "
-        "best. Greedy %s by number: %s.",
+        "On %d validation pairs, averaging %d checkpoint(s) is within %g of the best, and "
+        "averaging more is not. Greedy %s by number: %s.",
         *(len(sources), averaged, CLOSE, label, _listed(greedy)),
     )
     result: Chosen = {"pairs": len(sources), "averaged": averaged, "measure": measure}
@@ -198,8 +198,8 @@ def choose_on_validation_pairs(
         options = {"num_beams": search.num_beams, "early_stopping": search.early_stopping}
         beams = {each: score(**options, length_penalty=each) for each in tried}
         penalty = best_of(beams, key=beams.__getitem__)
-        told = "On the same pairs, length penalty %g is best. With %d beams, %s by penalty: %s."
-        logger.info(told, penalty, search.num_beams, label, _listed(beams))
+        message = "On these pairs, length penalty %g is best. With %d beams, %s by penalty: %s."
+        logger.info(message, penalty, search.num_beams, label, _listed(beams))
         result["length_penalty"] = penalty
         result["beam"] = {f"{each:g}": value for each, value in beams.items()}
     return result

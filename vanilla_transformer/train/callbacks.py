@@ -1,4 +1,4 @@
-"""Callbacks: stop a training by time, patience or a signal, save by time, and log its progress."""
+"""Callbacks: stop training by time, patience or a signal, save by time, and log progress."""
 
 import logging
 import math
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """A signal ended the training; `checkpoint` is the last complete one, if any."""
+    """A signal ended training; `checkpoint` is the last complete one, if any."""
 
     def __init__(self, signum: int, checkpoint: Path | None) -> None:
         super().__init__(signum)
@@ -41,25 +41,25 @@ class RunControl(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Prepare the model, start the clock, and log the size of the training."""
+        """Prepare the model, start the clock, and log the size of the run."""
         self.trainer.begin()
         # A checkpoint restores its own intervals; use those of this start.
         state.compute_steps(args, state.max_steps)
         self.last_save, self.stopped = time.monotonic(), False
         self.trainer.progress.start()
-        told, epochs = [f"{self.trainer.model.num_parameters():,} parameters"], ""
+        facts, epochs = [f"{self.trainer.model.num_parameters():,} parameters"], ""
         self.trainer.updates_per_epoch = 0
         if has_length(train_dataloader):
             each = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
             self.trainer.updates_per_epoch = each
-            told.append(f"{len(self.trainer.train_dataset):,} training pairs")
-            told.append(f"{each:,} updates an epoch")
+            facts.append(f"{len(self.trainer.train_dataset):,} training pairs")
+            facts.append(f"{each:,} updates an epoch")
             epochs = f" ({state.max_steps / each:.1f} epochs)"
         if state.is_world_process_zero:
             limit = args.max_minutes
             time_limit = "" if limit is None else f" or {limit:g} minutes, whichever comes first"
             updates = f"{state.max_steps:,} updates{epochs}"
-            logger.info("%s.", ", ".join(told))
+            logger.info("%s.", ", ".join(facts))
             logger.info("The training ends after %s%s.", updates, time_limit)
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
@@ -85,7 +85,7 @@ class RunControl(TrainerCallback):
         signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
         saves = args.save_strategy != SaveStrategy.NO
         control.should_save |= bool(signum or save_due or (out_of_time and saves))
-        if (stream := self.trainer.stream) is not None:  # transformers counts from this start
+        if (stream := self.trainer.stream) is not None:  # transformers counts from the resume
             batches = state.max_steps * args.gradient_accumulation_steps
             state.epoch = stream.epoch + stream.batches / batches
         if args.logging_strategy != IntervalStrategy.NO:  # log the last few updates too
@@ -102,8 +102,8 @@ class RunControl(TrainerCallback):
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Skip the end-of-epoch evaluation and checkpoint if training stops within the epoch."""
-        # transformers calls this when a training stops in mid-epoch too, and then evaluates and
-        # saves again if these go by epochs.
+        # transformers also calls this when training stops in mid-epoch, and then evaluates and
+        # saves again if that is due at the end of epochs.
         each = self.trainer.updates_per_epoch
         if self.stopped and (each == 0 or state.global_step % each):
             control.should_log = control.should_evaluate = control.should_save = False
@@ -131,7 +131,7 @@ class RunControl(TrainerCallback):
         if logs.keys() >= {"loss", "learning_rate"}:
             minutes, step, last = logs["minutes"], state.global_step, f"{state.max_steps}"
             total = minutes * state.max_steps / step
-            if args.max_minutes is not None and total > args.max_minutes:  # time ends it
+            if args.max_minutes is not None and total > args.max_minutes:  # it stops by time
                 total, last = args.max_minutes, f"~{step * args.max_minutes / minutes:.0f}"
             logger.info(
                 "update %d of %s: loss %.3f, rate %.2e, %.0f tokens/s, %.1f of ~%.1f min",
@@ -145,10 +145,10 @@ class RunControl(TrainerCallback):
         labels = {f"eval_{name}": measure.label for name, measure in MEASURES.items()}
         labels["eval_perplexity"] = "validation perplexity"
         names = [name for name in logs if name.startswith("eval_")] or sorted(logs)
-        figures = {name: logs[name] for name in names if name not in hidden}
-        told = [
+        metrics = {name: logs[name] for name in names if name not in hidden}
+        shown = [
             f"{labels.get(name, name)} {f'{value:.4g}' if isinstance(value, float) else value}"
-            for name, value in figures.items()
+            for name, value in metrics.items()
         ]
-        if told:
-            logger.info("update %d: %s", state.global_step, ", ".join(told))
+        if shown:
+            logger.info("update %d: %s", state.global_step, ", ".join(shown))

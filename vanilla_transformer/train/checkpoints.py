@@ -51,9 +51,9 @@ class Progress:
     matmul_precision: str = ""  # chosen for the processor
     world_size: int = 0  # processes; 0 before the first update
     threads: list = dataclasses.field(default_factory=list)  # numbers of threads that were used
-    hardware: dict = dataclasses.field(default_factory=dict)  # that trained last
-    versions: dict = dataclasses.field(default_factory=dict)  # of packages, in the last training
-    git_commit: str | None = None  # of the clone, in the last training
+    hardware: dict = dataclasses.field(default_factory=dict)  # the machine that trained last
+    versions: dict = dataclasses.field(default_factory=dict)  # of packages, when it last trained
+    git_commit: str | None = None  # of the clone, when it last trained
     unlogged: list | None = None  # sum of the losses since the last log, and its update
     stream_epoch: int = 0  # completed passes over a stream
     stream_batches: int = 0  # batches taken in the current pass, by this process
@@ -63,7 +63,7 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Wall clock in the training loop until now."""
+        """Wall-clock time in the training loop so far."""
         running = 0.0 if self._started is None else time.monotonic() - self._started
         return self.training_seconds + running
 
@@ -73,7 +73,7 @@ class Progress:
         return int(self._tokens)
 
     def stop(self) -> None:
-        """Stop the clock at the end of the training."""
+        """Stop the clock at the end of training."""
         self.training_seconds, self._started = self.seconds, None
 
     def start(self) -> None:
@@ -238,21 +238,21 @@ def prune(newest: Path, *, every: int, keep: int | None, spare: str | None = Non
 
 
 def checkpoint_to_resume(folder: Path, asked: str | os.PathLike[str] | bool | None) -> Path | None:
-    """Return the checkpoint that a training resumes from; None for a new training.
+    """Return the checkpoint to resume from; None for a new run.
 
     Args:
-        folder: Output directory of the training, which deletes older checkpoints there.
+        folder: Output directory of the run, which deletes older checkpoints there.
         asked: A checkpoint, or whether to resume from the folder's last complete one.
 
     Raises:
-        ValueError: Another training's checkpoints would be deleted, or there is no checkpoint.
+        ValueError: Another run's checkpoints would be deleted, or there is no checkpoint.
     """
     given = None if asked is None or isinstance(asked, bool) else Path(asked)
     elsewhere = given is not None and given.resolve().parent != folder.resolve()
     for path in checkpoints(folder).values():
         stock = (path / TRAINER_STATE_NAME).is_file() and not (path / PROGRESS).is_file()
         if stock or elsewhere:
-            raise RequestError(f"{path} belongs to another training; give another output_dir.")
+            raise RequestError(f"{path} belongs to another run; give another output_dir.")
     if given is not None:
         return given
     found = last_whole_checkpoint(folder)
@@ -263,11 +263,11 @@ def checkpoint_to_resume(folder: Path, asked: str | os.PathLike[str] | bool | No
 
 
 def progress_to_continue(checkpoint: Path, identity: files.Identity) -> Progress:
-    """Return a checkpoint's totals; refuse an incomplete one, or one of another training.
+    """Return a checkpoint's totals; refuse it if it is incomplete or of another run.
 
     Args:
         checkpoint: The checkpoint.
-        identity: Result of `identity_of_updates` for this training.
+        identity: Result of `identity_of_updates` for this run.
 
     Raises:
         ValueError: It is incomplete, or the settings or data that determine updates differ.
@@ -289,7 +289,7 @@ def identity_of_updates(
     train_dataset: Any,
     constants: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Return the settings and digests that determine a training's updates.
+    """Return the settings and digests that determine all updates of a run.
 
     Args:
         args: The training arguments.
@@ -331,4 +331,4 @@ def check_rate(schedule: LRScheduler | None, update: int) -> None:
     for base, factor, last in rates:
         if not math.isclose(now := base * factor(schedule.last_epoch), last, rel_tol=1e-6):
             rate = f"a learning rate of {last:.3g}, but the schedule has {now:.3g} there"
-            raise RequestError(f"the checkpoint ends with {rate}; give the same arguments again.")
+            raise RequestError(f"the checkpoint has {rate}; give the same arguments again.")

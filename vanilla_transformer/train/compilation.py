@@ -1,4 +1,4 @@
-"""Compile the model for a training: one graph for all shapes, in a limited time."""
+"""Compile the model for training: one graph for all shapes, in a limited time."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ _MOST_SECONDS = 90.0
 
 
 def may_compile(plugin: Any, model: PreTrainedModel) -> bool:
-    """Return whether a model will be compiled: if that is asked for, and nobody has changed it.
+    """Return whether a model will be compiled: if requested, and if the model is unmodified.
 
     Args:
         plugin: Settings of accelerate, which are made those of one graph for all shapes.
@@ -28,14 +28,14 @@ def may_compile(plugin: Any, model: PreTrainedModel) -> bool:
     with without_training_changes(model):
         change = next(changes(model, whole=True), None)
     if plugin.backend != "NO" and change is not None:
-        logger.warning("The model is not compiled, so that its changes have effect: %s.", change)
+        logger.warning("The model is not compiled, which could bypass its changes: %s.", change)
         plugin.backend = type(plugin.backend)("NO")
     return plugin.backend != "NO"
 
 
 @contextmanager
 def limited_compilation() -> Iterator[None]:
-    """Log how long torch compiles, and let what comes after some 90 seconds run as it is.
+    """Log torch's compile time; after some 90 seconds, run new shapes uncompiled.
 
     A compilation that has begun ends, whatever time it takes.
     """
@@ -52,7 +52,7 @@ def limited_compilation() -> Iterator[None]:
         seconds += time.monotonic() - started
         logger.info("Compiling has taken %.0f seconds.", seconds)
         if seconds > _MOST_SECONDS:
-            logger.warning("Compiling ends here; batches of other shapes are trained without it.")
+            logger.warning("Compilation stopped; batches of new shapes run uncompiled.")
             torch.compiler.set_stance("eager_on_recompile")
 
     callback_handler.register_start_callback(start)

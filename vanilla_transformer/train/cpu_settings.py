@@ -1,6 +1,6 @@
-"""Fast settings for training, above all on a CPU: attention, products, dropout and memory.
+"""Fast settings for training, mainly on a CPU: attention, matmuls, dropout and memory.
 
-They apply during a training and are undone after it, also after an error; only glibc's thresholds
+They apply during training and are undone after it, also after an error; only glibc's thresholds
 do not adapt again (see `_kept_memory`).
 """
 
@@ -22,7 +22,7 @@ from ..machine.environment import processor_facts
 
 logger = logging.getLogger(__name__)
 
-# Largest error relative to the largest entry of a product. float32 stays below 1e-5; bfloat16 and
+# Largest error relative to the largest entry of a matmul. float32 stays below 1e-5; bfloat16 and
 # TF32 exceed 1e-3.
 _FLOAT32_ERROR = 1e-4
 # From glibc's malloc.h and manual: blocks above the largest threshold come from the kernel.
@@ -59,7 +59,7 @@ class FastDropoutOfSums(FastDropout):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Cast x to bfloat16 under autocast to that, then apply `FastDropout`."""
+        """Under bfloat16 autocast, cast x to bfloat16; then apply `FastDropout`."""
         dtype = torch.get_autocast_dtype(device := x.device.type)
         if dtype == torch.bfloat16 and torch.is_autocast_enabled(device):
             x = x.to(dtype)
@@ -68,11 +68,11 @@ class FastDropoutOfSums(FastDropout):
 
 @contextlib.contextmanager
 def cpu_training_settings(model: PreTrainedModel) -> Iterator[None]:
-    """On a CPU, use eager attention, fast float32 products, fast dropout and memory reuse.
+    """On a CPU, use eager attention, fast float32 matmuls, fast dropout and memory reuse.
 
     Only `sdpa` becomes `eager`, and only plain dropout is replaced; a user's own attention or
     dropout is kept. Under bfloat16 autocast, on a GPU too, the residual connections of both stacks
-    become bfloat16, because products would otherwise convert each input; parameters and gradients
+    become bfloat16, because matmuls would otherwise convert each input; parameters and gradients
     stay float32.
 
     Args:
@@ -81,8 +81,8 @@ def cpu_training_settings(model: PreTrainedModel) -> Iterator[None]:
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     with contextlib.ExitStack() as settings:
         if model.device.type == "cpu":
-            told = "Training on the CPU: %d thread(s), %d usable core(s)."
-            logger.info(told, threads, usable_cores())
+            message = "Training on the CPU: %d thread(s), %d usable core(s)."
+            logger.info(message, threads, usable_cores())
             settings.enter_context(returned_attention_weights(model))  # eager attention is faster
             settings.enter_context(_kept_memory())
             settings.callback(torch.set_float32_matmul_precision, precision)
@@ -124,7 +124,7 @@ def _set_fast_dropout(model: nn.Module) -> None:
 def _set_plain_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, FastDropout):
-            module.__class__ = nn.Dropout  # type: ignore[assignment]  # its class before
+            module.__class__ = nn.Dropout  # type: ignore[assignment]  # the class it had before
 
 
 @contextlib.contextmanager
@@ -151,18 +151,18 @@ def _kept_memory() -> Iterator[None]:
 
 @functools.cache
 def fast_float32_products() -> str:
-    """Return "medium" if oneDNN's products are faster and still float32, else "highest".
+    """Return "medium" if oneDNN's matmuls are faster and still float32, else "highest".
 
     "medium" lets torch use oneDNN. On AMD processors with AVX2 that is as fast as torch's
     default, MKL, and with AVX-512 twice as fast; on other processors the default stays. The answer
     depends only on the processor, not on its current speed, so that a repeated run computes the
     same. On processors with bfloat16 units oneDNN may compute in bfloat16, which is not the
-    precision asked for; the error of a fixed product shows whether it does.
+    precision asked for; the error of a fixed matmul shows whether it does.
     """
     if processor_facts().get("vendor_id") != "AuthenticAMD":
         return "highest"
     generator = torch.Generator().manual_seed(0)
-    # Large enough for oneDNN: even under "medium" smaller products go to the default library.
+    # Large enough for oneDNN: even under "medium" smaller matmuls go to the default library.
     x, weight = (torch.randn(rows, 512, generator=generator) for rows in (512, 1024))
     before = torch.get_float32_matmul_precision()
     try:

@@ -66,12 +66,12 @@ def noam_schedule(
 def schedule_warnings(
     args: VanillaTransformerTrainingArguments, d_model: int, updates: int
 ) -> Iterator[str]:
-    """Yield what may make a training useless: a rate beyond those tried, warm-up until the end.
+    """Yield warnings about the schedule: a rate beyond those tried, or warm-up until the end.
 
     Args:
         args: The training arguments.
         d_model: Width of the model.
-        updates: Updates of the training.
+        updates: Updates of the run.
     """
     if args.lr_scheduler_type in _WITHOUT_WARMUP:
         return

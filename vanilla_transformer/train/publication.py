@@ -33,14 +33,14 @@ class PublishingTrainer(Seq2SeqTrainer):
         if not self.is_world_process_zero():
             return
         output = Path(str(self.args.output_dir))
-        said = _for_our_card(**facts)
-        pair = said.pop("pair")
-        published = cast("Published", {**said, "languages": pair.split("-") if pair else []})
+        known = _for_our_card(**facts)
+        pair = known.pop("pair")
+        published = cast("Published", {**known, "languages": pair.split("-") if pair else []})
         published |= {"model": model_name or self.hub_model_id or output.name, "form": NATIVE}
         state = cast("TrainerFacts", vars(self.state))
         parameters = sum(weight.numel() for weight in cast("Any", self.model).parameters())
-        known = Metrics(parameters=parameters, **training_facts(state))
-        render_card(card_facts(known, published)).save(output / "README.md")
+        metrics = Metrics(parameters=parameters, **training_facts(state))
+        render_card(card_facts(metrics, published)).save(output / "README.md")
 
     def push_to_hub(  # type: ignore[override]  # None on other processes
         self,
@@ -81,10 +81,10 @@ class PublishingTrainer(Seq2SeqTrainer):
                 return None
             self.state.save_to_json(str(folder / TRAINER_STATE))
             self._finish_current_push()
-            said = {"with_code": not options.get("stock"), **_for_our_card(**options)}
-            said |= {"token": token, "revision": revision or self.args.hub_revision}
+            card = {"with_code": not options.get("stock"), **_for_our_card(**options)}
+            card |= {"token": token, "revision": revision or self.args.hub_revision}
             name = cast("str", self.hub_model_id)
-            return publish_folder(folder, name, push=True, message=commit_message, **said).commit
+            return publish_folder(folder, name, push=True, message=commit_message, **card).commit
 
 
 def _for_our_card(

@@ -59,7 +59,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
     Raises:
         ValueError: If the directory holds something else or another process trains in it, or if
             the data or the arguments are invalid.
-        TrainingInterrupted: If SIGTERM or Ctrl-C ended the training, after saving a checkpoint.
+        TrainingInterrupted: If SIGTERM or Ctrl-C ended training, after saving a checkpoint.
     """
     run = Path(output_dir)
     args = training_arguments(plan.arguments, run / CHECKPOINTS)
@@ -183,8 +183,8 @@ def _warn_of_missing_sets(plan: Plan, pairs: run_inputs.RunPairs) -> None:
     if not pairs.scored:
         logger.warning("There are no validation or test pairs, so there will be no scores.")
     if plan.model.init_from is not None and pairs.facts["held_out_pairs"]:
-        told = "%s may have trained on the held-out pairs; give --validation-file, --test-file."
-        logger.warning(told, plan.model.init_from)
+        message = "%s may have trained on held-out pairs; give --validation-file and --test-file."
+        logger.warning(message, plan.model.init_from)
 
 
 def _is_final(checkpoint: Path, args: VanillaTransformerTrainingArguments) -> bool:

@@ -36,7 +36,7 @@ def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, An
     Args:
         plan: The plan of the run.
         run: The run directory.
-        from_start: Whether the training begins with the first update.
+        from_start: Whether training begins with the first update.
 
     Raises:
         ValueError: If the directory holds other files or a run with another identity, or if the
@@ -99,15 +99,15 @@ def completed(plan: Plan, run: Path) -> Metrics | None:
     changed = [] if others else files.changed_files(run, metrics.get(files.MODEL_FILES, {}))
     if there := [name for name in changed if (run / name).exists()]:
         names = " and ".join(there)
-        raise RequestError(f"{run} is complete, but {names} changed; delete it to restore it.")
+        raise RequestError(f"{run} is complete, but {names} changed; to restore, delete {names}.")
     if not others and not changed:
         identify(plan, run)  # refuses a run on other pairs
         logger.info("%s is complete.", run)
         return metrics
     if last_whole_checkpoint(run / files.CHECKPOINTS) is None:
-        told = "; ".join(others or changed)
+        reason = "; ".join(others or changed)
         raise RequestError(
-            f"{run} can neither continue nor be restored ({told}): no complete checkpoint."
+            f"{run} has no complete checkpoint, so it cannot continue or be restored ({reason})."
         )
     if changed:
         logger.warning("%s is missing; averaging and evaluating again.", run / changed[0])
@@ -128,10 +128,10 @@ def claim(plan: Plan, run: Path, identity: Mapping[str, Any], read: Mapping[str,
         (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # may have been trained on other pairs
     metrics = read_metrics(run / files.METRICS)
     if metrics and (changed := files.differences(metrics["recipe"], plan.settings)):
-        told = "%s is complete; it continues with other values (%s), and its model is replaced."
-        logger.warning(told, run, "; ".join(changed))
+        message = "%s is complete; continuing with other values (%s), which replaces its model."
+        logger.warning(message, run, "; ".join(changed))
     (run / files.IDENTITY).parent.mkdir(parents=True, exist_ok=True)
-    # First, since a lone recipe may be the user's.
+    # Written first, since a recipe alone may be the user's own file.
     write_json(run / files.IDENTITY, {**identity, PAIRS: read})
     if not metrics:  # else the recipe is the complete model's until the new one replaces it
         write_text(run / files.RECIPE, settings_as_yaml(plan.settings))
@@ -146,10 +146,10 @@ def training_lock(run: Path) -> Iterator[None]:
     Raises:
         ValueError: If another process trains there.
     """
-    path, told = run / files.LOCK, f"another process is already training in {run}."
-    with parents_made(path), locked(path, told) as is_locked:
+    path, busy = run / files.LOCK, f"another process is already training in {run}."
+    with parents_made(path), locked(path, busy) as is_locked:
         if not is_locked:
-            logger.warning("The file system of %s has no locks; train there only once.", run)
+            logger.warning("The file system of %s has no locks; start one run at a time.", run)
         path.touch()  # without locks too: see `check_shared`
         try:
             yield
@@ -158,7 +158,7 @@ def training_lock(run: Path) -> Iterator[None]:
 
 
 def check_shared(run: Path) -> None:
-    """Refuse to join a training whose run directory this machine does not share.
+    """Refuse to join a run whose directory this machine does not share.
 
     Raises:
         ValueError: If the machines do not share the directory, or the first process has stopped.

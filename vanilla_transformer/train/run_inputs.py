@@ -205,7 +205,7 @@ def tokenized_run_pairs(
 
 
 def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, dict[str, float]]:
-    """Return and log the actual shares of corpora and augmented pairs in the training."""
+    """Return and log the actual shares of corpora and augmented pairs in training."""
     weights, corpora = listed(data.train_weights), pair_corpora(train)
     planned: dict[str, tuple[np.ndarray, str, float]] = {}  # pairs, unit, share
     if corpora is not None:
@@ -242,7 +242,7 @@ def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, di
 def try_scored_pairs(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: RunPairs, plan: Plan
 ) -> None:
-    """Encode the validation and test pairs, so that an invalid one fails before the training.
+    """Encode the validation and test pairs, so that an invalid one fails before training.
 
     Warns of symbols outside of the vocabulary, which no model can read or write.
     """
@@ -379,7 +379,7 @@ def run_model(
 def warn_of_start(
     initial: Path, data: DataPlan, args: VanillaTransformerTrainingArguments, d_model: int
 ) -> None:
-    """Warn if the settings of a training may damage its initial model.
+    """Warn if the training settings may damage the initial model.
 
     Args:
         initial: Folder of the initial model.
@@ -392,7 +392,7 @@ def warn_of_start(
         warmup = int(args.warmup_steps)
         rate = peak_rate(d_model=d_model, warmup_steps=warmup, factor=args.learning_rate_factor)
         logger.warning(
-            "The learning rate rises to %.1e, as in a training from scratch; give --learning-rate, "
+            "The learning rate rises to %.1e, as when training from scratch; give --learning-rate, "
             "no higher than the last one in the model's history.tsv.",
             rate,
         )

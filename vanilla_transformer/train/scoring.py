@@ -95,7 +95,7 @@ class ComparedRun(NamedTuple):
     search: SearchSettings
     parameters: int
     results: dict[str, TestTexts]
-    warnings: list[RunWarning]  # of the training
+    warnings: list[RunWarning]  # about the run
 
 
 def compare_runs(
@@ -181,14 +181,14 @@ def _set_lines(runs: Sequence[ComparedRun], name: str, shown: int) -> list[str]:
     labels = [MEASURES[measure].label for measure in measures]
     table = [["", *labels, "perplexity", "parameters", "beams"]]
     for run, row, result in zip(runs, rows, results, strict=True):
-        figures = [*(row[measure].score for measure in measures), result["perplexity"]]
+        metrics = [*(row[measure].score for measure in measures), result["perplexity"]]
         sizes = [f"{run.parameters:,}", str(run.search.num_beams)]
-        table.append([run.name, *(f"{figure:.2f}" for figure in figures), *sizes])
+        table.append([run.name, *(f"{value:.2f}" for value in metrics), *sizes])
     lines = [f"## {name}, {len(systems[0]):,} sentences", ""]
     lines += [*(f"    {line}" for line in table_lines(table)), ""]
     for run, row in zip(runs[1:], rows[1:], strict=True):
-        told = verdict(rows[0], row, len(systems[0]))
-        lines.append(f"- {run.name} against {runs[0].name}: {told}")
+        outcome = verdict(rows[0], row, len(systems[0]))
+        lines.append(f"- {run.name} against {runs[0].name}: {outcome}")
     lines += [
         "- p: how often chance alone would give so large a difference from the first run.",
         "- Perplexity is per token: compare it only between runs with the same vocabulary.",
@@ -219,8 +219,8 @@ def _robustness_lines(runs: Sequence[ComparedRun], name: str) -> list[str]:
         table.append([form, *(f"{score:.2f}" for score in scores)])
     if len(table) == 1:
         return []
-    told = f"{MEASURES[measure].label} on sources as people type them, without regard to case:"
-    return ["", told, "", *(f"    {line}" for line in table_lines(table))]
+    title = f"{MEASURES[measure].label} on sources as people type them, without regard to case:"
+    return ["", title, "", *(f"    {line}" for line in table_lines(table))]
 
 
 def table_lines(rows: Sequence[Sequence[str]], *, narrowest: int = 0) -> list[str]:

@@ -21,7 +21,7 @@ def updates_within(
     batch_tokens: int,
     batches: int,
 ) -> int:
-    """Return how many updates fit into `max_minutes`, beside the programs that run now.
+    """Return how many updates fit into `max_minutes` under the machine's current load.
 
     A few updates of random ids are made. All ranks return the same number.
 

@@ -80,7 +80,7 @@ class NewPairs(NamedTuple):
 
     @property
     def record(self) -> Path:
-        """File that says what the pairs are made from."""
+        """File that records what the pairs were made from."""
         return self.folder / "made_from.json"
 
     def texts(self, train: "Dataset") -> Iterator[str]:
@@ -148,8 +148,8 @@ def _check_unchanged(new: NewPairs, run: Path) -> None:
     """Refuse to resume a run without its new pairs, or after their model has changed."""
     record = read_json(new.record) if new.record.is_file() else {}
     if not new.file.is_file() or record.get("translated") != sha256(new.file):
-        told = "is missing or changed; put it back, or give another --output-dir"
-        raise RequestError(f"{new.file}, with which {run} was trained, {told}.")
+        problem = "is missing or changed; put it back, or give another --output-dir"
+        raise RequestError(f"{run} was trained with {new.file}, which {problem}.")
     now = digests(Path(new.model), record["model"])  # of the files that are still there
     before = {name: record["model"][name] for name in now}
     check_same(before, now, f"{new.model} has changed since it translated for {run}")
@@ -202,7 +202,7 @@ def _translator(
     model, tokenizer = load_saved_model(folder, device="auto"), load_saved_tokenizer(folder)
     search: dict[str, Any] = {"most_tokens": MAX_SOURCE_TOKENS}
     if beyond_paper_search(model, {}):  # a class of transformers
-        search |= {"num_beams": 4, "length_penalty": 1.0}  # the score is then the mean of a token
+        search |= {"num_beams": 4, "length_penalty": 1.0}  # the score is then the mean per token
         search |= {"return_dict_in_generate": True, "output_scores": True}
     if getattr(tokenizer, "src_lang", None) is not None:  # of many languages, as M2M-100 and NLLB
         source, target = (_language_token(name, tokenizer, language) for language in languages)
@@ -240,12 +240,12 @@ def _translate(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> N
     new.folder.mkdir(parents=True, exist_ok=True)
     write_json(new.record, made_from)
     translations, total = _translator(new.model, languages), sum(1 for _ in new.texts(train))
-    told = "%s translates %d sentences; if stopped, repeat the command to continue."
-    logger.info(told, new.model, total)
+    message = "%s translates %d sentences; if stopped, repeat the command to continue."
+    logger.info(message, new.model, total)
 
     def translated(texts: Iterator[str], before: int) -> Iterator[tuple[str, float]]:
-        told: dict[str, Any] = {"what": "Translating", "unit": "sentences", "total": total}
-        return iter(progress(translations(texts), initial=before, **told))
+        work: dict[str, Any] = {"what": "Translating", "unit": "sentences", "total": total}
+        return iter(progress(translations(texts), initial=before, **work))
 
     def pair(text: str, translation: tuple[str, float]) -> tuple[str, str, float]:
         found, score = translation

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TRAINING_PAIRS = 200  # pairs for `eval_training_loss`, at most
-# Suffixes of transformers' figures that assume batches of equal size.
+# Suffixes of transformers' metrics that assume batches of equal size.
 _OF_THE_HOST = ("samples_per_second", "steps_per_second", "_flos", "_runtime", "_preparation_time")
 _FORWARD = inspect.signature(VanillaTransformerForConditionalGeneration.forward).parameters
 
@@ -113,7 +113,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
     args: VanillaTransformerTrainingArguments
     train_dataset: "Dataset"
     processing_class: PreTrainedTokenizerBase
-    # Set when a training starts.
+    # Set when training starts.
     optimizer: torch.optim.Optimizer
 
     def __init__(
@@ -144,7 +144,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         if validation_pairs and None in (target_language, kwargs.get("processing_class")):
             needed = "target_language (such as 'de') and the tokenizer as processing_class"
             raise RequestError(f"got validation_pairs; give {needed}, too.")
-        if args.n_gpu > 1:  # torch would split the batches, and the counts of tokens
+        if args.n_gpu > 1:  # DataParallel would split the batches, and their token counts
             logger.warning("Training on one of %d GPUs; accelerate launch uses all.", args.n_gpu)
             args._n_gpu = 1
         super().__init__(model, args, **kwargs)
@@ -164,9 +164,9 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self.target_language = target_language
         self.measures = list(measures)
         self.train_sampler: TokenBatchSampler | None = None  # made with the batches
-        self.updates_per_epoch = 0  # known when a training begins, if the data has a length
+        self.updates_per_epoch = 0  # known when training begins, if the data has a length
         self._evaluates_own_set = False
-        self._told: set[str] = set()  # warnings, each given once
+        self._warned: set[str] = set()  # warnings, each given once
         self._repeats_last = False  # whether this rank repeats a batch at the end of an epoch
         self.stream: Stream | None = None  # the batches of a data set without a length
         # Checkpoint to resume from, and whether the user wants the data to start again.
@@ -176,13 +176,13 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self._warn_of_ends()
         self.progress = Progress()
         self.threads: FreeThreads | None = None  # while it trains
-        self._compiles = False  # whether this training compiles the model
+        self._compiles = False  # whether this run compiles the model
         self._settings = ExitStack()
         self.add_callback(RunControl(self))  # first: it starts the clock
 
-    def _tell_once(self, warning: str) -> None:
-        if warning not in self._told:
-            self._told.add(warning)
+    def _warn_once(self, warning: str) -> None:
+        if warning not in self._warned:
+            self._warned.add(warning)
             logger.warning(warning)
 
     def _print_once(self) -> None:
@@ -199,9 +199,9 @@ class VanillaTransformerTrainer(PublishingTrainer):
         labels = self.model.without_padding(torch.as_tensor(labels))
         labels = labels[labels != IGNORED]
         if len(labels) > 0 and int(labels[-1]) not in (end if isinstance(end, list) else [end]):
-            told = "The first target ends with id %d, but the model's eos_token_id is %s: %s."
+            message = "The first target ends with id %d, but the model's eos_token_id is %s: %s."
             remedy = "give the config the tokenizer's ids, or translations may not end"
-            logger.warning(told, int(labels[-1]), end, remedy)
+            logger.warning(message, int(labels[-1]), end, remedy)
 
     @property
     def _batches_by_tokens(self) -> bool:
@@ -251,14 +251,14 @@ class VanillaTransformerTrainer(PublishingTrainer):
 
     def _stock_train_dataloader(self) -> DataLoader:
         if self.args.batch_tokens is not None:
-            told = "Without the columns input_ids and labels %s, whatever batch_tokens is."
-            logger.warning(told, f"a batch has {self.args.per_device_train_batch_size} examples")
+            message = "Without the columns input_ids and labels %s, whatever batch_tokens is."
+            logger.warning(message, f"a batch has {self.args.per_device_train_batch_size} examples")
         self.train_sampler, self._repeats_last = None, False
         if has_tokens(self.train_dataset):
             check_lengths(*pair_lengths(self.train_dataset))
         if self.args.dataloader_persistent_workers:
             self.args.dataloader_persistent_workers = False
-            self._tell_once(
+            self._warn_once(
                 "dataloader_persistent_workers is switched off: a resumed training would differ."
             )
         # Otherwise torch's current seed orders the pairs, and a resumed training sees others.
@@ -279,7 +279,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
     def _tell_of_void_arguments(self) -> None:
         by_host = self.compute_metrics is not None or self.has_other_loss
         if void := void_arguments(self.args, evaluates_by_host=by_host):
-            self._tell_once(
+            self._warn_once(
                 f"{', '.join(void)}: without effect, because batches are filled up to "
                 f"batch_tokens={self.args.batch_tokens}."
             )
@@ -349,7 +349,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return self.lr_scheduler
 
     def warn_of_schedule(self, updates: int) -> None:
-        """Warn of a schedule that does not suit a training of so many updates."""
+        """Warn if the schedule does not suit this number of updates."""
         if self.is_world_process_zero():
             for warning in schedule_warnings(self.args, self.model.config.d_model, updates):
                 logger.warning(warning)
@@ -370,7 +370,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             TrainingInterrupted: On SIGTERM or Ctrl-C, after a checkpoint was written.
             ValueError: If arguments contradict each other, or one would have no effect; if the
                 checkpoint is of other pairs, batches, updates or precision, or broken, or its
-                stream cannot be repeated; or if `output_dir` has checkpoints that a new training
+                stream cannot be repeated; or if `output_dir` has checkpoints that a new run
                 would replace, or none to resume.
         """
         self._print_once()
@@ -395,15 +395,15 @@ class VanillaTransformerTrainer(PublishingTrainer):
         except KeyboardInterrupt as error:
             last = last_whole_checkpoint(self._get_output_dir(trial))
             raise TrainingInterrupted((error.args or (signal.SIGINT,))[0], last) from error
-        finally:  # `on_train_end` is called only after a training without an error
+        finally:  # `on_train_end` is not called if training fails
             self.progress.stop()
             self.threads = self._resumed_from = None
             self.args.ignore_data_skip = self._begins_anew
 
     def _hp_search_setup(self, trial: Any) -> None:
-        """Set up a training once a hyperparameter search, if any, has chosen its arguments.
+        """Set up training after a hyperparameter search, if any, has chosen the arguments.
 
-        transformers calls this in every training, before it loads a checkpoint.
+        transformers calls this in every run, before it loads a checkpoint.
         """
         super()._hp_search_setup(trial)
         if trial is not None:
@@ -424,12 +424,12 @@ class VanillaTransformerTrainer(PublishingTrainer):
             made = f"the trainer was made with mixed_precision={self.accelerator.mixed_precision}"
             remedy = "set bf16 or fp16 when you make the arguments."
             raise RequestError(f"got {self.args.precision}, but {made}; {remedy}")
-        figures = ["loss", *(self.measures if self.validation_pairs else [])]
-        watchable = [] if isinstance(self.eval_dataset, dict) else figures
+        metrics = ["loss", *(self.measures if self.validation_pairs else [])]
+        watchable = [] if isinstance(self.eval_dataset, dict) else metrics
         check_arguments(self.args, watchable, by_tokens=self._batches_by_tokens)
         narrow = {p.dtype for p in self.model.parameters() if p.requires_grad and p.itemsize < 4}
         for dtype in narrow:
-            self._tell_once(
+            self._warn_once(
                 f"The weights are {str(dtype).removeprefix('torch.')}, in which most small updates "
                 "round to nothing; load the model with dtype=torch.float32, and train with "
                 "bf16=True for the speed."
@@ -438,7 +438,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
     def hyperparameter_search(self, hp_space: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Search as Seq2SeqTrainer does, by default for the lowest `eval_loss`.
 
-        transformers' default, the sum of all other figures, would be the perplexity and more here;
+        transformers' default, the sum of all other metrics, would be the perplexity and more here;
         it still applies with `compute_metrics`.
         """
         if self.compute_metrics is None and not args:
@@ -458,7 +458,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         identity["torch_compile"] = self._compiles  # its batches are padded to few lengths
         now: dict[str, Any] = {"world_size": self.args.world_size, "hardware": hardware()}
         now |= {"versions": versions(), "git_commit": git_commit()}
-        if checkpoint is None:  # a new training
+        if checkpoint is None:  # a new run
             self.progress = Progress()
         else:
             self.progress = checkpoints.progress_to_continue(checkpoint, identity)
@@ -500,7 +500,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list, torch.Tensor | int | None]:
         """Fetch the batches of an update, and count its target tokens over all ranks."""
-        if 0 < self.state.max_steps <= self.state.global_step:  # the training is already complete
+        if 0 < self.state.max_steps <= self.state.global_step:  # the run is already complete
             self.control.should_training_stop = True
             return [], None
         batches = [*map(self._without_padding, itertools.islice(epoch_iterator, num_batches))]
@@ -526,7 +526,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return super()._get_grad_norm(model, grad_norm)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate; only the trainer's own evaluation set gets BLEU and a training loss."""
+        """Evaluate; add BLEU and a training loss only for the trainer's own evaluation set."""
         self._evaluates_own_set = eval_dataset is None or eval_dataset is self.eval_dataset
         return super().evaluate(eval_dataset, *args, **kwargs)
 
@@ -538,9 +538,9 @@ class VanillaTransformerTrainer(PublishingTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """Compute figures per token, and run transformers' loop only for predictions.
+        """Compute metrics per token, and run transformers' loop only for predictions.
 
-        The random numbers of the training are not affected.
+        The random numbers of training are not affected.
         """
         self._print_once()
         started = time.monotonic()
@@ -549,19 +549,19 @@ class VanillaTransformerTrainer(PublishingTrainer):
         with torch.random.fork_rng(devices=devices), any_shape:
             own_set = self._evaluates_own_set and description == "Evaluation"
             measured = self._measure(dataloader.dataset, own_set=own_set)
-            figures = {f"{metric_key_prefix}_{name}": value for name, value in measured.items()}
+            by_token = {f"{metric_key_prefix}_{name}": value for name, value in measured.items()}
             if prediction_loss_only and "loss" in measured:
                 size = len(dataloader.dataset)  # type: ignore[arg-type]  # it has tokens
-                output = EvalLoopOutput(None, None, figures, size)  # type: ignore[arg-type]  # no predictions
+                output = EvalLoopOutput(None, None, by_token, size)  # type: ignore[arg-type]  # no predictions
             else:
                 output = super().evaluation_loop(
                     dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
                 )
                 # compute_metrics takes precedence. A mean over batches is not a loss per token.
-                of_tokens = {name: figures[name] for name in figures if name.endswith("_loss")}
-                metrics = {**figures, **(output.metrics or {}), **of_tokens}
+                losses = {name: by_token[name] for name in by_token if name.endswith("_loss")}
+                metrics = {**by_token, **(output.metrics or {}), **losses}
                 output = output._replace(metrics=metrics)
-        if self.threads is not None:  # it trains
+        if self.threads is not None:  # during training
             self.progress.evaluation_seconds += time.monotonic() - started
         return output
 
@@ -581,7 +581,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             measured = {} if self.has_other_loss else {"loss": loss}
             measured["perplexity"] = math.exp(min(loss, 700.0))
         elif "labels" in (getattr(dataset, "column_names", None) or ["labels"]):
-            self._tell_once(
+            self._warn_once(
                 "eval_loss is a mean over batches, without a perplexity: the data has no columns "
                 "input_ids and labels, or precision, loss or collator are other ones."
             )
@@ -722,7 +722,7 @@ _EVALUATION_STEPS = {
 
 @contextmanager
 def _full_disk_named(checkpoint: Path) -> Iterator[None]:
-    """Add the checkpoint's name to errors while it is written: torch's name no file."""
+    """Name the checkpoint in errors while it is written; those of torch name no file."""
     try:
         yield
     except (RuntimeError, SafetensorError) as error:
