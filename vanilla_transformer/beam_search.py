@@ -248,7 +248,7 @@ class Search:
         return nn.functional.pad(self.ended_history, (0, longer), value=-1)
 
     def _done(self) -> Tensor:
-        """Return which sentences are done, (B,).
+        """Return a mask of the sentences that are done, (B,).
 
         The authors wait until the worst finished hypothesis beats the bound. No hypothesis that
         ends later can exceed the bound, so the n best are final once the n-th of them beats it.

@@ -104,7 +104,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     label_smoothing: float | int = 0.1  # eps_ls, in the training loss only (5.4)
     tie_word_embeddings: bool = True  # the pre-softmax weight is the target embedding (3.4)
     share_encoder_decoder_embeddings: bool = True  # source and target share one embedding (3.4)
-    lm_head_bias: bool = False  # of the pre-softmax transformation; the paper has none
+    lm_head_bias: bool = False  # in the pre-softmax transformation; the paper has none
     use_cache: bool = True  # keep keys and values while generating
     is_encoder_decoder: bool = True  # a decoder-only subclass may declare False
     pad_token_id: int = 0  # fills short rows of ids; labels are filled with -100 instead

@@ -107,6 +107,6 @@ def check_ends(suppressed: object, ends: int | Sequence[int] | Tensor | None) ->
     """Refuse a generation config that suppresses all the ids that end a sentence."""
     ends = torch.as_tensor([] if ends is None else ends).flatten().tolist()
     if ends and isinstance(suppressed, (list, tuple)) and set(ends) <= set(suppressed):
-        what = f"suppress_tokens={list(suppressed)} of the generation config hold every end, {ends}"
+        what = f"suppress_tokens={list(suppressed)} of the generation config suppresses {ends}"
         others = sorted({*suppressed} - {*ends})
-        raise RequestError(f"{what}, so that no sentence could end; set them to {others}.")
+        raise RequestError(f"{what}, so no sentence could end; set suppress_tokens={others}.")

@@ -56,7 +56,7 @@ NUM_BEAMS = Range(1, 1000)
 LENGTH_PENALTY = Range(0, 10, whole=False)
 
 _LAYERS, _WIDTH, _ENTRIES = Range(1, 1000), Range(1, 65_536), Range(1, 10_000_000)
-FIELDS = {  # of the config
+FIELDS = {  # ranges of the config's fields
     **dict.fromkeys(("encoder_layers", "decoder_layers"), _LAYERS),
     **dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v"), _WIDTH),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), _WIDTH),

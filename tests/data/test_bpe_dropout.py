@@ -149,7 +149,7 @@ def test_ignored_and_out_of_range_ids_are_left_to_the_collator(tokenizer):
 
 def test_tokenizers_other_than_bpe_are_refused():
     unigram = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.Unigram()))
-    with pytest.raises(ValueError, match="a BPE tokenizer, not Unigram; set it to 0"):
+    with pytest.raises(ValueError, match="a BPE tokenizer, not Unigram; set bpe_dropout=0"):
         BpeDropout(unigram, 0.1)
     empty = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
     for tokenizer in (empty, make_tokenizer("bytes", ["a"], vocab_size=999)):

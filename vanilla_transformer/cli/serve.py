@@ -14,7 +14,7 @@ from ..recipes.recipe import languages_of_model
 from ..storage.extras import require
 from .shared_options import count
 
-_MOST_TOKENS = 512  # of a sentence; this many take a small model some two seconds
+_MOST_TOKENS = 512  # per sentence; this many take a small model some two seconds
 _GRACE = 60  # seconds for running requests after a signal to stop
 
 

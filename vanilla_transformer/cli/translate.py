@@ -41,7 +41,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "beams (default: the model's own, usually 4)"
     command.add_argument("--num-beams", type=count, help=text)
     text = "print the N best translations with their scores; searches with at least N beams"
-    forms = command.add_mutually_exclusive_group()  # of the output
+    forms = command.add_mutually_exclusive_group()  # output formats
     forms.add_argument("--nbest", type=count, metavar="N", help=text)
     text = "write word alignments as i-j"
     command.add_argument("--alignments", metavar="FILE", help=text)
@@ -272,7 +272,7 @@ def _joined(answers: "list[list[Translation]]", languages: Languages) -> "list[T
 class _Row(NamedTuple):
     """A row or line of the input, and its texts to translate; none for a table's header."""
 
-    cells: list[str]  # of a table; else the line alone
+    cells: list[str]  # cells of a table's row; else the line alone
     texts: list[str]
     separator: str | None = None  # of a table
 

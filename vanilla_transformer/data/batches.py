@@ -23,7 +23,7 @@ from ..ranges import COUNT, Range
 
 # Fewest batches in an epoch of weighted corpora; one more for varying bounds then hardly matters.
 _FEWEST_BATCHES = 20
-MOST_SHAPES = 12  # of batches in training; with fewer there is more padding
+MOST_SHAPES = 12  # most shapes of batches in training; with fewer there is more padding
 # Examples of each corpus, so that rounding changes no share by more than about a twentieth.
 _FEWEST_DRAWS = 10
 
@@ -309,7 +309,7 @@ class Stream:
         self._skipped, self._restore = batches, restore
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the next pass by its number since the training was started or resumed."""
+        """Choose the next pass by its number since training was started or resumed."""
         self.epoch, self.batches = self._first + epoch, 0
         self.loader.set_epoch(self.epoch)
 

@@ -51,7 +51,7 @@ class BpeDropout:
         Range(0, 1, whole=False).check(bpe_dropout=probability)
         self.parts = [_parts(tokenizer), _parts(target_tokenizer(tokenizer))]
         if all((parts < 0).all() for parts in self.parts):
-            raise RequestError("bpe_dropout: the tokenizer has no merges to undo; set it to 0.")
+            raise RequestError("the tokenizer has no merges to undo; set bpe_dropout=0.")
         self.probability, self.seed, self.max_length = probability, seed, max_length
 
     def __call__(self, features: Features, *, epoch: int = 0) -> list[dict[str, np.ndarray]]:
@@ -120,7 +120,7 @@ def _parts(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     marks = [model.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix")]
     if model.get("type") != "BPE" or any(marks):
         kind = model.get("type") or type(tokenizer).__name__
-        raise RequestError(f"bpe_dropout needs a BPE tokenizer, not {kind}; set it to 0.")
+        raise RequestError(f"bpe_dropout needs a BPE tokenizer, not {kind}; set bpe_dropout=0.")
     vocabulary = model["vocab"]
     parts = np.full((max(vocabulary.values(), default=-1) + 1, 2), -1, np.int64)
     for left, right in reversed(model["merges"]):  # the earlier of two merges to one token wins

@@ -60,7 +60,7 @@ class Columns(NamedTuple):
 
     Attributes:
         places: Their indices.
-        has_header: Whether the first row holds names of columns and no pair.
+        has_header: Whether the first row holds names of columns instead of a pair.
         width: Number of columns, without empty ones at the end.
         decided_by: "content", "names", "order" or "user".
         warning: What the content says against the columns that the user named; else "".

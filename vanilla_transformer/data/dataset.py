@@ -49,7 +49,7 @@ CORPUS = "corpus"  # column with the number, from 0, of the joined data set that
 MADE = "made"  # column that says how a pair was made from others: bits as `augmentation.JOINED`
 _MARKS = (CORPUS, MADE)
 BLOCK = 8000  # pairs taken at a time; each block has an overhead of about 15 ms
-_BLOCK_BYTES = 2**22  # of text in a block; a tokenizer takes 100 bytes for each token
+_BLOCK_BYTES = 2**22  # most text in a block; a tokenizer takes 100 bytes for each token
 _READ = 1000  # pairs read at a time, of at most 128 KiB each
 
 
@@ -497,4 +497,4 @@ class PairCollator:
             known |= ids == IGNORED
         if not known.all():
             wrong = f"token id {ids[~known][0]} in {name}; allowed are 0 to {size - 1}"
-            raise RequestError(f"got {wrong}. Is this the model's tokenizer?")
+            raise RequestError(f"got {wrong}. Was another tokenizer used?")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _KNOWN_AS = {"nb": "no", "sh": "sr", "fil": "tl", "in": "id", "mo": "ro"}
 # Languages most used in table headers.
 _LARGE = ("en", "es", "fr", "de", "pt", "it", "ru", "zh", "ja", "ko", "nl", "pl", "cs", "tr", "ar")
-_CHARACTERS = 200  # of a text that are read
+_CHARACTERS = 200  # most characters of a text that are read
 # Share of the probability that must be on the two languages for full weight. Short texts of
 # everyday words have about this much; with 140 languages, chance gives 0.014.
 _FULL_WEIGHT = 0.1

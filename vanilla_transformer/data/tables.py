@@ -80,7 +80,7 @@ def is_csv(path: Path) -> bool:
 def _best_quoting(
     lines: Sequence[str], with_quotes: Sequence[bytes], separator: str
 ) -> tuple[float, Dialect]:
-    """Return how consistently a separator splits the lines, and the dialect with best quoting.
+    """Return a separator's consistency in the lines, and the dialect with the best quoting.
 
     Quotes are part of the dialect if cells need them, or if all lines have quoted cells. If quotes
     do not enclose whole cells in some lines, they are part of the texts.

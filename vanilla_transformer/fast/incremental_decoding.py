@@ -72,7 +72,7 @@ class IncrementalDecoder:
             attention_mask: 1 at tokens and 0 at padding, (B, S).
             width: Most hypotheses of each source.
             length: Most positions.
-            alignment_layer: Decoder layer whose attention to the source is kept; None: no layer's.
+            alignment_layer: Decoder layer whose cross-attention is kept; None: no layer's.
             prepack: Whether to compute with packed weights, which are kept as a second copy, and
                 plain layers in few calls.
         """
@@ -87,7 +87,7 @@ class IncrementalDecoder:
             for layer in self.decoder.layers:
                 kind = FusedLayer if prepack and is_fusable(layer) else ModuleLayer
                 self.layers.append(kind(layer, LayerMemory(layer, source, room)))
-        self.encodings = source.new_empty(0)  # positional encodings, some ahead, (P, d)
+        self.encodings = source.new_empty(0)  # positional encodings, computed ahead, (P, d)
         self.source_mask = None  # (B, 1, 1, S), added to the scores
         if not attention_mask.bool().all():
             padding = attention_mask[:, None, None, :] == 0
@@ -123,13 +123,13 @@ class IncrementalDecoder:
         return map(self.lm_head, self.decoder.norm(x).split(sources))
 
     def _places_of(self, rows: Tensor) -> Tensor:
-        """Return where the keys and values of rows are stored, (B, w, t)."""
+        """Return the storage indices of the keys and values of rows, (B, w, t)."""
         if self.places is None:
             return rows
         return self.places.gather(1, rows.flatten(1)).view_as(rows)
 
     def _forget(self, ancestors: Tensor) -> None:
-        """Drop rows that are not ancestors of a living hypothesis, if they are more than half.
+        """Drop rows that are not ancestors of an unfinished hypothesis, if they are more than half.
 
         The hypotheses of one source soon share all but their last few ancestors, so the rows that
         they attend to become a fraction of all rows.
@@ -157,7 +157,7 @@ class IncrementalDecoder:
         return self.decoder.dropout(x + self.encodings[self.position])
 
     def keep(self, order: Tensor) -> None:
-        """See `beam_search.ModelDecoder`. Few rows move, as sources already below B' stay."""
+        """See `beam_search.ModelDecoder`. Only sources at indices from B' on move."""
         moved = (order != torch.arange(order.numel(), device=order.device)).nonzero().squeeze(1)
         for layer in self.layers:
             layer.memory.keep(order, moved)
@@ -205,7 +205,7 @@ class ModuleLayer:
 
 
 def is_fusable(layer: DecoderLayer) -> bool:
-    """Return whether an unmodified layer can run as a `FusedLayer`, and its weights be packed.
+    """Return whether an unmodified layer can run as a `FusedLayer` with packed weights.
 
     It cannot if a module was replaced by another one of torch's, such as a norm by `nn.Identity`.
     """
@@ -374,7 +374,7 @@ class FoldedSource:
     def attend(
         self, x: Tensor, residual: Tensor, mask: Tensor | None, alignments: GrowingRows | None
     ) -> Tensor:
-        """Return the residual plus the output of the attention to the source, (B, w, d).
+        """Return the residual plus the output of cross-attention, (B, w, d).
 
         See `LayerMemory.attend_to_source`.
         """

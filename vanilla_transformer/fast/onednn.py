@@ -2,8 +2,8 @@
 
 A decoding step multiplies a handful of rows by every weight of the decoder. The library that torch
 calls for this rearranges the weight each time, or is slow because it does not. With a weight packed
-once, the same product takes a quarter to two thirds of the time. The operators are private to torch
-(its compiler emits them). Only this file uses them; without them, it leaves the product to torch.
+once, the same matmul takes a quarter to two thirds of the time. The operators are private to torch
+(its compiler emits them). Only this file uses them; without them, it leaves the matmul to torch.
 
 A packed copy is used only as long as its parameters are unchanged. A search compares all of them
 before it begins, since a write through `.data` or NumPy does not raise their version counter. The
@@ -26,13 +26,13 @@ from torch import Tensor, nn
 from ..machine.environment import processor_facts
 from .unmodified import TemporaryForward, change_of
 
-# MKL, which computes torch's own products, is slow with AMD's AVX-512: packing always pays there.
+# MKL, which computes torch's own matmuls, is slow with AMD's AVX-512: packing always pays there.
 _ALWAYS = (
     torch.backends.cpu.get_cpu_capability() == "AVX512"
     and processor_facts().get("vendor_id") == "AuthenticAMD"
 )
 SMALLEST = 2**17 if _ALWAYS else 2**18  # entries; with smaller weights, packing saves no time
-MOST_ROWS = math.inf if _ALWAYS else 192  # of an input; with more rows, packing saves no time
+MOST_ROWS = math.inf if _ALWAYS else 192  # most rows of an input; with more, packing saves no time
 _ROWS = 32  # the number of rows that the layout is made for; it works for any other
 _WORDS = (torch.int64, torch.int32, torch.int16)  # the widest type that divides a row is used
 
@@ -108,7 +108,7 @@ _PACKED: WeakKeyDictionary[nn.Module, _Copy] = WeakKeyDictionary()
 
 @contextmanager
 def packed_linears(*roots: nn.Module) -> Iterator[None]:
-    """Make plain linear layers inside the roots compute with packed weights.
+    """Make plain linear layers inside the given modules use packed weights.
 
     This applies to `packable` layers that are not too small. The copies are kept for the next
     search, made again if weights have changed, and freed with their modules or by `release`.

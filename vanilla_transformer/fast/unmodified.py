@@ -102,7 +102,7 @@ class TemporaryForward:
 
 
 def change_of(module: nn.Module) -> str | None:
-    """Describe how a module was changed, in words to follow its name; None if unchanged."""
+    """Describe a module's change as a phrase to put after its name; None if unchanged."""
     kind = type(module)
     if kind not in _AS_IMPORTED and not _is_activation(module):
         return f" is a {kind.__name__}"
@@ -129,7 +129,7 @@ def change_of(module: nn.Module) -> str | None:
 
 
 def _is_activation(module: nn.Module) -> bool:
-    """Return whether a module is an activation of transformers or torch, which is just called."""
+    """Return whether a module is an activation function of transformers or torch."""
     return type(module).__module__ in ("transformers.activations", "torch.nn.modules.activation")
 
 

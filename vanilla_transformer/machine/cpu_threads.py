@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables with which users set the number
 _LOOK_EVERY = 0.5  # seconds
 _WAIT = 20.0  # seconds that cores must stay free before they are used again
-_LIGHT = 0.3  # of a core: ignore other programs that use less
+_LIGHT = 0.3  # cores; other programs that use less are ignored
 # Last number of threads, by the number without other programs; the next block starts with it.
 _LATEST: dict[int, int] = {}
 _OPEN: list["FreeThreads"] = []  # the shared object, repeated for each open block

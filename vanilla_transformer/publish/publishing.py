@@ -229,7 +229,7 @@ def _metrics(source: Path, run: Path) -> Metrics:
         metrics["data"] |= {"shared_with_training": {}, "files": files}
         metrics |= {"scores": own["scores"], "averaged_checkpoints": []}
         metrics.pop(run_files.CHOSEN, None)
-        metrics.pop("warnings", None)  # of the run's own model
+        metrics.pop("warnings", None)  # these are about the run's own model
         return metrics
     models = [saved.load_saved_model(folder) for folder in (source, run)]
     if not _close(*(_logits(*both, _ANY_TEXT) for both in zip(models, tokenizers, strict=True))):

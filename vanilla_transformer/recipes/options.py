@@ -25,7 +25,7 @@ _SHARE = Range(0, 1, whole=False)
 _RATE = Range(0, 1000, whole=False, above=True)
 _POSITIVE = Range(0, 10**7, whole=False, above=True)  # nineteen years, for minutes
 _VOCABULARY = Range(260, 300_000)  # 256 bytes and 4 special tokens; 32 MiB of tokenizer.json
-_ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")  # of positions
+_ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")  # positional encodings
 _SEED = Range(0, 2**32 - 1)  # NumPy accepts no others
 
 

@@ -29,7 +29,7 @@ def foreign_model(path: Path) -> str | None:
             with zipfile.ZipFile(path) as archive:
                 names = archive.namelist()
                 for name in names:
-                    if name.endswith("data.pkl"):  # of torch.save
+                    if name.endswith("data.pkl"):  # written by torch.save
                         found |= _words(archive.open(name).read(_READ))
             found |= {Path(name).name for name in names}
         elif path.is_file():

@@ -57,7 +57,7 @@ class Scores(TypedDict, total=False):
     perplexity: float
     negative_log_likelihood: float  # nats per target token
     target_tokens: int
-    copy_baseline: "Scores"  # of the untranslated sources
+    copy_baseline: "Scores"  # scores of the untranslated sources
     robustness: dict[str, Any]  # Scores of the sources as people type them, by form
     num_beams: int
 
@@ -108,9 +108,9 @@ class Published(TypedDict, total=False):
     license: str | None
     data_license: str | None
     data_source: str | None
-    languages: Sequence[str]  # of both sides, if no recipe says them
-    tokenizer_package: str | None  # that the tokenizer needs beside transformers
-    base_model: str | None  # on the Hub, if no recipe says it
+    languages: Sequence[str]  # of source and target, if no recipe has them
+    tokenizer_package: str | None  # package that the tokenizer needs beside transformers
+    base_model: str | None  # name on the Hub, if no recipe has it
     length_penalty: float | None  # of the model's search settings
     curves: bool
 
@@ -141,7 +141,7 @@ class Metrics(TypedDict, total=False):
     precision: str
     matmul_precision: str
     seed: int
-    vocabulary: int  # of the source, if there are two
+    vocabulary: int  # the source's, if there are two
     target_vocabulary: int
     devices: int
     hardware: dict[str, Any]

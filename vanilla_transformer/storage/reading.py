@@ -31,10 +31,10 @@ from ..errors import RequestError
 JSON_BYTES = 32 * 2**20
 YAML_BYTES = 2**20
 _CHUNK = 2**16
-_XZ_BYTES = 2**28  # of the dictionary; `xz -9` needs a quarter
+_XZ_BYTES = 2**28  # most for the dictionary; `xz -9` needs a quarter
 IS_NO_TEXT = "is packed, binary or UTF-16; unpack it, or convert it: iconv -f UTF-16 -t UTF-8."
 StrPath = str | os.PathLike[str]  # how callers may give a path
-LINE_BYTES = 2**20  # of a text: a longer line is neither a sentence nor a pair
+LINE_BYTES = 2**20  # longest line of a text: a longer one is neither a sentence nor a pair
 _READING = threading.Lock()  # the limit on memory is the whole process's
 # First bytes of compressed files, and how to open them.
 _UNPACKERS: dict[bytes, Any] = {
@@ -221,7 +221,7 @@ class _XzReader(io.RawIOBase):
                     packed = self._file.read(_CHUNK)
                     if not packed:
                         return 0
-                self._unpacker = lzma.LZMADecompressor(memlimit=_XZ_BYTES)  # of another stream
+                self._unpacker = lzma.LZMADecompressor(memlimit=_XZ_BYTES)  # for the next stream
             elif self._unpacker.needs_input:
                 packed = self._file.read(_CHUNK)
                 if not packed:

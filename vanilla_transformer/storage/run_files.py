@@ -30,7 +30,7 @@ ATTENTION = "attention.png"
 HYPOTHESES = "hypotheses.{}.txt"  # translations of a test set, one line each
 HISTORY = "history.tsv"  # the log, one line per logged update
 CHECKPOINTS = "checkpoints"
-MANIFEST = "manifest.json"  # of a checkpoint, written last: the digests of its files
+MANIFEST = "manifest.json"  # digests of a checkpoint's files, written last
 IDENTITY = Path(CHECKPOINTS, "identity.json")  # recorded before the first update
 LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
 

@@ -36,7 +36,7 @@ from .shipped import local_model, pretrained_models
 logger = logging.getLogger(__name__)
 
 WEIGHTS = "model.safetensors"
-WEIGHTS_INDEX = "model.safetensors.index.json"  # of weights in several files
+WEIGHTS_INDEX = "model.safetensors.index.json"  # index of weights in several files
 PICKLED_WEIGHTS = "pytorch_model.bin"
 TOKENIZER_SETTINGS = "tokenizer_config.json"  # every tokenizer has this file
 # Our tokenizers have tokenizer.json; those of imported models may have other files instead.
@@ -44,7 +44,7 @@ VOCABULARY_FILES = ("tokenizer.json", "vocab.json", "vocab-src.json")
 PIECES = (
     *VOCABULARY_FILES,
     *("vocab-tgt.json", "target_vocab.json", "merges.txt"),
-    *("source.spm", "target.spm"),  # of SentencePiece, like the following
+    *("source.spm", "target.spm"),  # SentencePiece, like the following
     *("spiece.model", "sentencepiece.bpe.model", "tokenizer.model"),
 )
 TOKENIZER_FILES = (*PIECES, TOKENIZER_SETTINGS, "special_tokens_map.json", "added_tokens.json")
@@ -403,9 +403,9 @@ def _check_class(directory: Path, kind: type[PreTrainedModel], config: PreTraine
     known = vars(sys.modules[kind.__module__])
     for name in config.architectures or ():
         if name not in known:
-            told = f"{directory} was saved by the class {quoted(name)}, whose code is not run"
+            what = f"{directory} was saved by the class {quoted(name)}, whose code is not run"
             remedy = f"if {kind.__name__} computes the same, name that one in config.json"
-            raise RequestError(f"{told}; {remedy}.")
+            raise RequestError(f"{what}; {remedy}.")
 
 
 def _without_code(settings: Mapping[str, Any], kind: type) -> dict[str, object]:

@@ -35,7 +35,7 @@ _TITLES = {
 _READABLE = 0.1  # inches that a word needs; if a cell has less, some words are left out
 _COLUMN = 0.1  # inches that a letter of a title needs, at most
 _ARROW = " \N{RIGHTWARDS ARROW} "
-_MOST_TOKENS = 512  # of a side: more than a picture can show, in less than a gigabyte
+_MOST_TOKENS = 512  # per side: more than a picture can show, in less than a gigabyte
 _MOST_INCHES = 20  # width and height of all cells of a map, at most
 
 # ------------------------------------------------------------------------------ attention weights
@@ -129,7 +129,7 @@ def attention_weights(
     _check_length("source", inputs["input_ids"])
     labels = torch.tensor(target_ids(model, tokenizer, [target]), device=device)
     _check_length("target", labels)
-    shifted = model.prepare_decoder_input_ids_from_labels(labels)  # type: ignore[operator]  # not of PreTrainedModel
+    shifted = model.prepare_decoder_input_ids_from_labels(labels)  # type: ignore[operator]  # PreTrainedModel lacks it
     returned = beam_search.returned_attention_weights(model)
     with beam_search.evaluation_mode(model), torch.no_grad(), returned:
         out = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GREY = "0.75"  # frames and grids
-_MOST_PIXELS = 4000  # on either side of a picture
+_MOST_PIXELS = 4000  # most along either side of a picture
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 150) -> Path:
@@ -39,13 +39,13 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
         endings = ", ".join(sorted(formats))
         raise RequestError(f"got {path.name}; the name must end in one of {endings}.")
     dpi = min(dpi, _MOST_PIXELS / max(figure.get_size_inches()))
-    with file_written_aside(path) as aside, warnings.catch_warnings(record=True) as told:
+    with file_written_aside(path) as aside, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
-    missing = {str(it.message) for it in told if "missing from font" in str(it.message)}
+    missing = {str(it.message) for it in caught if "missing from font" in str(it.message)}
     if missing:  # one warning for each character
         remedy = "install one that has them, such as Noto Sans CJK"
-        logger.warning("%s lacks %d characters for want of a font; %s.", path, len(missing), remedy)
+        logger.warning("%s lacks %d characters that no font has; %s.", path, len(missing), remedy)
     return path
 
 

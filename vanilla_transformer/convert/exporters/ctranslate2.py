@@ -5,7 +5,7 @@ Importing this module registers the model with CTranslate2's converter of Transf
 
 CTranslate2 can represent every configuration with one end-of-sentence id. Positions become a table
 of `max_position_embeddings` rows. If d_k and d_v differ, heads are padded with zeros, which changes
-no product. The model is copied, because the converter quantizes in place.
+no result. The model is copied, because the converter quantizes in place.
 """
 
 import copy

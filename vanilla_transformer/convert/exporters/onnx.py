@@ -28,7 +28,7 @@ from ..marian_names import marian_config, other_head_widths
 from ..verification import check_equal, check_exportable, log_probabilities, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
 
-ENCODER, DECODER = "onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"  # as Optimum
+ENCODER, DECODER = "onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"  # as in Optimum
 OPSET = 18
 # Bytes. The limit of protobuf is 2 GiB; larger weights go into a second file.
 LARGEST_FILE = 1_500_000_000

@@ -121,5 +121,5 @@ def _write(source: Path, folder: Path) -> str:
     search["attention_mask"] = sentences.mask
     found, wanted = (side.generate(sentences.source, **search) for side in (stock, model))
     if not torch.equal(found, wanted):
-        raise RequestError(f"The export as {kind.__name__} translates differently; report it.")
+        raise RequestError(f"The export as {kind.__name__} translates differently; report a bug.")
     return f"at most {difference:.1e} ({kind.__name__})"

@@ -19,7 +19,7 @@ from .safe_files import read_checkpoint, state_dict, unwrapped
 from .state_dict import Imported, Source, finish, setting, special_ids
 from .vocabulary import vocabulary_tokenizer
 
-_DROPOUT = 0.1  # if config.yaml does not say it; the decoder gets the rate of the encoder
+_DROPOUT = 0.1  # if config.yaml does not set it; the decoder gets the rate of the encoder
 _CHECKPOINTS = ("best.ckpt", "avg_best.ckpt", "latest.ckpt")
 _LAYERS = LayerNames(
     layers={stack: f"{stack}.layers" for stack in STACKS},

@@ -52,7 +52,7 @@ _ORDERS: dict[tuple[str, ...], dict[str, Any]] = {
     ("", "an", "n"): {"final_norm": True},
     ("n", "a", "n"): {"norm_first": True},
 }
-_OPERATIONS = {"preprocess": "", "postprocess": "dan", "postprocess-top": ""}  # and defaults
+_OPERATIONS = {"preprocess": "", "postprocess": "dan", "postprocess-top": ""}  # by default
 _Decoder = TypedDict(
     "_Decoder", {"models": list[str], "vocabs": list[str], "beam-size": NotRequired[int]}
 )
