@@ -54,7 +54,7 @@ class BeamSearchOutput(ModelOutput):
         token_scores: log P / L, the mean per token, (B, n). Whatever a sentence's length, one that
             the model knows how to translate has a higher one than text of another kind.
         lengths: L, tokens of each hypothesis including its `</s>`, (B, n).
-        finished: Which hypotheses have ended, (B, n). The others, which come after them, reached
+        finished: Which hypotheses are finished, (B, n). The others, which come after them, reached
             the length limit or, with a score of -inf, are missing.
         alignments: Attention of each target token to the source tokens, (B, n, T, S); rows sum to
             one, and are zero after the end. None unless requested.
@@ -140,7 +140,7 @@ class Search:
     """Beam search over B sentences, each with its own score bound and length limit.
 
     A history, (B, hypotheses, 2, t), holds the tokens of a hypothesis and the decoder's rows that
-    predicted them, then -1 if the hypothesis has ended.
+    predicted them, then -1 if the hypothesis is finished.
     """
 
     def __init__(

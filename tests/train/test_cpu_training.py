@@ -12,7 +12,7 @@ from vanilla_transformer.train import cpu_settings as cpu_training
 from vanilla_transformer.train.cpu_settings import (
     FastDropout,
     cpu_training_settings,
-    fast_float32_products,
+    fast_float32_matmuls,
     without_training_changes,
 )
 
@@ -96,7 +96,7 @@ def test_other_devices_and_compilers_get_plain_dropout():
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_all_settings_are_restored(fails, monkeypatch):
-    monkeypatch.setattr(cpu_training, "fast_float32_products", lambda: "medium")
+    monkeypatch.setattr(cpu_training, "fast_float32_matmuls", lambda: "medium")
     model = tiny_model()
     kinds = [type(module) for module in model.modules()]
     keys = list(model.state_dict())
@@ -187,4 +187,4 @@ def test_products_are_left_to_onednn_on_amd_if_they_are_float32(
 
     monkeypatch.setattr(cpu_training.nn.functional, "linear", made_up)
     monkeypatch.setattr(cpu_training, "processor_facts", lambda: {"vendor_id": vendor})
-    assert fast_float32_products.__wrapped__() == expected
+    assert fast_float32_matmuls.__wrapped__() == expected

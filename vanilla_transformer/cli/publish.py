@@ -25,7 +25,7 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--space", action="store_true", help=text)
     text = "run directory that DIR was made from, if DIR is not one"
     command.add_argument("--run", dest="run_directory", metavar="RUN", help=text)
-    forms = command.add_mutually_exclusive_group()  # of the model
+    forms = command.add_mutually_exclusive_group()  # forms of the model
     forms.add_argument("--with-code", action="store_true", help="push the model's code too")
     text = "publish it as a stock class of transformers, for users without this package"
     forms.add_argument("--stock", action="store_true", help=text)

@@ -96,7 +96,7 @@ class FreeThreads:
         if self.most > self.cores:
             message = "Got %d threads for %d usable core(s), where they will wait for each other."
             logger.warning(message, self.most, self.cores)
-        # Processes of one training would count each other as other programs.
+        # Processes of one run would count each other as other programs.
         alone = processes == 1 and sys.platform == "linux"
         self._adapts = alone and not given and self.most > 1
         if self._adapts:

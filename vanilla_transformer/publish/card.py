@@ -37,7 +37,7 @@ _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
 # Effective values of configuration fields that are None.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
-_TIMES = ("runtime", "_per_second")  # ends of names in a Trainer's log that are no scores
+_TIMES = ("runtime", "_per_second")  # ends of names in a Trainer's log that are not scores
 _LONGEST_SAMPLE = 90  # characters, so that the picture can be read
 
 

@@ -145,7 +145,7 @@ def _back_translation(recipe: Recipe, run: Path, fixed: Iterable[str]) -> Plan |
 def plan_stages(
     recipe: Recipe, run: Path, fixed: Iterable[str] = ()
 ) -> Iterator[tuple[Plan, Path]]:
-    """Yield the plan and the run directory of each training that a recipe requests.
+    """Yield the plan and the directory of each run that a recipe requests.
 
     Without `siblings` it is one. With them, models that differ in their seed are trained in
     RUN/sibling-1, RUN/sibling-2, ... Then the first is trained further in RUN/taught, on the pairs
@@ -161,7 +161,7 @@ def plan_stages(
     """
     stages = {run: recipe}
     if recipe.siblings is not None:
-        check_files(_part(recipe, DataPlan))  # also a text that only the last training needs
+        check_files(_part(recipe, DataPlan))  # also a text that only the last run needs
         alone = dataclasses.replace(recipe, siblings=None, monolingual_source=None)
         stages = {
             run / f"sibling-{number + 1}": dataclasses.replace(alone, seed=recipe.seed + number)
@@ -191,7 +191,7 @@ def _taught(recipe: Recipe, siblings: Sequence[Path]) -> Recipe:
         init_from=str(siblings[0]),
         teachers=tuple(map(str, siblings)),
         learning_rate=float(f"{(recipe.learning_rate or papers) / 2:.2g}"),
-        learning_rate_factor=1.0,  # has no effect beside a rate
+        learning_rate_factor=1.0,  # without effect, as the rate is set
         warmup_steps=-(-recipe.warmup_steps // 2),
         trainer={**(recipe.trainer or {}), "early_stopping_patience": None},
     )

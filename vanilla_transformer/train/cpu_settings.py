@@ -86,7 +86,7 @@ def cpu_training_settings(model: PreTrainedModel) -> Iterator[None]:
             settings.enter_context(returned_attention_weights(model))  # eager attention is faster
             settings.enter_context(_kept_memory())
             settings.callback(torch.set_float32_matmul_precision, precision)
-            torch.set_float32_matmul_precision(fast_float32_products())
+            torch.set_float32_matmul_precision(fast_float32_matmuls())
         if model.device.type in ("cpu", "cuda"):
             settings.callback(_set_plain_dropout, model)
             _set_fast_dropout(model)
@@ -150,7 +150,7 @@ def _kept_memory() -> Iterator[None]:
 
 
 @functools.cache
-def fast_float32_products() -> str:
+def fast_float32_matmuls() -> str:
     """Return "medium" if oneDNN's matmuls are faster and still float32, else "highest".
 
     "medium" lets torch use oneDNN. On AMD processors with AVX2 that is as fast as torch's

@@ -84,7 +84,7 @@ class NewPairs(NamedTuple):
         return self.folder / "made_from.json"
 
     def texts(self, train: "Dataset") -> Iterator[str]:
-        """Yield the texts; a teacher's begin with the different sources of the training pairs."""
+        """Yield the texts; for a teacher, the distinct sources of the training pairs come first."""
         of_file = iter(()) if self.text is None else usable_sentences(Path(self.text))
         if self.given == "target":
             return of_file
@@ -204,7 +204,7 @@ def _translator(
     if beyond_paper_search(model, {}):  # a class of transformers
         search |= {"num_beams": 4, "length_penalty": 1.0}  # the score is then the mean per token
         search |= {"return_dict_in_generate": True, "output_scores": True}
-    if getattr(tokenizer, "src_lang", None) is not None:  # of many languages, as M2M-100 and NLLB
+    if getattr(tokenizer, "src_lang", None) is not None:  # for many languages, as M2M-100 and NLLB
         source, target = (_language_token(name, tokenizer, language) for language in languages)
         tokenizer.src_lang = source.strip("_")
         search["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids(target)

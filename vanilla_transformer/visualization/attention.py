@@ -120,7 +120,7 @@ def attention_weights(
         ValueError: If a text has more than 512 tokens, or the model returns no attention weights.
     """
     if beam_search.adds_prompt(model):
-        raise RequestError("the model's adapter adds a learned prompt; draw another model.")
+        raise RequestError("cannot draw attention: the model's adapter adds a learned prompt.")
     if target is None:
         target = next(translate_nbest(model, tokenizer, [source], **generation_kwargs))[0].text
     device = input_device(model)
