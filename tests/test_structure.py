@@ -62,7 +62,7 @@ HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "tqdm"}
 # Which folders a folder may import besides the top level and itself.
 FOLDERS = {
     "machine": set(),
-    "fast": {"machine"},
+    "fast": {"machine", "storage"},
     "texts": set(),
     "translation": {"machine", "storage", "texts"},
     "storage": set(),
@@ -70,7 +70,7 @@ FOLDERS = {
     "data": {"machine", "storage", "texts"},
     "evaluation": {"data", "machine", "storage", "texts", "translation"},
     "visualization": {"storage", "texts", "translation"},
-    "convert": {"storage", "texts", "translation"},
+    "convert": {"fast", "storage", "texts", "translation"},
     "recipes": {"data", "machine", "storage"},
     "publish": {
         *("convert", "data", "evaluation", "machine", "recipes", "storage", "visualization")
@@ -80,8 +80,8 @@ FOLDERS = {
         *("translation", "visualization"),
     },
     "cli": {
-        *("convert", "data", "evaluation", "publish", "recipes", "serving", "storage", "texts"),
-        *("machine", "train", "translation", "visualization"),
+        *("convert", "data", "evaluation", "fast", "publish", "recipes", "serving", "storage"),
+        *("machine", "texts", "train", "translation", "visualization"),
     },
 }
 # Folders and files that list fields of a model's config; some fields share names with options.

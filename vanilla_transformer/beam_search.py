@@ -91,8 +91,7 @@ def beam_search(
         alignment_layer: Index of the decoder layer whose heads are averaged for it, -1 for the
             last. None: the last but one, which aligns words best (Garg et al., 2019, arXiv
             1909.02074); with two layers, the last (LOG.md).
-        prepack: Whether the package's fast path may keep a second copy of the weights, in a layout
-            for the processor; see `fast`.
+        prepack: Whether the fast path may keep a second copy of the weights; see `fast`.
         **given: Settings of the search, such as `num_beams`: see `SearchSettings`. Those not given
             (None; but for `max_extra_tokens`, no limit) are the model's generation config's, or
             else the paper's.
@@ -114,7 +113,8 @@ def beam_search(
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
     with evaluation_mode(model), torch.inference_mode():
         limits = length_limits(model, mask, settings)  # (B,)
-        sizes = {"width": settings.num_beams, "length": int(limits.max()), "prepack": prepack}
+        sizes: dict[str, Any] = {"width": settings.num_beams, "length": int(limits.max())}
+        sizes |= {"prepack": prepack, "special_ids": special_ids if prefix is None else None}
         makers = (*FASTER_DECODERS, ModelDecoder)
         decoders = (make(model, input_ids, mask, alignment_layer=layer, **sizes) for make in makers)
         decoder = next(decoder for decoder in decoders if decoder is not None)
@@ -129,6 +129,8 @@ def beam_search(
         with returned_attention_weights(model) if switches else nullcontext():
             search.run(decoder)
         result = search.result()
+        if (pieces := getattr(decoder, "pieces", None)) is not None:  # of its logits, (B, 1, U)
+            result["sequences"] = pieces.take_along_dim(result["sequences"], -1)
     if result["scores"][:, 0].isnan().any():
         what = f"its weights are broken, or too large for {model.dtype}; load it in float32"
         raise NotFiniteError(f"The model's outputs are not finite (NaN): {what}.")
@@ -357,7 +359,7 @@ class ModelDecoder:
 
     It calls the model itself, so whatever a user has changed in it takes effect. Faster decoders
     have the same methods, the number of `rows` so far, and `alignment_layer`, the layer whose
-    cross-attention is kept (None: no layer's).
+    cross-attention is kept (None: no layer's). Perhaps `pieces`: ids of the logits' columns.
     """
 
     def __init__(

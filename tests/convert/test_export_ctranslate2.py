@@ -12,6 +12,7 @@ from tiny_exports import (
     make_model,
     save,
     scored_by_ctranslate2,
+    sequences,
 )
 from tiny_models import byte_tokenizer, word_level
 from transformers import AutoTokenizer
@@ -28,6 +29,7 @@ from vanilla_transformer.convert.exporters.ctranslate2 import (  # noqa: E402
     written_vocabularies,
 )
 from vanilla_transformer.convert.exporters.stock import export_stock  # noqa: E402
+from vanilla_transformer.fast.shortlist import Shortlist, write_shortlist  # noqa: E402
 from vanilla_transformer.target_tokenizer import target_tokenizer  # noqa: E402
 from vanilla_transformer.texts.targets import hold_target_tokenizer  # noqa: E402
 
@@ -122,6 +124,26 @@ def rounded_to_int8(model):
                 weight.copy_((weight * scale).round() / scale)
                 assert weight.isfinite().all(), name
     return model
+
+
+def test_a_shortlist_becomes_a_vmap(tmp_path):
+    run, *_ = save(tmp_path, teach=True)
+    torch.manual_seed(0)
+    likely = torch.randint(4, BYTES, (BYTES, 2))
+    likely[::3, 1] = 0  # as if these source pieces had only one
+    write_shortlist(Shortlist(torch.tensor([2, 40, 41]), likely), run, [-1.0, 1.0])
+    output = export_ctranslate2(run, tmp_path / "out")
+    written = (output / "vmap.txt").read_text(encoding="utf-8").splitlines()
+    assert not [line for line in written if "<pad>" in line.split("\t")[1].split()]
+    source, mask = sequences()
+    found, whole = (
+        decoded_by_ctranslate2(output, source, mask, max_decoding_length=20, use_vmap=used)
+        for used in (True, False)
+    )
+    assert found != whole
+    assert {n for row in found for n in row} <= {2, 40, 41, *likely[source].flatten().tolist()} - {
+        0
+    }
 
 
 def test_export_with_a_target_tokenizer(tmp_path):

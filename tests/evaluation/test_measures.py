@@ -215,7 +215,7 @@ def test_every_choice_takes_the_texts_with_the_fewest_errors(name, seed, monkeyp
 
     monkeypatch.setitem(chooses, "translate", translations)
     pairs, plan = TextPairs(references, references), Evaluation(metric=name)
-    found = choose_on_validation_pairs([tmp_path] * 4, pairs, plan, "de")
+    found, _ = choose_on_validation_pairs([tmp_path] * 4, pairs, plan, "de")
     assert (found["averaged"], found["length_penalty"]) == (counts[best], penalties[best])
 
 

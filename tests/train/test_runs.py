@@ -23,6 +23,7 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import corpus_scores
 from vanilla_transformer.evaluation.scores import without_texts
+from vanilla_transformer.fast import shortlist
 from vanilla_transformer.machine import environment
 from vanilla_transformer.recipes import planning
 from vanilla_transformer.recipes.data import TextPairs, evaluation_sets
@@ -284,8 +285,35 @@ def test_a_mean_of_more_wins_if_scores_are_close(
     monkeypatch.setattr(averaging, "corpus_scores", lambda *_, **__: {name: next(scores)})
     folders = [run / "checkpoints" / f"checkpoint-{number}" for number in (6, 9)]
     plan, pairs = Evaluation(metric=name, num_beams=1), TextPairs(["ein"], ["a"])
-    chosen = averaging.choose_on_validation_pairs(folders, pairs, plan, "en")
+    chosen, _ = averaging.choose_on_validation_pairs(folders, pairs, plan, "en")
     assert chosen["averaged"] == averaged
+
+
+def test_the_smallest_shortlist_that_hardly_costs_quality_is_saved(unfinished, monkeypatch):
+    monkeypatch.setattr(shortlist, "USUAL", (8, 30, 60))
+    recipe, run, _ = unfinished
+    wrong = {8: 1, 30: 0, 60: 0}
+
+    def translations(model, tokenizer, sources, **search):
+        used = shortlist.SHORTLISTS.get(model)
+        count = 0 if used is None else wrong[len(used.usual)]
+        right = [" ".join(WORDS[word] for word in source.split()) for source in sources]
+        return ["nothing at all like that"] * count + right[count:]
+
+    monkeypatch.setattr(averaging, "translate", translations)
+    recipe = dataclasses.replace(recipe, choose_on_validation=True)
+    chosen = run_recipe(recipe, run)["chosen_on_validation"]
+    assert (chosen["usual_pieces"], chosen["shortlist"]["30"]) == (30, 100.0)
+    assert chosen["shortlist"]["8"] < 95
+    saved, doubtful_below = shortlist.read_shortlist(run)
+    assert len(saved.usual) == 30
+    own = json.loads((run / "generation_config.json").read_text())["doubtful_below"]
+    assert (doubtful_below[0] > own[0], doubtful_below[1]) == (True, pytest.approx(own[1]))
+    wrong |= {30: 1, 60: 1}
+    (run / "metrics.json").unlink()
+    chosen = run_recipe(recipe, run)["chosen_on_validation"]
+    assert ("usual_pieces" in chosen, len(chosen["shortlist"])) == (False, 3)
+    assert not (run / "shortlist.safetensors").exists()
 
 
 def test_extended_run_equals_one_long_run(copied, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import RequestError
 from ..recipes.recipe import languages_of_model
 from ..storage.extras import require
-from .shared_options import count
+from .shared_options import count, load_for_translation
 
 _MOST_TOKENS = 512  # per sentence; this many take a small model some two seconds
 _GRACE = 60  # seconds for running requests after a signal to stop
@@ -31,6 +31,7 @@ def add_serve(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "most characters of a request (default: 10000)"
     command.add_argument("--char-limit", type=count, default=10_000, help=text)
     command.add_argument("--cors", action="store_true", help="answer pages of any origin")
+    command.add_argument("--no-shortlist", action="store_true", help="search among all pieces")
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -51,7 +52,7 @@ def _serve(options: argparse.Namespace) -> int:
     from ..data.languages import language_of
     from ..serving.app import create_app
     from ..serving.shared_batches import SharedBatches
-    from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
+    from ..storage.saved_model import model_folder
     from ..translation.many_texts import Translation, translate_nbest
     from ..written_forms import written_forms
 
@@ -74,7 +75,7 @@ def _serve(options: argparse.Namespace) -> int:
     executor = ThreadPoolExecutor(1)  # models take turns
     for name, pair in zip(options.directories, pairs, strict=True):
         folder = model_folder(name)
-        model, tokenizer = load_saved_model(folder, device="auto"), load_saved_tokenizer(folder)
+        model, tokenizer = load_for_translation(options, folder)
         languages = written_forms(tokenizer).languages
         if pair or not all(languages):
             languages = languages_of_model(folder, pair)

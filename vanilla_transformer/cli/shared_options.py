@@ -47,6 +47,17 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
         command.add_argument(f"--{side}-column", metavar="COLUMN", help=text)
 
 
+def load_for_translation(options: argparse.Namespace, folder: Path) -> tuple[Any, Any]:
+    """Return a folder's model and tokenizer; on a CPU the model may search with its shortlist."""
+    from ..fast.shortlist import use_shortlist
+    from ..storage.saved_model import load_saved_model, load_saved_tokenizer
+
+    model, tokenizer = load_saved_model(folder, device="auto"), load_saved_tokenizer(folder)
+    if model.device.type == "cpu" and not options.no_shortlist:
+        use_shortlist(model, folder)
+    return model, tokenizer
+
+
 def test_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the values of the options of `add_test_options`, by their names in a recipe."""
     return {name: getattr(options, name) for name in (*TEST_OPTIONS, "tokens_at_once")}

@@ -19,7 +19,7 @@ from ..errors import RequestError, quoted
 from ..recipes.recipe import languages_of_model
 from ..storage.reading import errors_naming, open_content, read_lines
 from ..storage.run_files import recipe_values
-from .shared_options import add_overwrite, count
+from .shared_options import add_overwrite, count, load_for_translation
 
 if TYPE_CHECKING:
     from ..translation.many_texts import Translation
@@ -57,6 +57,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--pair", metavar="S-T", help=text)
     text = "size of a batch: sentences x beams x tokens of the longest (default: 16384)"
     command.add_argument("--tokens-at-once", type=count, default=16_384, help=text)
+    command.add_argument("--no-shortlist", action="store_true", help="search among all pieces")
     text = "draw the last layer's attention for the first line"
     command.add_argument("--attention", metavar="PNG", help=text)
     outputs = ("output", "alignments", "attention")
@@ -97,7 +98,7 @@ def _translate(options: argparse.Namespace) -> int:
     from ..storage.atomic import cannot_be_replaced
     from ..storage.continued import continued, kept_rows
     from ..storage.run_files import digests, warn_of_changed_model
-    from ..storage.saved_model import MODEL, load_saved_model, load_saved_tokenizer, model_folder
+    from ..storage.saved_model import MODEL, model_folder
     from ..translation.many_texts import Translation, translate_nbest
     from ..written_forms import written_forms
 
@@ -110,8 +111,7 @@ def _translate(options: argparse.Namespace) -> int:
         status = os.stat(options.file) if options.file else os.fstat(source.fileno())
         pipe = None if stat.S_ISREG(status.st_mode) else Pipe(source)
         warn_of_changed_model(directory)
-        model = load_saved_model(directory, device="auto")
-        tokenizer = load_saved_tokenizer(directory)
+        model, tokenizer = load_for_translation(options, directory)
         forms = written_forms(tokenizer)
         languages = _languages(options, directory, forms)
         name = options.file or "standard input"
@@ -147,6 +147,7 @@ def _translate(options: argparse.Namespace) -> int:
         if options.output and not cannot_be_replaced(Path(options.output)):
             # All settings but the batch size, which changes no translation.
             decided = {name: value for name, value in search.items() if name != "tokens_at_once"}
+            decided["no_shortlist"] = options.no_shortlist
             made_from = {"model": digests(directory, MODEL), "by": __version__, **decided}
             partial = stack.enter_context(kept_rows(Path(options.output)))
             answered = continued(partial, made_from, rows, answers_to)

@@ -10,7 +10,8 @@ step, a third of the time is the overhead of calling its modules one by one, as 
 
 Shapes: B sources, w hypotheses of each, S source length, h heads, d_k and d_v widths of a head's
 keys and values, d = d_model, V vocabulary, t positions so far, R rows: one for each hypothesis at
-each position; in layers, without dropped rows.
+each position; in layers, without dropped rows. With a shortlist: N usual pieces, P further ones, U
+all of these, K likely pieces of each source piece.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ..beam_search import weights_at
+from ..beam_search import SpecialIds, weights_at
 from ..modeling_vanilla_transformer import (
     DecoderLayer,
     MultiHeadAttention,
@@ -33,6 +34,7 @@ from ..modeling_vanilla_transformer import (
     eager_attention_forward,
 )
 from .onednn import packable, packed_linear, packed_linears, packed_together
+from .shortlist import SHORTLISTS, Shortlist
 from .unmodified import is_unmodified
 
 # Logits that a CPU computes at once, 16 MiB in float32. Larger tensors return their memory to the
@@ -61,6 +63,7 @@ class IncrementalDecoder:
         *,
         width: int,
         length: int,
+        special_ids: SpecialIds | None = None,
         alignment_layer: int | None = None,
         prepack: bool = False,
     ) -> None:
@@ -72,6 +75,7 @@ class IncrementalDecoder:
             attention_mask: 1 at tokens and 0 at padding, (B, S).
             width: Most hypotheses of each source.
             length: Most positions.
+            special_ids: The only ids that the search itself uses; None: it may use any.
             alignment_layer: Decoder layer whose cross-attention is kept; None: no layer's.
             prepack: Whether to compute with packed weights, which are kept as a second copy, and
                 plain layers in few calls.
@@ -82,11 +86,17 @@ class IncrementalDecoder:
         self.layers: list[FusedLayer | ModuleLayer] = []
         with packed_linears(*([model.model] if prepack else [])):
             source = model.model.encoder(input_ids, attention_mask=attention_mask)[0]  # (B, S, d)
-            if prepack and packable(model.lm_head):
-                self.lm_head = packed_linear(model.lm_head)
             for layer in self.decoder.layers:
                 kind = FusedLayer if prepack and is_fusable(layer) else ModuleLayer
                 self.layers.append(kind(layer, LayerMemory(layer, source, room)))
+        self.short: ShortProjection | None = None
+        if special_ids is not None and model in SHORTLISTS:
+            highest = max(special_ids.start, special_ids.pad, *special_ids.ends, *special_ids.never)
+            batch = (input_ids, attention_mask, highest)
+            self.short = ShortProjection(SHORTLISTS[model], model.lm_head, *batch)
+        elif prepack and packable(model.lm_head):
+            self.lm_head = packed_linear(model.lm_head)
+        self.pieces = None if self.short is None else self.short.pieces
         self.encodings = source.new_empty(0)  # positional encodings, computed ahead, (P, d)
         self.source_mask = None  # (B, 1, 1, S), added to the scores
         if not attention_mask.bool().all():
@@ -102,7 +112,7 @@ class IncrementalDecoder:
     def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
         """See `beam_search.ModelDecoder`."""
         batch, width = tokens.shape
-        x = self._embed(tokens)  # (B, w, d)
+        x = self._embed(self.short.ids_of(tokens) if self.short else tokens)  # (B, w, d)
         if self.position % FORGET_EVERY == FORGET_EVERY - 1:
             self._forget(ancestors)
         # In the dtype of the queries: the fused attention of a CPU misreads a narrower mask.
@@ -118,9 +128,9 @@ class IncrementalDecoder:
         self.position += 1
         self.rows, self.kept = self.rows + width, self.kept + width
         sources = batch  # whose logits are computed at once
-        if x.device.type == "cpu":
+        if self.short is None and x.device.type == "cpu":
             sources = max(1, LOGITS // (width * self.decoder.config.target_vocab_size))
-        return map(self.lm_head, self.decoder.norm(x).split(sources))
+        return map(self.short or self.lm_head, self.decoder.norm(x).split(sources))
 
     def _places_of(self, rows: Tensor) -> Tensor:
         """Return the storage indices of the keys and values of rows, (B, w, t)."""
@@ -165,6 +175,8 @@ class IncrementalDecoder:
             self.source_mask = self.source_mask[order]
         if self.places is not None:
             self.places = self.places[order]
+        if self.short is not None:
+            self.short.keep(order, moved)
         if self.alignment_layer is not None:
             self.alignments.keep(order, moved)
 
@@ -302,6 +314,50 @@ def _forbidden(dtype: torch.dtype) -> float:
     If all scores were -inf, as for a source that is all padding, the weights would be NaN.
     """
     return torch.finfo(dtype).min / 2
+
+
+class ShortProjection:
+    """The projection to the pieces of a shortlist: usual ones, then further ones of each source.
+
+    The further pieces are a source's own, so that no sentence depends on its batch.
+    """
+
+    def __init__(
+        self, shortlist: Shortlist, lm_head: nn.Linear, ids: Tensor, mask: Tensor, highest: int
+    ) -> None:
+        """Collect the weights for a batch of sources, (B, S), whose mask is 0 at padding.
+
+        All ids up to `highest` are usual pieces, so these are in their own columns.
+        """
+        usual, likely = (part.to(ids.device) for part in shortlist)
+        is_usual = torch.zeros(lm_head.out_features, dtype=torch.bool, device=ids.device)  # (V,)
+        is_usual[: highest + 1] = is_usual[usual] = True
+        pieces = likely[ids].masked_fill(mask[..., None] == 0, 0).flatten(1)  # (B, S * K)
+        is_own = is_usual.new_zeros(len(ids), len(is_usual)).scatter_(1, pieces, True) & ~is_usual
+        by_source = is_own.nonzero()[:, 1].split(is_own.sum(1).tolist())
+        own = nn.utils.rnn.pad_sequence(by_source, batch_first=True, padding_value=-1)  # (B, P)
+        usual = is_usual.nonzero()[:, 0]  # (N,), ascending
+        bias = lm_head.weight.new_zeros(len(is_usual)) if lm_head.bias is None else lm_head.bias
+        self.usual = (lm_head.weight[usual], bias[usual])  # (N, d), (N,)
+        self.weight = lm_head.weight[own]  # (B, P, d)
+        self.bias = bias[own].masked_fill(own < 0, -torch.inf)[:, None]  # (B, 1, P)
+        # Ids of the columns of the logits, (B, 1, U).
+        self.pieces = torch.cat((usual.expand(len(own), -1), own.clamp(min=0)), dim=1)[:, None]
+        self.sources = torch.arange(len(own), device=own.device)  # those not yet done
+
+    def ids_of(self, columns: Tensor) -> Tensor:
+        """Return the ids of columns, (B, w)."""
+        return self.pieces[self.sources[:, None], 0, columns]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Compute the logits: (B, w, d) -> (B, w, U)."""
+        usual = nn.functional.linear(x, *self.usual)
+        return torch.cat((usual, torch.baddbmm(self.bias, x, self.weight.mT)), dim=-1)
+
+    def keep(self, order: Tensor, moved: Tensor) -> None:
+        """Keep only the sources of `order`; see `GrowingRows.keep`."""
+        self.weight, self.bias = (_kept(part, order, moved) for part in (self.weight, self.bias))
+        self.sources = self.sources[order]
 
 
 # ------------------------------------------------------ keys and values

@@ -252,7 +252,7 @@ def stage_model(source: Path, folder: Path, *, with_code: bool) -> None:
     folder.mkdir(parents=True)
     weights = saved.weight_files(source)  # none is in a format that can run code
     index = [saved.WEIGHTS_INDEX] if weights != [source / saved.WEIGHTS] else []
-    names = (*saved.SETTINGS, *index, *(path.name for path in weights))
+    names = (*saved.SETTINGS, saved.SHORTLIST, *index, *(path.name for path in weights))
     saved.copy_own_files(source, folder, names)
     names = (saved.CONFIG, saved.TOKENIZER_SETTINGS, saved.GENERATION_CONFIG)
     for path in filter(Path.is_file, map(folder.joinpath, names)):

@@ -81,7 +81,7 @@ class Sample(TypedDict):
 
 
 class Chosen(TypedDict):
-    """Number of averaged checkpoints and length penalty, chosen on validation pairs."""
+    """Number of averaged checkpoints, length penalty and shortlist, chosen on validation pairs."""
 
     pairs: int
     averaged: int  # checkpoints
@@ -89,6 +89,8 @@ class Chosen(TypedDict):
     greedy: NotRequired[dict[str, float]]  # by number of checkpoints
     length_penalty: NotRequired[float]
     beam: NotRequired[dict[str, float]]  # by length penalty
+    usual_pieces: NotRequired[int]  # of the shortlist; none was good enough without this key
+    shortlist: NotRequired[dict[str, float]]  # by number of usual pieces
 
 
 class RunWarning(TypedDict):

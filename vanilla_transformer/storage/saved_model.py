@@ -6,6 +6,7 @@ run code.
 """
 
 import atexit
+import hashlib
 import importlib
 import logging
 import os
@@ -26,11 +27,11 @@ from transformers.generation import GenerationConfig
 from transformers.models.auto import CONFIG_MAPPING, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
 from ..errors import RequestError, quoted
-from ..target_tokenizer import target_tokenizer
+from ..target_tokenizer import TARGET_TOKENIZER, target_tokenizer
 from .extras import require
 from .foreign_models import foreign_model
 from .reading import JSON_BYTES, checked, own_file, read_json, reason_of
-from .run_files import CHECKPOINTS, CURVES, HISTORY, METRICS, RECIPE, TRAINER_STATE
+from .run_files import CHECKPOINTS, CURVES, HISTORY, METRICS, RECIPE, TRAINER_STATE, digests
 from .shipped import local_model, pretrained_models
 
 logger = logging.getLogger(__name__)
@@ -51,8 +52,10 @@ TOKENIZER_FILES = (*PIECES, TOKENIZER_SETTINGS, "special_tokens_map.json", "adde
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 SETTINGS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES)
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-MODEL = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX)
-RECORDED = (*MODEL, RECIPE, HISTORY, CURVES)  # files of a run that other commands read
+SHORTLIST = "shortlist.safetensors"  # has a digest of its own; see fast/shortlist.py
+MODEL = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX, SHORTLIST)
+# Files of a run that other commands read.
+RECORDED = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX, RECIPE, HISTORY, CURVES)
 # No code, and no weights in formats that can run code. SentencePiece's files end in .model too.
 # The metrics say which languages the model was trained for, and the card its licence.
 _OF_HUB = [*SETTINGS, ADAPTER, "*.safetensors*", "*.model", METRICS, "README.md"]
@@ -275,6 +278,16 @@ def copy_own_files(source: Path, target: Path, names: Iterable[str] = TOKENIZER_
     for name in names:
         if (source / name).is_file():
             shutil.copyfile(own_file(source / name), target / name)
+
+
+def tokenizer_digests(directory: Path) -> dict[str, str]:
+    """Return the SHA-256 of what decides the pieces of a model and their ids, by name."""
+    settings = directory / TOKENIZER_SETTINGS
+    found = digests(directory, PIECES)
+    target = read_json(settings).get(TARGET_TOKENIZER) if settings.is_file() else None
+    if target is not None:
+        found[TARGET_TOKENIZER] = hashlib.sha256(str(target).encode()).hexdigest()
+    return found
 
 
 def weight_files(directory: Path, *, pickled: bool = False) -> list[Path]:

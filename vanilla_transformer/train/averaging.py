@@ -7,7 +7,6 @@ Only safetensors are read, so nothing is unpickled. Tied tensors are stored once
 in the mean.
 """
 
-import hashlib
 import itertools
 import logging
 import os
@@ -22,6 +21,7 @@ from safetensors.torch import save_file
 from ..errors import RequestError
 from ..evaluation import corpus_scores
 from ..fast import release
+from ..fast.shortlist import SHORTLISTS, Shortlist, learn_shortlists
 from ..recipes.data import TextPairs
 from ..recipes.options import Evaluation
 from ..search_settings import SearchSettings
@@ -29,8 +29,7 @@ from ..storage import saved_model
 from ..storage.atomic import files_written_aside
 from ..storage.metrics import MEASURES, Chosen
 from ..storage.reading import own_file, read_json
-from ..storage.run_files import CHECKPOINTS, RECIPE, Identity, config_identity, differences, digests
-from ..target_tokenizer import TARGET_TOKENIZER
+from ..storage.run_files import CHECKPOINTS, RECIPE, Identity, config_identity, differences
 from ..translation.many_texts import translate
 
 logger = logging.getLogger(__name__)
@@ -46,6 +45,7 @@ _COMPANIONS = (
 CLOSE = 0.5  # if greedy scores are this close, the larger average is better with beams (LOG.md)
 PAIRS = 1000  # validation pairs, each translated about ten times; 200 were too few
 COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
+LOST = 0.05  # how much worse the score with a shortlist may be
 # By `early_stopping`: with it, a search finds shorter translations and needs larger penalties.
 PENALTIES = {False: (SearchSettings.length_penalty, 1.0, 1.5), True: (1.0, 1.5, 2.0, 3.0)}
 
@@ -125,14 +125,9 @@ def mean_of_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
     """Return the identity that averaged checkpoints must share: config, tokenizer, shapes."""
-    settings = directory / saved_model.TOKENIZER_SETTINGS
-    target = read_json(settings).get(TARGET_TOKENIZER) if settings.is_file() else None
-    tokenizers = digests(directory, saved_model.PIECES)
-    if target is not None:
-        tokenizers[TARGET_TOKENIZER] = hashlib.sha256(str(target).encode()).hexdigest()
     return {
         "config": config_identity(read_json(directory / saved_model.CONFIG)),
-        "tokenizer": tokenizers,
+        "tokenizer": saved_model.tokenizer_digests(directory),
         "tensors": {
             name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in weights.items()
         },
@@ -140,12 +135,17 @@ def _identity(directory: Path, weights: Mapping[str, torch.Tensor]) -> Identity:
 
 
 def choose_on_validation_pairs(
-    checkpoints: list[Path], pairs: TextPairs, plan: Evaluation, target_language: str
-) -> Chosen:
-    """Choose the number of checkpoints to average, then the length penalty of the averaged model.
+    checkpoints: list[Path],
+    pairs: TextPairs,
+    plan: Evaluation,
+    target_language: str,
+    training: Any = None,
+) -> tuple[Chosen, Shortlist | None]:
+    """Choose the number of checkpoints to average, then how the averaged model searches.
 
     Greedy translations choose the largest number whose score is within `CLOSE` of the best; beam
-    search with that average then chooses the penalty. Nothing is written.
+    search with that average then chooses the length penalty, and that search the smallest shortlist
+    that loses at most `LOST`. Nothing is written.
 
     Args:
         checkpoints: The checkpoints that may be averaged, oldest first.
@@ -153,11 +153,13 @@ def choose_on_validation_pairs(
         plan: The planned measures, of which the first one counts, and the planned search, whose
             length penalty is tried too and wins a tie.
         target_language: Language code, which selects BLEU's tokenizer.
+        training: Training pairs as ids, to learn shortlists from; None: there is no shortlist.
 
     Returns:
-        `averaged`, the number of checkpoints, and `length_penalty` if there is more than one beam;
-        `pairs`, the number of pairs used; the `measure`, and its values: `greedy` by number of
-        checkpoints and `beam` by penalty. All values can be written as JSON.
+        `averaged`, the number of checkpoints, `length_penalty` if there is more than one beam, and
+        `usual_pieces` if there is a good shortlist; `pairs`, the number of pairs used; the
+        `measure`, and its values: `greedy` by number of checkpoints, `beam` by penalty, and
+        `shortlist` by number of usual pieces. All values can be written as JSON. And the shortlist.
     """
     chosen = slice(0, PAIRS * max(1, len(pairs) // PAIRS), max(1, len(pairs) // PAIRS))
     sources, references = pairs.sources[chosen], pairs.references[chosen]
@@ -192,17 +194,25 @@ def choose_on_validation_pairs(
     )
     result: Chosen = {"pairs": len(sources), "averaged": averaged, "measure": measure}
     result["greedy"] = {str(count): value for count, value in greedy.items()}
+    average(averaged)
+    best_search = {name: getattr(search, name) for name in ("num_beams", "early_stopping")}
     if search.num_beams > 1:
-        average(averaged)
         tried = dict.fromkeys([float(search.length_penalty), *PENALTIES[search.early_stopping]])
-        options = {"num_beams": search.num_beams, "early_stopping": search.early_stopping}
-        beams = {each: score(**options, length_penalty=each) for each in tried}
+        beams = {each: score(**best_search, length_penalty=each) for each in tried}
         penalty = best_of(beams, key=beams.__getitem__)
         message = "On these pairs, length penalty %g is best. With %d beams, %s by penalty: %s."
         logger.info(message, penalty, search.num_beams, label, _listed(beams))
-        result["length_penalty"] = penalty
+        result["length_penalty"] = best_search["length_penalty"] = penalty
         result["beam"] = {f"{each:g}": value for each, value in beams.items()}
-    return result
+    whole = beams[penalty] if search.num_beams > 1 else greedy[averaged]
+    for shortlist in learn_shortlists(training, model.config) if training else ():
+        SHORTLISTS[model], usual = shortlist, len(shortlist.usual)
+        found = score(**best_search)
+        result.setdefault("shortlist", {})[str(usual)] = found
+        if found == best_of(found, whole) or abs(found - whole) <= LOST:
+            result["usual_pieces"] = usual
+            return result, shortlist
+    return result, None
 
 
 def _listed(scores: Mapping[int, float] | Mapping[float, float]) -> str:

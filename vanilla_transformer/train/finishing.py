@@ -16,7 +16,7 @@ from ..data.doubts import KINDS
 from ..data.examination import odd_texts
 from ..errors import RequestError
 from ..evaluation.scores import choose_samples, first_references, useless_outputs, without_texts
-from ..recipes.data import TextPairs
+from ..fast.shortlist import SHORTLISTS, Shortlist, write_shortlist
 from ..recipes.plan import Plan, settings_as_yaml
 from ..search_settings import SearchSettings
 from ..storage.atomic import write_aside, write_text
@@ -35,7 +35,7 @@ from ..storage.run_files import (
     config_identity,
     digests,
 )
-from ..storage.saved_model import GENERATION_CONFIG, RECORDED
+from ..storage.saved_model import GENERATION_CONFIG, RECORDED, SHORTLIST
 from ..target_tokenizer import target_tokenizer
 from ..translation.doubt_thresholds import set_doubt_thresholds
 from ..visualization import attention_weights, plot_attention, save_figure
@@ -62,7 +62,7 @@ def finish(
         pairs: The pairs of the run, with the facts about them.
         final: The last checkpoint.
     """
-    averaged, chosen = _average(plan, run, args, pairs.validation, final)
+    averaged, chosen, shortlist = _average(plan, run, args, pairs, final)
     scoring: dict[str, Any] = {
         "target_language": plan.data.languages[1],
         "measures": plan.evaluation.measures,
@@ -72,6 +72,10 @@ def finish(
     config = GenerationConfig.from_pretrained(run)
     setattr(config, DOUBTFUL_BELOW, getattr(model.generation_config, DOUBTFUL_BELOW))
     write_aside(run / GENERATION_CONFIG, config.to_json_file)
+    if shortlist is not None:
+        SHORTLISTS[model] = shortlist
+        set_doubt_thresholds(model, tokenizer, pairs.validation.sources)  # higher with a shortlist
+        write_shortlist(shortlist, run, getattr(model.generation_config, DOUBTFUL_BELOW))
     state, progress = trainer_state(final), Progress.load(final)
     write_text(run / RECIPE, settings_as_yaml(plan.settings))
     write_history(state.log_history, run / HISTORY)
@@ -135,29 +139,27 @@ def _warnings(
 
 
 def _average(
-    plan: Plan,
-    run: Path,
-    args: VanillaTransformerTrainingArguments,
-    validation: TextPairs,
-    final: Path,
-) -> tuple[list[Path], Chosen | None]:
+    plan: Plan, run: Path, args: VanillaTransformerTrainingArguments, pairs: RunPairs, final: Path
+) -> tuple[list[Path], Chosen | None, Shortlist | None]:
     """Write the average of the last checkpoints to the run directory, with search settings.
 
     Returns:
-        The averaged checkpoints, and the values chosen on validation pairs, if any.
+        The averaged checkpoints, and the values and the shortlist chosen on validation pairs, if
+        any.
     """
     every = int(trainer_state(final).save_steps)  # the argument may be a share of the run
     averaged = averaging_set(final.parent, every=every, count=args.checkpoints_to_keep or 1)
-    chosen, search = None, plan.evaluation.search()
-    if plan.evaluation.choose_on_validation and len(validation):
-        language = plan.data.languages[1]
-        chosen = choose_on_validation_pairs(averaged, validation, plan.evaluation, language)
+    chosen, shortlist, search = None, None, plan.evaluation.search()
+    if plan.evaluation.choose_on_validation and len(pairs.validation):
+        choices = (plan.evaluation, plan.data.languages[1], pairs.encoded)
+        chosen, shortlist = choose_on_validation_pairs(averaged, pairs.validation, *choices)
         averaged = averaged[-chosen["averaged"] :]
         if "length_penalty" in chosen:
             search = dataclasses.replace(search, length_penalty=chosen["length_penalty"])
     average_checkpoints(averaged, run)
+    (run / SHORTLIST).unlink(missing_ok=True)  # of an earlier end of this run
     _save_search(search, final, run)
-    return averaged, chosen
+    return averaged, chosen, shortlist
 
 
 def _save_search(search: SearchSettings, final: Path, run: Path) -> None:

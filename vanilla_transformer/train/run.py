@@ -17,6 +17,7 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -106,7 +107,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             if args.should_save and (last is None or step_of(last) != done):
                 raise RequestError(f"checkpoint-{done} was damaged or removed; repeat the command.")
         if args.should_save and last is not None:
-            finish(plan, run, args, pairs, last)
+            finish(plan, run, args, replace(pairs, encoded=encoded[0]), last)
         args.distributed_state.wait_for_everyone()
         return all_metrics(run / METRICS)
 

@@ -85,6 +85,7 @@ class RunPairs:
     validation: TextPairs
     test_sets: dict[str, TextPairs]
     facts: dict[str, Any]  # for metrics.json
+    encoded: "Dataset | None" = None  # the training pairs as ids
 
     @property
     def scored(self) -> dict[str, TextPairs]:

@@ -23,10 +23,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from ...errors import RequestError
+from ...fast.shortlist import Shortlist, read_shortlist
 from ...modeling_vanilla_transformer import Decoder, Encoder, Layer, MultiHeadAttention
 from ...modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration as Model
 from ...search_settings import settings_of_other_searches
 from ...storage.reading import StrPath
+from ...storage.saved_model import SHORTLIST
 from ...target_tokenizer import TARGET_TOKENIZER, target_tokenizer
 from ..verification import Probe, check_equal, check_exportable, log_probabilities, probe
 from .source import bounded_generation_config, export_tokenizer, load_source, write_export
@@ -202,11 +204,25 @@ def export_ctranslate2(
         if quantization != "float32":
             converter.convert(str(folder), quantization=quantization, force=True)
             difference += f" before CTranslate2 rounded the weights to {quantization}"
+        if (source / SHORTLIST).is_file():
+            _write_vmap(read_shortlist(source)[0], folder)
         bounded_generation_config(model).save_pretrained(folder)
         export_tokenizer(source, folder)
         return difference
 
     return write_export(model_dir, output_dir, "a CTranslate2 model", write)
+
+
+def _write_vmap(shortlist: Shortlist, folder: Path) -> None:
+    """Write a shortlist as CTranslate2's vmap.txt: a source piece, a tab and target pieces a line.
+
+    The target pieces of an empty source piece are usual ones. Left out is <pad>, 0, which fills the
+    rows of a shortlist: with it, CTranslate2 4.8.5 may miss the end of a sentence.
+    """
+    source, target = written_vocabularies(folder)
+    rows = zip(["", *source], [shortlist.usual, *shortlist.likely], strict=True)
+    lines = [f"{piece}\t{' '.join(target[n] for n in row if n)}\n" for piece, row in rows]
+    (folder / "vmap.txt").write_text("".join(lines), encoding="utf-8")
 
 
 def _largest_difference(model: Model, written: Path) -> float:

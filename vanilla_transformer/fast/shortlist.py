@@ -1,0 +1,133 @@
+"""Shortlists: the few target pieces that are likely in the translation of a source.
+
+Projecting each hypothesis to the vocabulary takes much of a small model's time. With a shortlist, a
+search does so only to the most frequent pieces, and to those that training pairs most often have
+beside the pieces of the source (Jean et al., 2015, arXiv 1412.2007, Section 3.3). It may then find
+other translations, and its probabilities are those among these pieces. So it is used only by the
+fast path, for models that `use_shortlist` was called for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
+
+from ..batch_translation import DOUBTFUL_BELOW
+from ..errors import RequestError
+from ..storage.atomic import write_aside
+from ..storage.saved_model import SHORTLIST, read_config, read_tensors, tokenizer_digests
+
+logger = logging.getLogger(__name__)
+
+USUAL = (512, 1024, 2048, 4096)  # numbers of usual pieces to choose from
+LIKELY = 8  # further pieces for each source piece, at most
+MOST_PIECES = 60_000  # of each vocabulary, for a file of less than 1 MiB
+COUNTED = 200_000  # training pairs, at most
+
+
+class Shortlist(NamedTuple):
+    """The target pieces that any translation may have, and those for each piece of a source."""
+
+    usual: Tensor  # (N,), int64
+    likely: Tensor  # beside the usual ones, (source vocabulary, K), int64
+
+
+# The shortlists that models search with.
+SHORTLISTS: WeakKeyDictionary[PreTrainedModel, Shortlist] = WeakKeyDictionary()
+
+
+def use_shortlist(model: PreTrainedModel, folder: Path) -> None:
+    """Search with the shortlist in the model's folder from now on, if there is one.
+
+    The generation config gets the scores below which such a search's translation may be wrong. If
+    the file is damaged or of another model, a warning says so, and nothing changes.
+    """
+    if (folder / SHORTLIST).is_file():
+        try:
+            SHORTLISTS[model], doubtful_below = read_shortlist(folder)
+            setattr(model.generation_config, DOUBTFUL_BELOW, doubtful_below)
+        except RequestError as error:
+            logger.warning("Searching among all pieces, which is slower: %s", error)
+
+
+def read_shortlist(folder: Path) -> tuple[Shortlist, list[float]]:
+    """Read what `write_shortlist` wrote.
+
+    Raises:
+        ValueError: It is damaged, or of another model.
+    """
+    tensors = dict(read_tensors(folder / SHORTLIST))
+    written = tensors.pop("digest", torch.empty(0))
+    if written.tolist() != _digest(folder, tensors):
+        raise RequestError(f"{folder / SHORTLIST} is damaged or another model's; delete it.")
+    doubtful_below = tensors.pop(DOUBTFUL_BELOW).tolist()
+    return Shortlist(**{name: ids.long() for name, ids in tensors.items()}), doubtful_below
+
+
+def write_shortlist(shortlist: Shortlist, folder: Path, doubtful_below: Sequence[float]) -> None:
+    """Write a shortlist into the folder of its model and tokenizer; ids must be below 2^16.
+
+    `doubtful_below` is that of the generation config, but for searches with the shortlist.
+    """
+    tensors = {name: ids.to(torch.uint16) for name, ids in shortlist._asdict().items()}
+    tensors[DOUBTFUL_BELOW] = torch.tensor(doubtful_below)
+    tensors["digest"] = torch.tensor(_digest(folder, tensors), dtype=torch.uint8)
+    write_aside(folder / SHORTLIST, lambda aside: aside.write_bytes(save(tensors)))
+
+
+def _digest(folder: Path, tensors: dict[str, Tensor]) -> list[int]:
+    """Return the SHA-256 of the content of a shortlist, and of the pieces whose ids it has."""
+    config = read_config(folder)
+    pieces = [tokenizer_digests(folder), config.vocab_size, config.target_vocab_size]
+    return [*hashlib.sha256(json.dumps(pieces).encode() + save(tensors)).digest()]
+
+
+def learn_shortlists(pairs: Any, config: Any) -> list[Shortlist]:
+    """Count the most frequent target pieces, and those most often beside each source piece.
+
+    Args:
+        pairs: Training pairs, a data set with `input_ids` and `labels`.
+        config: The config of the model.
+
+    Returns:
+        A shortlist for each of `USUAL` below a quarter of the target pieces, since longer ones save
+        no time, the shortest first; none if a vocabulary is larger than `MOST_PIECES`.
+    """
+    sizes = (config.vocab_size, config.target_vocab_size)
+    counts = [count for count in USUAL if 4 * count < sizes[1] and max(sizes) <= MOST_PIECES]
+    counted = pairs[:: -(-len(pairs) // COUNTED)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch: sparse matrices are in beta state
+        in_sources, in_targets = map(_occurrences, (counted["input_ids"], counted["labels"]), sizes)
+        together = torch.sparse.mm(in_sources.T, in_targets).coalesce()
+    order = together.values().argsort(descending=True)
+    order = order[together.indices()[0, order].argsort(stable=True)]
+    source, target = together.indices()[:, order]  # by source piece, then the most frequent first
+    ranked = torch.sparse.sum(in_targets, 0).to_dense().argsort(descending=True)
+    shortlists = []
+    for usual in (ranked[:count] for count in counts):
+        other = ~torch.isin(target, usual)
+        rows = target[other].split(source[other].bincount(minlength=sizes[0]).tolist())
+        # The padding, 0, is a usual piece.
+        likely = pad_sequence([row[:LIKELY] for row in rows], batch_first=True)
+        shortlists.append(Shortlist(usual, likely))
+    return shortlists
+
+
+def _occurrences(rows: Sequence[Sequence[int]], size: int) -> Tensor:
+    """Return how often each row has each of `size` pieces: a sparse matrix, (rows, size)."""
+    numbers = [number for number, row in enumerate(rows) for _ in row]
+    places = torch.tensor([numbers, [piece for row in rows for piece in row]])
+    return torch.sparse_coo_tensor(places, torch.ones(len(numbers)), (len(rows), size))
