@@ -201,13 +201,13 @@ def test_block_learn_from_each_other(own, monkeypatch):
 
 
 def test_block_small_model(own, monkeypatch, quick_publishing):
-    make_teachers_good(monkeypatch, lambda text: text.replace("en", "de"))
+    make_teachers_good(monkeypatch, lambda text: text.replace("She sees the", "Sie sieht die"))
     monkeypatch.setattr(finishing, "useless_outputs", lambda results: [])  # after two updates
-    (own / "pairs.tsv").write_text("".join(f"{n} en\t{n} de\n" for n in range(60)))
-    (own / "text.en").write_text("She is at home.\nWe see the dog.\n")
+    (own / "text.en").write_text("".join(f"She sees the {n}.\n" for n in range(60)))
     run_short("small_model", own)
     card = (own / "small/README.md").read_text(encoding="utf-8")
     assert "| Teacher | everyday-en-de, BLEU 38.4 on its test set |" in card
+    assert "The references are translations by everyday-en-de, not by people" in card
 
 
 def test_block_back_translation(own, monkeypatch):

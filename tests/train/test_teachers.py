@@ -15,6 +15,7 @@ from vanilla_transformer.errors import RequestError
 from vanilla_transformer.evaluation import log_probabilities
 from vanilla_transformer.publish.card import card_facts
 from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.recipes.testing import plan_test
 from vanilla_transformer.storage.saved_model import load_saved_model, load_saved_tokenizer
 from vanilla_transformer.train import run_recipe, synthetic_pairs
 from vanilla_transformer.translation import translate, translate_nbest
@@ -23,6 +24,7 @@ TEACHER = "everyday-en-de"
 GERMAN = ["Das ist mein altes Haus.", "Ich sehe es nicht."]
 TEXTS = 32  # different ones: 29 of the pairs, and the following
 TEXT = ["Where is the old house?", "I see a dog in the garden.", "She has two old friends."]
+LONGER = [*TEXT, "We need a car.", "The water is cold.", "They go to school.", "He reads a book."]
 
 
 @pytest.fixture
@@ -75,6 +77,8 @@ def test_translations_of_both_texts_are_pairs_more(start, tmp_path, patched):
 def test_copies_other_languages_and_scored_sources_are_left_out(start, tmp_path, patched):
     test = tmp_path / "test.jsonl"
     test.write_text(json.dumps({"translation": {"en": f" {TEXT[2]}", "de": "x"}}) + "\n")
+    alone = start(TEACHER, text=LONGER, train_file="null", test_file=test, run=tmp_path / "alone")
+    assert (alone["data"]["train_pairs"], alone["data"]["held_out_pairs"]) == (5, 0)
     before = start(TEACHER)["data"]["train_taught"]
     patched({TEXT[0]: TEXT[0], TEXT[1]: "Je vois un chien dans le jardin de ma maison."}.get)
     made = start(TEACHER, test_file=test, run=tmp_path / "other")["data"]["train_taught"]
@@ -85,6 +89,22 @@ def test_each_teacher_has_a_weight(start):
     data = start(TEACHER, TEACHER, train_weights="[2, 1, 1]")["data"]
     shares = [data["shares"][f"corpus {number}"]["target_tokens"] for number in (1, 2, 3)]
     assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.05)
+
+
+def test_pairs_of_a_text_alone_are_held_out_too(start, tmp_path, caplog):
+    alone = dict.fromkeys(("train_file", "validation_file", "test_file"), "null")
+    with pytest.raises(RequestError, match="names no training pairs; give --train-file"):
+        start(TEACHER, **alone, monolingual_source="null")
+    alone |= {"text": LONGER, "held_out_pairs": 1, "train_weights": "[2, 1]"}
+    with caplog.at_level("INFO"):
+        metrics = start(TEACHER, TEACHER, **alone)
+    assert f"Held-out references are translations by {TEACHER}" in caplog.text
+    data = metrics["data"]
+    assert data["train_pairs_kept"] == data["train_taught"] == 2 * (len(LONGER) - 3)
+    assert [*data["shares"]] == ["corpus 1", "corpus 2"]
+    sources = [sample["source"] for sample in metrics["samples"]["test"]]
+    assert plan_test(tmp_path / "run", {}).sets["test"].sources == sources
+    start(TEACHER, TEACHER, **alone, max_steps=12)
 
 
 @pytest.mark.parametrize(

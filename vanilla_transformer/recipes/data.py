@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError, quoted
 from ..storage.reading import sha256
-from .options import listed
+from .options import LANGUAGES, listed
 from .plan import DataPlan
 
 if TYPE_CHECKING:
@@ -62,20 +62,35 @@ def check_files(data: DataPlan) -> None:
         check_text(Path(text), *languages)
 
 
-def training_pairs(data: DataPlan) -> "Dataset":
+def training_pairs(data: DataPlan, run: Path | None = None) -> "Dataset":
     """Return the training pairs of a plan, after `clean_pairs` if it says `clean`.
 
+    Args:
+        data: The plan. If it names only a text, teachers make the pairs from it.
+        run: The run directory, to return the pairs that its first teacher made from the text. If
+            None, there are no such pairs yet, and the data set is empty.
+
     Raises:
-        ValueError: If the plan names no training pairs.
+        ValueError: If the plan names neither training pairs nor a text for teachers.
     """
-    if data.train_file is None and data.dataset is None:
-        raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
+    from datasets import Dataset
+
     from ..data.selection import clean_pairs
 
+    if not (data.train_file or data.dataset or data.monolingual_source):
+        raise RequestError("The recipe names no training pairs; give --train-file or --dataset.")
+    if not (data.train_file or data.dataset):
+        if run is None:
+            return Dataset.from_dict({"source": [], "target": []})
+        file = str(teacher_file(run, 1))
+        data = dataclasses.replace(data, train_file=file, clean=True, strict=False)
     pairs = _load_split(data, "train")
-    if not data.clean:
-        return pairs
-    return clean_pairs(pairs, data.languages, show_progress=True)
+    return clean_pairs(pairs, data.languages, show_progress=True) if data.clean else pairs
+
+
+def teacher_file(run: Path, number: int) -> Path:
+    """Return the file of the pairs that a teacher of a run makes; the first has number 1."""
+    return Path(f"{run.absolute()}-teacher-{number}", "translated.jsonl")
 
 
 def validation_pairs(data: DataPlan) -> TextPairs:
@@ -177,11 +192,8 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
     from ..data.dataset import load_pairs, mark_corpus
     from ..data.pair_files import kind_of
 
-    options: dict[str, Any] = {
-        **dict(zip(("source_language", "target_language"), data.languages, strict=True)),
-        **{name: getattr(data, name) for name in ("source_column", "target_column", "strict")},
-        "show_progress": True,
-    }
+    options: dict[str, Any] = dict(zip(LANGUAGES, data.languages, strict=True))
+    options |= {name: getattr(data, name) for name in ("source_column", "target_column", "strict")}
     if corpora := _files(data, split):
         # For a folder, load all files.
         parts = [load_pairs(files, split="all", **options) for files in corpora]

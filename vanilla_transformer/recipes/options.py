@@ -161,7 +161,7 @@ class Data:
     )
     teachers: str | tuple[str, ...] | None = _option(None, "models that translate the sources")
     siblings: int | None = _option(None, "models to train that teach each other", Range(2, 100))
-    monolingual_source: str | None = _option(None, "text for the teachers to translate too")
+    monolingual_source: str | None = _option(None, "text for the teachers to translate")
     monolingual_target: str | None = _option(None, "text to translate back into new pairs")
     source_column: str | None = _option(None, "column of the sources: a name, or a number from 1")
     target_column: str | None = _option(None, "column of the targets")

@@ -91,11 +91,11 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
         if changed_training or other:
             how = f"differently now ({changed_training or ', '.join(other)}); give --test-file"
             raise RequestError(f"{run} holds out test pairs, but its files are read {how}.")
-        sets = {"test": held_out(data, training_pairs(data))[2]}
+        sets = {"test": held_out(data, training_pairs(data, run))[2]}
     elif not changed_training and TRAINING_FILES & recorded.keys():
         shared_with_training(trained, training_pairs(trained), sets)
     else:
-        reason = changed_training or f"they are those of {trained.dataset} on the Hub"
+        reason = changed_training or f"they are those of {trained.dataset or 'its teachers'}"
         logger.warning(_NOT_COMPARED, run, reason)
     if not any(map(len, sets.values())):
         raise RequestError(f"{run} has no test or validation pairs; give --test-file.")
@@ -132,12 +132,12 @@ def _changed_files(data: DataPlan, recorded: Mapping[str, Any]) -> dict[str, str
     return {split: "; ".join(lines) for split, lines in changed.items() if lines}
 
 
-def texts_as_dataset(data: DataPlan, pairs: Iterable[tuple[str, str]]) -> "Dataset":
-    """Return text pairs as a data set, like `load_pairs`."""
+def as_dataset(data: DataPlan, pairs: Path | Iterable[tuple[str, str]]) -> "Dataset":
+    """Return pairs of texts, or of a file, as a data set; see `load_pairs`."""
     from ..data.dataset import load_pairs
 
     source, target = data.languages
-    return load_pairs([*pairs], source_language=source, target_language=target, show_progress=False)
+    return load_pairs(pairs, source_language=source, target_language=target, show_progress=False)
 
 
 def shared_with_training(
@@ -148,7 +148,7 @@ def shared_with_training(
 
     counts = {}
     for name, texts in sets.items():
-        if len(texts) and (count := shared_pairs(texts_as_dataset(data, texts.pairs()), pairs)):
+        if len(texts) and (count := shared_pairs(as_dataset(data, [*texts.pairs()]), pairs)):
             counts[name] = count
             message = "%d of %d %s pairs are also training pairs, which makes scores too high."
             logger.warning(message, count, len(texts), name)

@@ -83,8 +83,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             pairs = run_inputs.read_run_pairs(plan.data)
         added = make_pairs(plan, run, pairs, args, run_plan)
         with args.main_process_first(local=False):
-            if added:
-                pairs = run_inputs.with_translations(plan.data, pairs, added)
+            pairs = run_inputs.with_made(plan.data, pairs, added)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
                 run_directory.claim(plan, run, identity, pairs.digests())
             initial = None

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from ..data.augmentation import JOINED, NOISY, OPPOSITE, augmented_pairs
 from ..data.batches import TokenBatchSampler
 from ..data.dataset import (
     MADE,
-    load_pairs,
     mark_corpus,
     pair_corpora,
     pair_lengths,
@@ -46,7 +45,7 @@ from ..recipes.data import (
 )
 from ..recipes.options import Model, Tokenizer, listed
 from ..recipes.plan import DataPlan, Plan
-from ..recipes.testing import shared_with_training, texts_as_dataset, warn_of_other_languages
+from ..recipes.testing import as_dataset, shared_with_training, warn_of_other_languages
 from ..storage.atomic import files_written_aside
 from ..storage.reading import read_json
 from ..storage.run_files import digests, warn_of_changed_model
@@ -82,72 +81,64 @@ class RunPairs:
 
     train: "Dataset"
     given: "Dataset"  # the pairs in `train` that are not augmented
-    validation: TextPairs
-    test_sets: dict[str, TextPairs]
+    sets: dict[str, TextPairs]  # "validation" and test sets, by name; any may be empty
     facts: dict[str, Any]  # for metrics.json
     encoded: "Dataset | None" = None  # the training pairs as ids
 
     @property
+    def validation(self) -> TextPairs:
+        """The validation pairs, if any."""
+        return self.sets["validation"]
+
+    @property
     def scored(self) -> dict[str, TextPairs]:
         """The sets that the final model is scored on, by name."""
-        sets = {"validation": self.validation, **self.test_sets}
-        return {name: pairs for name, pairs in sets.items() if len(pairs)}
+        return {name: pairs for name, pairs in self.sets.items() if len(pairs)}
 
     def digests(self) -> dict[str, str]:
         """Return a digest of the texts of each set, as they were read."""
-        sets = {name: json.dumps([*pairs.pairs()]) for name, pairs in self.scored.items()}
-        return {
-            "train": texts_digest(self.given),
-            **{name: hashlib.sha256(text.encode()).hexdigest() for name, text in sets.items()},
-        }
+        texts = {name: json.dumps([*pairs.pairs()]) for name, pairs in self.scored.items()}
+        found = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+        return {"train": texts_digest(self.given), **found}
 
 
 def read_run_pairs(data: DataPlan) -> RunPairs:
-    """Return the pairs of a run; hold some out if there are no validation and test pairs."""
+    """Return the pairs of a run; hold some out if there are no validation and test pairs.
+
+    If teachers make all training pairs, from a text, there are none yet.
+    """
     check_files(data)
     train = training_pairs(data)
-    validation, test_sets = validation_pairs(data), evaluation_sets(data)
-    given = {"validation": validation, **test_sets}
+    sets = {"validation": validation_pairs(data), **evaluation_sets(data)}
+    facts: dict[str, Any] = {"train_pairs": 0, "held_out_pairs": 0}
+    if not len(train):
+        return RunPairs(train, train, sets, facts)
     report = pair_report(train)
-    kinds = "duplicates, copies, odd ratios and doubtful pairs"
-    hint = f"{kinds} are left out" if data.clean else f"--clean leaves out {kinds}"
+    hint = "such pairs are left out" if data.clean else "--clean leaves out such pairs"
     logger.info("Training pairs: %s; %s.", describe_report(report), hint)
     for warning in odd_texts(train):
         logger.warning(warning)
-    facts: dict[str, Any] = {f"train_{name}": count for name, count in report.items()}
+    facts |= {f"train_{name}": count for name, count in report.items()}
     facts["train_pairs"] = facts.pop("train_read")
-    if shared := shared_with_training(data, train, given):
+    if shared := shared_with_training(data, train, sets):
         facts["shared_with_training"] = shared
-    facts["held_out_pairs"] = 0
-    if not len(validation) and not test_sets:
-        train, validation, test = held_out(data, train)
-        test_sets = {"test": test} if len(test) else {}
-        facts["held_out_pairs"] = len(test)
-    return RunPairs(_with_made(data, train), train, validation, test_sets, facts)
+    if not any(map(len, sets.values())):
+        train, sets["validation"], sets["test"] = held_out(data, train)
+        facts["held_out_pairs"] = len(sets["test"])
+    return RunPairs(train, train, sets, facts)
 
 
-def _with_made(data: DataPlan, pairs: "Dataset") -> "Dataset":
-    """Return training pairs, with the augmented pairs that the plan requests."""
-    return augmented_pairs(
-        pairs,
-        join=data.join_pairs,
-        opposite=data.languages[0] if data.both_directions else None,
-        noise=data.noise,
-        languages=data.languages,
-    )
+def with_made(data: DataPlan, pairs: RunPairs, added: Sequence["NewPairs"]) -> RunPairs:
+    """Add the pairs that translation and augmentation make to the training pairs of a run.
 
-
-def with_translations(data: DataPlan, pairs: RunPairs, added: Sequence["NewPairs"]) -> RunPairs:
-    """Add pairs that were made by translation to the training pairs of a run.
-
-    Faulty and doubtful translations by teachers are left out, and texts that are scored.
+    Faulty and doubtful translations by teachers are left out, and texts that are scored. If no
+    other pairs are given, validation and test pairs are held out of those of the first teacher.
     """
     from datasets import concatenate_datasets
 
-    source, target = data.languages
     corpora, facts = [pairs.given], pairs.facts
-    for number, made in enumerate(added, start=max(1, len(listed(data.train_file)))):
-        new = load_pairs(made.file, source_language=source, target_language=target)
+    for number, made in enumerate(added, start=len(listed(data.train_file or data.dataset))):
+        new = as_dataset(data, made.file)
         name = "train_back_translated"
         if made.given == "source":
             name, new = "train_taught", clean_pairs(new, data.languages, show_progress=True)
@@ -155,8 +146,11 @@ def with_translations(data: DataPlan, pairs: RunPairs, added: Sequence["NewPairs
             facts["teachers"] = [*facts.get("teachers", []), read_json(made.record)["teacher"]]
         for doubt in few_sources(new["source"], "translated pairs"):
             logger.warning(doubt)
-        place = ("source", "target").index(made.given)
-        known = {compared(pair[place]) for each in pairs.scored.values() for pair in each.pairs()}
+        if not (facts["train_pairs"] or pairs.scored):
+            new, pairs.sets["validation"], pairs.sets["test"] = held_out(data, new)
+            facts["held_out_pairs"] = len(pairs.sets["test"])
+            logger.info("Held-out references are translations by %s, not by people.", made.model)
+        known = {compared(text) for each in pairs.scored.values() for text in chain(*each.pairs())}
         kept = [row for row, text in enumerate(new[made.given]) if compared(text) not in known]
         if others := len(new) - len(kept):
             logger.info("Left out %d sentences that are also in validation or test pairs.", others)
@@ -164,8 +158,15 @@ def with_translations(data: DataPlan, pairs: RunPairs, added: Sequence["NewPairs
         facts[name] = facts.get(name, 0) + len(new)
         facts["train_pairs"] += len(new)
         corpora.append(new if data.train_weights is None else mark_corpus(new, number))
-    given = concatenate_datasets(corpora)
-    return dataclasses.replace(pairs, train=_with_made(data, given), given=given)
+    given = concatenate_datasets(corpora) if added else pairs.given
+    train = augmented_pairs(
+        given,
+        join=data.join_pairs,
+        opposite=data.languages[0] if data.both_directions else None,
+        noise=data.noise,
+        languages=data.languages,
+    )
+    return dataclasses.replace(pairs, train=train, given=given)
 
 
 def tokenized_run_pairs(
@@ -192,8 +193,8 @@ def tokenized_run_pairs(
     validation = None
     if len(pairs.validation):
         # Without length limits: leaving out long sentences would improve the perplexity unfairly.
-        texts = zip(pairs.validation.sources, pairs.validation.targets, strict=True)
-        validation = tokenize_pairs(texts_as_dataset(data, texts), tokenizer, show_progress=False)
+        texts = [*zip(pairs.validation.sources, pairs.validation.targets, strict=True)]
+        validation = tokenize_pairs(as_dataset(data, texts), tokenizer, show_progress=False)
     pairs.facts["train_pairs_kept"] = len(given)
     pairs.facts["train_too_long"] = reading_report(given)["too_long"]
     if made := len(train) - len(given):

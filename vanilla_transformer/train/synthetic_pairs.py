@@ -1,10 +1,10 @@
 """Make training pairs by translation: by teachers, and back from text in the target language.
 
-Teachers translate the sources of a run's pairs and `monolingual_source` (Kim and Rush, 2016). For
-`monolingual_target`, the pairs of the run train a model of the opposite direction. Its translation
-of a sentence becomes the source of a new training pair (Sennrich et al., 2016), after a tag that
-tells the model that the source is back-translated (Caswell et al., 2019). The files are kept and
-resumed, in a folder for each model that translates:
+Teachers translate `monolingual_source` and the sources of a run's pairs, if it is given any (Kim
+and Rush, 2016). For `monolingual_target`, the pairs of the run train a model of the opposite
+direction. Its translation of a sentence becomes the source of a new training pair (Sennrich et al.,
+2016), after a tag that tells the model that the source is back-translated (Caswell et al., 2019).
+The files are kept and resumed, in a folder for each model that translates:
 
     RUN-teacher-1/translated.jsonl     the new pairs
     RUN-teacher-1/made_from.json       which texts and model they are made from
@@ -33,6 +33,7 @@ from ..data.languages import is_meant, script_of
 from ..data.pair_files import usable_sentences
 from ..errors import RequestError
 from ..machine.progress import progress
+from ..recipes.data import teacher_file
 from ..recipes.options import LANGUAGES, listed
 from ..recipes.plan import Plan
 from ..storage.atomic import file_written_aside, write_aside, write_json
@@ -62,21 +63,21 @@ class NewPairs(NamedTuple):
     """Pairs of given texts and a model's translations of them.
 
     Attributes:
-        folder: Folder of their files.
+        file: File of the pairs, in JSON Lines.
         model: Folder of the model, or its name on the Hub or in the package.
         given: Side of the given texts: "source" for a teacher, "target" for back-translation.
         text: File with texts, or None.
     """
 
-    folder: Path
+    file: Path
     model: str
     given: str
     text: str | None
 
     @property
-    def file(self) -> Path:
-        """File of the pairs, in JSON Lines."""
-        return self.folder / "translated.jsonl"
+    def folder(self) -> Path:
+        """Folder of their files."""
+        return self.file.parent
 
     @property
     def record(self) -> Path:
@@ -113,11 +114,12 @@ def make_pairs(
     data, back, train, run = plan.data, plan.back_translation, pairs.given, run.absolute()
     added = []
     for number, name in enumerate(listed(data.teachers), start=1):
-        folder = run.with_name(f"{run.name}-teacher-{number}")
-        added.append(NewPairs(folder, name, "source", data.monolingual_source))
+        file = teacher_file(run, number)
+        added.append(NewPairs(file, name, "source", data.monolingual_source))
     if back is not None:
         folder = run.with_name(f"{run.name}-back")
-        added.append(NewPairs(folder, str(folder / "model"), "target", data.monolingual_target))
+        file, name = folder / "translated.jsonl", str(folder / "model")
+        added.append(NewPairs(file, name, "target", data.monolingual_target))
     if checkpoints(run / CHECKPOINTS):  # trained on translations that would differ if made again
         for new in added:
             _check_unchanged(new, run)
