@@ -52,18 +52,36 @@ def silent_log():
     package.setLevel(logging.NOTSET)
 
 
-@pytest.fixture(autouse=True)
-def blank_pictures(request, monkeypatch):
+@pytest.fixture(autouse=True, scope="session")
+def draw():
     """Make figures without drawing them, which would take half of the time of a small run.
 
     Tests that look at pictures are marked `pictures`.
     """
-    if request.node.get_closest_marker("pictures") is None:
+    from matplotlib.figure import Figure
 
-        def blank(figure, path, **options):
-            Path(path).write_bytes(BLANK)
+    def blank(figure, path, **options):
+        Path(path).write_bytes(BLANK)
 
-        monkeypatch.setattr("matplotlib.figure.Figure.savefig", blank)
+    with pytest.MonkeyPatch.context() as patch:
+        drawing = Figure.savefig
+        patch.setattr(Figure, "savefig", blank)
+        yield drawing
+
+
+@pytest.fixture(autouse=True)
+def drawn_pictures(request, draw, monkeypatch):
+    """Draw the pictures that a test looks at."""
+    if request.node.get_closest_marker("pictures") is not None:
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", draw)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_measuring():
+    """Measure the speed of training by one update, not for the seconds that a real run takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vanilla_transformer.train.speed._SECONDS", 0.0)
+        yield
 
 
 @pytest.fixture(scope="module")
