@@ -290,7 +290,7 @@ def adapter(run):
     return adapted.eval()
 
 
-def test_an_adapter_is_a_model_of_every_command(run, adapter, capsys):
+def test_an_adapter_is_a_model_of_every_command(run, adapter, capsys, quick_publishing):
     tokenizer = load_saved_tokenizer(run)
     inputs = dict(tokenizer("ein Hund", text_target="a dog", return_tensors="pt"))
     expected = adapter(**inputs)
