@@ -219,7 +219,7 @@ def test_training_goes_on_from_a_model_with_two_vocabularies(make, tmp_path):
         **{f"{split}_file": tmp_path / "pairs.tsv" for split in ("train", "validation", "test")},
         # One target for all sources could be a remark instead: the columns are named.
         **{"source_column": 1, "target_column": 2},
-        **{"batch_tokens": 256, "max_steps": 120, "num_beams": 2},
+        **{"batch_tokens": 256, "gradient_accumulation": 1, "max_steps": 60, "num_beams": 2},
         **{"bpe_dropout": bpe_dropout, "data_license": "CC0", "data_source": "Three pairs"},
     }
     lines = [f"{name}: {value}\n" for name, value in recipe.items()]

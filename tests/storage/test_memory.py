@@ -36,21 +36,17 @@ def table(column, nested=False):
     return write
 
 
-def shared():
+def shared(count=64, size=20_000_000):
     """Return 64 times the same 20 MB."""
-    return pa.DictionaryArray.from_arrays(pa.array([0] * 64), pa.array(["a" * 20_000_000]))
+    return pa.DictionaryArray.from_arrays(pa.array([0] * count), pa.array(["a" * size]))
 
 
 def prefixes(path):
     """Write 40 times the same 30 MB, each but the first as a prefix of the one before."""
-    table = pa.table({"de": ["a" * 30 * MIB] * 40, "en": ["b"] * 40})
-    encodings = {"de": "DELTA_BYTE_ARRAY", "en": "PLAIN"}
-    parquet.write_table(
-        table,
-        path,
-        **{"compression": "zstd", "use_dictionary": False, "write_statistics": False},
-        column_encoding=encodings,
-    )
+    table = pa.table({"de": shared(40, 30 * MIB).dictionary_decode(), "en": ["b"] * 40})
+    options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+    options |= {"column_encoding": {"de": "DELTA_BYTE_ARRAY", "en": "PLAIN"}}
+    parquet.write_table(table, path, **options)
 
 
 def folder(write, name):
