@@ -77,10 +77,14 @@ def drawn_pictures(request, draw, monkeypatch):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def quick_measuring():
-    """Measure the speed of training by one update, not for the seconds that a real run takes."""
+def quick_runs():
+    """Measure the speed of training by one update, and do not wait for the disk.
+
+    What is synced, and in which order, is in tests/storage/test_atomic.py.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vanilla_transformer.train.speed._SECONDS", 0.0)
+        patch.setattr("os.fsync", lambda descriptor: None)
         yield
 
 

@@ -24,10 +24,9 @@ def start(tmp_path, monkeypatch):
     def started(lines, run=tmp_path / "run", **overrides):
         text = tmp_path / "mono.en"
         text.write_bytes("".join(f"{line}\n" for line in lines).encode())
-        recipe = load_recipe(
-            str(tiny_recipe(tmp_path / "recipe", monolingual_target=text, **overrides))
-        )
-        return run_recipe(recipe, run)
+        values = {"monolingual_target": text, "max_steps": 2, **overrides}
+        path = tiny_recipe(tmp_path / "recipe", **values)
+        return run_recipe(load_recipe(str(path)), run)
 
     return started
 
@@ -126,8 +125,8 @@ def test_translations_of_a_model_that_goes_on_are_made_anew(start, tmp_path):
     back = tmp_path / "run-back"
     earlier = (back / "translated.jsonl").read_bytes()
     shutil.rmtree(tmp_path / "run")
-    start(TEXT, max_steps=40)
-    assert json.loads((back / "model" / "metrics.json").read_text())["updates"] == 40
+    start(TEXT, max_steps=12)
+    assert json.loads((back / "model" / "metrics.json").read_text())["updates"] == 12
     assert (back / "translated.jsonl").read_bytes() != earlier
 
 

@@ -35,8 +35,9 @@ def start(tmp_path):
         path = tmp_path / "mono.en"
         path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
         values = {"pair": "en-de", "train_file": write_pairs(tmp_path / "few.jsonl", 30, 1)}
-        values |= {"teachers": json.dumps(teachers), "monolingual_source": path, **overrides}
-        return run_recipe(load_recipe(str(tiny_recipe(tmp_path / "recipe", **values))), run)
+        values |= {"teachers": json.dumps(teachers), "monolingual_source": path, "max_steps": 2}
+        recipe = tiny_recipe(tmp_path / "recipe", **values | overrides)
+        return run_recipe(load_recipe(str(recipe)), run)
 
     return started
 
