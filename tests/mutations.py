@@ -325,9 +325,7 @@ def copy_tracked(copy: Path) -> None:
 
 def run_all(rows: list[Mutation], copy: Path) -> int:
     """Run the tests once on unchanged code, then for each row; return the exit code."""
-    code, output = run_tests(
-        [*dict.fromkeys(test for row in rows for test in places_of(row))], copy
-    )
+    code, output = run_tests([*dict.fromkeys(it for row in rows for it in places_of(row))], copy)
     if code != 0:
         print(f"{output}\nThese tests do not pass on the unchanged code.")
         return 1
@@ -351,9 +349,8 @@ def run_tests(tests: list[str], copy: Path) -> tuple[int, str]:
     """Return pytest's exit code, -1 if it took too long, and its output."""
     options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-m", "not slow and not gpu"]
     limit = SECONDS * (1 if len(tests) < 20 else 10)
-    with (
-        tempfile.TemporaryDirectory() as home
-    ):  # caches of broken code must not affect the next row
+    # Caches of broken code must not affect the next row.
+    with tempfile.TemporaryDirectory() as home:
         variables = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "HF_HOME": home}
         try:
             ended = subprocess.run(

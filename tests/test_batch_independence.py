@@ -71,9 +71,7 @@ def test_translations_do_not_depend_on_batch_size_or_order(model, sources, alone
 
 
 @pytest.mark.parametrize("tokens_at_once", [300, 100_000])
-def test_translate_gives_the_same_text_for_any_tokens_at_once(
-    model, everyday, texts, alone, tokens_at_once
-):
+def test_texts_are_equal_for_any_tokens_at_once(model, everyday, texts, alone, tokens_at_once):
     decode = everyday.tokenizer.decode
     options = {"num_beams": 4, "num_return_sequences": 4, "tokens_at_once": tokens_at_once}
     results = translate_nbest(model, everyday.tokenizer, reversed(texts), **options)

@@ -62,12 +62,8 @@ def test_a_wide_beam_equals_exhaustive_search(alpha):
     model, limit = make_model(7, sharpness=1.0), 4
     source = torch.tensor([[5, 4, 6, END]])
     # every translation of at most 4 tokens, end included
-    every = [
-        (*words, END) for n in range(limit) for words in itertools.product((4, 5, 6), repeat=n)
-    ]
-    scores = {
-        tokens: log_prob(model, source, tokens) / penalty(len(tokens), alpha) for tokens in every
-    }
+    every = [(*ids, END) for n in range(limit) for ids in itertools.product((4, 5, 6), repeat=n)]
+    scores = {ids: log_prob(model, source, ids) / penalty(len(ids), alpha) for ids in every}
     expected = sorted(every, key=scores.get, reverse=True)
     options = {"num_beams": 3**limit, "length_penalty": alpha, "max_new_tokens": limit}
     found = beam_search(model, source, num_return_sequences=len(every), **options)

@@ -41,12 +41,9 @@ from vanilla_transformer.modeling_vanilla_transformer import (
     VanillaTransformerPreTrainedModel,
 )
 from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
+from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 from vanilla_transformer.train import trainer as trainer_module
 from vanilla_transformer.train.cpu_settings import cpu_training_settings
-from vanilla_transformer.train.trainer import (
-    VanillaTransformerTrainer,
-    VanillaTransformerTrainingArguments,
-)
 from vanilla_transformer.visualization import attention_weights
 
 TEXTS = ["a dog", "it is"]
@@ -424,9 +421,7 @@ def test_attention_is_drawn_from_the_changed_model(changed, tokenizer):
     )
 
 
-def test_unchanged_model_is_decoded_fast_without_a_warning(
-    unchanged, tokenizer, monkeypatch, caplog
-):
+def test_unchanged_model_is_decoded_fast_without_warning(unchanged, tokenizer, monkeypatch, caplog):
     taken = []
 
     def noted(*args, **kwargs):

@@ -316,15 +316,10 @@ def host_source(*modules):
 @functools.cache
 def sources_of_host():
     """Return the text of those modules of the host that have to do with our classes."""
-    names = (
-        "modeling_utils",
-        "configuration_utils",
-        "trainer",
-        "trainer_callback",
-        "masking_utils",
-    )
-    names += ("training_args", "generation.utils", "pipelines.base", "utils.auto_docstring")
-    names += ("integrations.accelerate", "pipelines", "training_args_seq2seq", "trainer_seq2seq")
+    names = ("modeling_utils", "configuration_utils", "trainer", "masking_utils", "pipelines")
+    names += ("trainer_callback", "training_args", "generation.utils", "pipelines.base")
+    names += ("integrations.accelerate", "training_args_seq2seq", "trainer_seq2seq")
+    names += ("utils.auto_docstring",)
     texts = [host_source(importlib.import_module(f"transformers.{name}")) for name in names]
     return "\n".join([*texts, host_source(accelerate.accelerator)])
 

@@ -45,11 +45,8 @@ from vanilla_transformer.pipeline import VanillaTransformerTranslationPipeline
 from vanilla_transformer.publish.remote_code import embed_code
 from vanilla_transformer.ranges import EXTRA_TOKENS
 from vanilla_transformer.target_tokenizer import source_tokenizer
-from vanilla_transformer.translation.many_texts import (
-    length_sorted_batches,
-    translate,
-    translate_nbest,
-)
+from vanilla_transformer.translation import translate, translate_nbest
+from vanilla_transformer.translation.many_texts import length_sorted_batches
 from vanilla_transformer.word_alignment import special_ids, word_alignment, word_numbers
 from vanilla_transformer.written_forms import WrittenForms
 
@@ -100,9 +97,7 @@ def test_translations_equal_those_of_one_sentence_at_a_time(model, tokenizer, op
 @pytest.mark.parametrize(
     ("options", "beams"), [({"num_beams": 1}, 1), ({"num_beams": 3}, 3), ({}, 4)]
 )
-def test_batches_are_filled_up_to_a_budget_that_counts_all_beams(
-    model, tokenizer, monkeypatch, options, beams
-):
+def test_batches_are_filled_to_a_budget_of_all_beams(model, tokenizer, monkeypatch, options, beams):
     shapes = []
 
     def decode(model, ids, mask, **options):
@@ -187,10 +182,8 @@ def test_text_over_a_limit_on_the_length_is_named(tokenizer, limit, monkeypatch)
 
 def test_callers_length_limit_is_kept(model, tokenizer):
     for options, bound in (({"max_new_tokens": 3}, 3), ({"max_length": 3}, 2)):
-        (text,) = translate(model, tokenizer, ["a sentence"], num_beams=1, **options)
-        assert [text] == one_by_one(
-            model, tokenizer, ["a sentence"], num_beams=1, max_new_tokens=bound
-        )
+        (text,) = translate(model, tokenizer, ["a text"], num_beams=1, **options)
+        assert [text] == one_by_one(model, tokenizer, ["a text"], num_beams=1, max_new_tokens=bound)
     ids = torch.tensor([[5, 2]])  # the caller's limit replaces the default one
     endless = {"num_beams": 1, "suppress_tokens": [0, 1, 2, 3]}
     bound = EXTRA_TOKENS + 20

@@ -96,9 +96,7 @@ def test_every_block_has_a_unique_name():
 
 def test_every_block_is_run_by_a_test_or_its_named_runner():
     tests = "".join(path.read_text(encoding="utf-8") for path in TESTS)
-    targets = re.findall(
-        r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     for name, runner, _, block in BLOCK.findall(README + CONVERT):
         if not name:
             continue
@@ -386,9 +384,7 @@ def test_every_remote_code_example_pins_a_revision():
 def test_every_test_named_in_the_readme_exists():
     sources = {path.name: path.read_text(encoding="utf-8") for path in TESTS}
     for name in set(re.findall(r"`(test_[a-z]\w+)(?:\.py)?`", README)):
-        assert f"{name}.py" in sources or any(
-            f"def {name}(" in text for text in sources.values()
-        ), name
+        assert f"{name}.py" in sources or any(f"def {name}(" in it for it in sources.values()), name
 
 
 def test_file_tree_lists_every_module():

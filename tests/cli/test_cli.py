@@ -97,9 +97,7 @@ def test_help_and_mistyped_commands_load_no_slow_library(tmp_path, words):
     program = tmp_path / "vanilla-transformer"
     program.write_text(INSTALLED, encoding="utf-8")
     command = [sys.executable, str(program), *words]
-    run = subprocess.run(
-        command, env=environment(tmp_path), capture_output=True, text=True, check=False
-    )
+    run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True)
     assert run.returncode == (2 if words == ["x"] else 0), run.stderr
     assert run.stdout.splitlines()[-1] == "loaded:"
 

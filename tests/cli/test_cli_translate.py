@@ -58,9 +58,7 @@ def recorded(monkeypatch, module, name):
 
 
 @pytest.mark.parametrize("num_beams", [[], ["--num-beams", "1"], ["--nbest", "2"]])
-def test_picture_shows_the_printed_translation(
-    run, source, tmp_path, monkeypatch, capsys, num_beams
-):
+def test_picture_shows_the_translation(run, source, tmp_path, monkeypatch, capsys, num_beams):
     drawn = recorded(monkeypatch, visualization, "attention_weights")
     picture = tmp_path / "map.png"
     command = ["translate", str(run), str(source), *num_beams]
@@ -88,9 +86,7 @@ def test_picture_shows_the_printed_translation(
         (["--csv", "2", "--tsv", "2"], "argument --tsv: not allowed with argument --csv"),
     ],
 )
-def test_wrong_options_name_what_is_allowed_and_touch_no_file(
-    run, source, tmp_path, capsys, options, message
-):
+def test_wrong_options_are_named_and_touch_no_file(run, source, tmp_path, capsys, options, message):
     target, picture = tmp_path / "target.txt", tmp_path / "map.png"
     target.write_text("an older translation")
     options = [{"MAP": picture, "SOURCE": source}.get(option, option) for option in options]
@@ -243,9 +239,7 @@ def test_packed_text_is_translated(run, loud, tmp_path, capsys, packer):
     assert translated(capsys, run, path)[0] == ["EIN HUND\t!", "ALT\t!"]
 
 
-def test_quoted_cells_of_a_table_are_translated_and_the_table_stays_one(
-    run, loud, tmp_path, capsys
-):
+def test_quoted_cells_of_a_table_are_translated_and_it_stays_one(run, loud, tmp_path, capsys):
     path = tmp_path / "table.csv"
     rows = [["id", "a text", "n"], ["1", 'ein, "alt"', "x"], ["2", "", "y"], ["3", "ein\nHund", ""]]
     with path.open("w", encoding="utf-8-sig", newline="") as file:
@@ -276,9 +270,7 @@ def test_quoted_cells_of_a_table_are_translated_and_the_table_stays_one(
         ('id,source\n1,"ein\n', "--csv 2", "table, line 2: unexpected end of data; repair the"),
     ],
 )
-def test_column_that_is_not_there_is_refused_before_translation(
-    run, tmp_path, capsys, table, options, message
-):
+def test_missing_column_is_refused_before_work(run, tmp_path, capsys, table, options, message):
     (tmp_path / "table").write_text(table)
     target = tmp_path / "target"
     command = [run, tmp_path / "table", *options.split(), "--output", target]

@@ -25,9 +25,7 @@ COMMANDS = {
     "space": [*PUBLISH, "--space"],
 }
 QUICK = ("average", "space")
-PARAMETERS = [
-    pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in COMMANDS
-]
+CASES = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in COMMANDS]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +44,7 @@ def names(folder):
 
 
 @pytest.mark.usefixtures("quick_publishing")
-@pytest.mark.parametrize("command", PARAMETERS)
+@pytest.mark.parametrize("command", CASES)
 def test_a_killed_command_can_be_repeated(command, made, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(space, "_try_out", lambda folder, directory: None)
     temporary = tmp_path / "temporary"

@@ -134,14 +134,10 @@ def test_command_prints_the_new_folder_and_leaves_the_run_alone(name, run, tmp_p
     assert contents(output).keys() == FORMATS[name].files | tokenizer | {MARKER}
     assert len({(output / file).stat().st_mode for file in contents(output)}) == 1
     text = "Hi there, 你好"
-    ours, theirs = (
-        AutoTokenizer.from_pretrained(folder)(text).input_ids for folder in (run, model)
-    )
+    ours, theirs = (AutoTokenizer.from_pretrained(path)(text).input_ids for path in (run, model))
     assert theirs == ours
     # Only transformers 5 knows the class name that it saves; 4 and 5 know the exported one.
-    classes = [
-        read_json(folder / "tokenizer_config.json")["tokenizer_class"] for folder in (run, model)
-    ]
+    classes = [read_json(it / "tokenizer_config.json")["tokenizer_class"] for it in (run, model)]
     assert classes == ["TokenizersBackend", "PreTrainedTokenizerFast"]
 
 

@@ -141,9 +141,7 @@ def test_a_shortlist_becomes_a_vmap(tmp_path):
         for used in (True, False)
     )
     assert found != whole
-    assert {n for row in found for n in row} <= {2, 40, 41, *likely[source].flatten().tolist()} - {
-        0
-    }
+    assert set().union(*found) <= {2, 40, 41, *likely[source].flatten().tolist()} - {0}
 
 
 def test_export_with_a_target_tokenizer(tmp_path):
@@ -181,10 +179,8 @@ def test_converter_of_ctranslate2_knows_the_model(everyday, exported, tmp_path):
     converted = TransformersConverter(str(everyday.folder)).convert(str(tmp_path / "out"))
     assert (tmp_path / "out/model.bin").read_bytes() == (output / "model.bin").read_bytes()
     translator = ctranslate2.Translator(converted)
-    (result,) = translator.translate_batch(
-        [["a", "b", "</s>"]], beam_size=1, max_decoding_length=20
-    )
-    assert result.hypotheses[0]
+    (found,) = translator.translate_batch([["a", "b", "</s>"]], beam_size=1, max_decoding_length=20)
+    assert found.hypotheses[0]
 
 
 def test_tokens_without_a_row_of_the_model_are_refused(tmp_path):

@@ -33,10 +33,8 @@ def test_export_computes_the_same_logits_with_the_same_ties_and_dtype(dialect):
         theirs = stock(source, mask, target, output_hidden_states=True)
     torch.testing.assert_close(theirs.logits, ours.logits, atol=1e-5, rtol=0)
     columns = [n for first in (0, 1) for n in range(first, model.config.d_model, 2)]
-    for ours_state, theirs_state in zip(
-        ours.decoder_hidden_states, theirs.decoder_hidden_states, strict=True
-    ):
-        torch.testing.assert_close(theirs_state, ours_state[..., columns], atol=1e-5, rtol=0)
+    for our, their in zip(ours.decoder_hidden_states, theirs.decoder_hidden_states, strict=True):
+        torch.testing.assert_close(their, our[..., columns], atol=1e-5, rtol=0)
     assert to_stock(model.bfloat16()).dtype == torch.bfloat16
 
 

@@ -90,10 +90,7 @@ def test_all_weights_are_stored_in_half_precision(exported):
 def test_page_knows_the_two_sides_and_examples_of_the_run(exported):
     _, _, tokenizer, output = exported
     found = json.loads((output / "task.json").read_text(encoding="utf-8"))
-    assert {found.pop(name) is None for name in ("doubtful_below", "written_forms")} == {
-        True,
-        False,
-    }
+    assert {found.pop(key) is None for key in ("doubtful_below", "written_forms")} == {True, False}
     assert found == {
         "source": METRICS["recipe"]["source_language"],
         "target": METRICS["recipe"]["target_language"],

@@ -45,9 +45,7 @@ def test_imported_logits_equal_those_of_fsmt(tmp_path, dialect):
     fsmt.save_pretrained(tmp_path / "fsmt")
     ours = import_fsmt(tmp_path / "fsmt").model
     # FSMT makes its decoder's masks only without a cache.
-    assert_logits(
-        ours, make_batch(SOURCE_SIZE), lambda *batch: fsmt(*batch, use_cache=False).logits
-    )
+    assert_logits(ours, make_batch(SOURCE_SIZE), lambda *ids: fsmt(*ids, use_cache=False).logits)
     tied = dialect in ("tied softmax", "all tied")
     assert (ours.lm_head.weight is ours.model.decoder.embed_tokens.weight) == tied
     shared = ours.model.encoder.embed_tokens.weight is ours.model.decoder.embed_tokens.weight

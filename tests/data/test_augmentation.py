@@ -122,9 +122,7 @@ def test_half_of_the_noisy_sources_have_a_typo_and_the_others_each_other_form():
     """Capitals and quotation marks change the target too."""
     pair = ("Ich habe einen Hund.", "I have a dog.")
     found = drawn(*pair, languages=("de", "en"))
-    forms = {
-        form(pair[0], "de", Random(0)) for name, form in VARIANTS.items() if "typo" not in name
-    }
+    forms = {form(pair[0], "de", Random(0)) for key, form in VARIANTS.items() if "typo" not in key}
     others = {typed: target for typed, target in found if typed in forms}
     assert others.keys() == forms - {pair[0]}
     assert others.pop("ICH HABE EINEN HUND.") == "I HAVE A DOG."
@@ -175,8 +173,7 @@ def test_a_run_with_noise_resumes_as_if_it_had_not_stopped(tmp_path):
     for steps in (4, 9):
         run_recipe(load_recipe(path, {"max_steps": steps}), stopped)
     weights = [
-        load_file(run / "checkpoints" / "checkpoint-9" / "model.safetensors")
-        for run in (whole, stopped)
+        load_file(run / "checkpoints/checkpoint-9/model.safetensors") for run in (whole, stopped)
     ]
     assert_equal(*weights)
     assert shares["noisy sources"]["pairs"] == pytest.approx(0.3)

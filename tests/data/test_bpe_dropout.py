@@ -31,9 +31,7 @@ PAIRS = [(f"{source} {n}", f"{n} {source} and again") for n in range(40) for sou
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return train_tokenizer(
-        [text for text in TEXTS for _ in range(3)], vocab_size=400, show_progress=False
-    )
+    return train_tokenizer(TEXTS * 3, vocab_size=400, show_progress=False)
 
 
 def features_of(tokenizer, texts):

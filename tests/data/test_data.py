@@ -249,9 +249,7 @@ def test_long_pairs_are_taken_in_smaller_blocks(load, tokenize, tokenizer, monke
     assert all(len(table) == 1 for table in data.text_blocks(pairs))
 
 
-def test_other_tokenizer_classes_are_called_by_one_thread_at_a_time(
-    load, tokenize, tokenizer, monkeypatch
-):
+def test_other_tokenizers_are_called_by_one_thread_at_once(load, tokenize, tokenizer, monkeypatch):
     class Stateful:
         free = threading.Lock()
 
@@ -311,9 +309,7 @@ def test_only_pairs_beyond_a_length_limit_are_left_out_and_counted(load, tokeniz
     assert all((side & ~fits).any() for side in short)
     with caplog.at_level(logging.INFO):
         kept = tokenize(dataset, max_source_length=limits[0], max_target_length=limits[1])
-    assert kept["input_ids"][:] == [
-        ids for ids, fit in zip(whole["input_ids"], fits, strict=True) if fit
-    ]
+    assert kept["input_ids"][:] == [*itertools.compress(whole["input_ids"], fits)]
     assert f"left out: {(~fits).sum()} too long, 0 empty" in caplog.text
     assert f"{fits.sum()} pairs tokenised" in caplog.text
 
@@ -369,9 +365,7 @@ def test_batches_equal_those_of_the_stock_collator(tokenizer, as_type):
     features = random_features(17)
     stock = DataCollatorForSeq2Seq(tokenizer, return_tensors="pt")
     expected = stock([dict(feature) for feature in features])
-    batch = PairCollator()(
-        [{name: as_type(ids) for name, ids in feature.items()} for feature in features]
-    )
+    batch = PairCollator()([{name: as_type(ids) for name, ids in row.items()} for row in features])
     assert set(batch) == set(expected)
     for name, tensor in batch.items():
         assert tensor.dtype == torch.int64
@@ -487,9 +481,7 @@ def test_cleaning_that_leaves_no_pair_is_refused_with_the_reasons(load):
 
 
 def test_only_pairs_with_unique_texts_are_held_out(load):
-    few = [("This is a test.", f"b{n}") for n in range(200)] + [
-        (f"c{n}", f"d{n}") for n in range(7)
-    ]
+    few = [("It is a test.", f"b{n}") for n in range(200)] + [(f"c{n}", f"d{n}") for n in range(7)]
     train, validation, test = held_out(load, few)
     assert (len(train), len(validation), len(test)) == (201, 3, 3)
     with pytest.raises(RequestError, match=r"got 4 pairs.* only 3 of 207 have"):

@@ -447,9 +447,7 @@ def test_stray_quote_costs_one_line(tmp_path, stray):
         ("a.csv", b"sep=;\r\nen;de\r\na;b\r\nc;\r\n", [("a", "b")], 4, "the target is empty"),
     ],
 )
-def test_a_malformed_row_is_named_and_costs_one_line(
-    tmp_path, name, content, pairs, number, complaint
-):
+def test_a_bad_row_is_named_and_costs_one_line(tmp_path, name, content, pairs, number, complaint):
     path = write(tmp_path / name, content)
     reader = read_pairs(path, **LANGUAGES)
     assert list(reader) == pairs
@@ -505,10 +503,7 @@ def test_only_columns_that_are_needed_are_read(tmp_path, kind, monkeypatch):
     spy(datasets.Dataset, "select_columns", 0)
     spy(datasets.IterableDataset, "select_columns", 0)
     assert read(sources[kind]) == texts
-    assert [{*names} - {"image.path"} for names in chosen] == [
-        {"de", "document", "en"},
-        {"de", "en"},
-    ]
+    assert [{*each} - {"image.path"} for each in chosen] == [{"de", "document", "en"}, {"de", "en"}]
 
 
 def test_multi_line_rows_are_limited_to_1_mib(tmp_path):

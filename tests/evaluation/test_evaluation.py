@@ -213,9 +213,7 @@ def test_pairs_without_tokens_are_an_error(model, sources, targets, message):
         (["a", "b"], ["a", "b" * 12], "pair 2 has 13 tokens, but the model's positions end at 9"),
     ],
 )
-def test_too_long_texts_are_refused_before_translation_starts(
-    model, monkeypatch, sources, references, message
-):
+def test_too_long_texts_are_refused_before_work(model, monkeypatch, sources, references, message):
     monkeypatch.setattr("vanilla_transformer.evaluation.models.translate", None)
     monkeypatch.setattr("vanilla_transformer.texts.targets.longest_sequence", lambda model: 9)
     with pytest.raises(ValueError, match=message):
@@ -231,15 +229,13 @@ def test_evaluate_model_scores_translations_and_the_copy_baseline(model):
     options = {"num_beams": 2, "max_new_tokens": 4}
     expected = list(translate(model, TOKENIZER, sources, **options))
     references = [expected[0], "two", "something else", expected[3]]
-    result = ours.score_model(
-        model, TOKENIZER, sources, references, target_language="zh", **options
-    )
-    assert result["hypotheses"] == expected
+    found = ours.score_model(model, TOKENIZER, sources, references, target_language="zh", **options)
+    assert found["hypotheses"] == expected
     for key, value in ours.corpus_scores(expected, references, target_language="zh").items():
-        assert result[key] == value
-    assert result["copy_baseline"] == ours.corpus_scores(sources, references, target_language="zh")
+        assert found[key] == value
+    assert found["copy_baseline"] == ours.corpus_scores(sources, references, target_language="zh")
     ids = [TOKENIZER(texts)["input_ids"] for texts in (sources, references)]
-    assert result["perplexity"] == pytest.approx(plain_perplexity(model, *ids)[0])
+    assert found["perplexity"] == pytest.approx(plain_perplexity(model, *ids)[0])
 
 
 # ------------------------------------------------------------------ predictions of a Trainer

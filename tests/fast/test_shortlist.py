@@ -153,9 +153,7 @@ def test_translate_uses_the_shortlist_of_a_folder(everyday, folder, capsys):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_shortlist_is_left_out_with_one_warning(
-    damage, everyday, folder, caplog, monkeypatch
-):
+def test_a_damaged_shortlist_is_left_out_and_named(damage, everyday, folder, caplog, monkeypatch):
     monkeypatch.chdir(folder)
     path, chance = folder / SHORTLIST, random.Random(0)
     whole = path.read_bytes()

@@ -60,9 +60,7 @@ def machine(monkeypatch, eight_cores):
     monkeypatch.setattr(cpu_threads.time, "monotonic", lambda: machine.now)
     monkeypatch.setattr(cpu_threads, "usable_cores", lambda: 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: machine.threads)
-    monkeypatch.setattr(
-        torch, "set_num_threads", lambda number: setattr(machine, "threads", number)
-    )
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: setattr(machine, "threads", count))
     machine.free_threads = FreeThreads(lambda: (machine.total, machine.own))
     return machine
 

@@ -21,10 +21,7 @@ from vanilla_transformer.data.dataset import load_pairs, tokenize_pairs
 from vanilla_transformer.publish import publishing, space
 from vanilla_transformer.publish.hub import hub_errors, push_folder
 from vanilla_transformer.storage.saved_model import load_saved_model
-from vanilla_transformer.train.trainer import (
-    VanillaTransformerTrainer,
-    VanillaTransformerTrainingArguments,
-)
+from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 from vanilla_transformer.translation import translate
 
 REPO = "user/de-en"
@@ -131,9 +128,7 @@ print(json.dumps(translator("ein Hund", num_beams=1)[0]))
     assert_code_is_whole(hub, "user/copy", tmp_path / "copy")
 
 
-def test_native_form_is_pushed_and_loaded_without_code(
-    hub, run, capsys, monkeypatch, quick_publishing
-):
+def test_native_form_is_loaded_without_code(hub, run, capsys, monkeypatch, quick_publishing):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     published([run, "--repo", REPO, "--license", "cc-by-4.0", "--push"], capsys)
     repository = hub.repositories["model", REPO]
@@ -156,9 +151,7 @@ def test_native_form_is_pushed_and_loaded_without_code(
     assert card.data.eval_results
 
 
-def test_push_removes_code_weights_and_pictures_of_earlier_ones_only(
-    hub, run, capsys, quick_publishing
-):
+def test_push_removes_code_weights_and_pictures_of_earlier_ones(hub, run, capsys, quick_publishing):
     hub.repositories["model", REPO] = repository = Repository()
     stale = ("custom_generate/generate.py", "pytorch_model.bin", "attention-9.png", "merges.txt")
     stale += ("model-00001-of-00002.safetensors", "model.safetensors.index.json")
@@ -257,9 +250,7 @@ def test_concurrent_push_is_not_overwritten(hub, folder, monkeypatch):
     assert hub.files(REPO)["theirs.txt"] == b"theirs"
 
 
-def test_push_to_a_new_branch_leaves_main_unchanged_and_the_token_nowhere(
-    hub, folder, caplog, capfd, tmp_path
-):
+def test_push_to_a_branch_leaves_main_and_the_token_alone(hub, folder, caplog, capfd, tmp_path):
     caplog.set_level("DEBUG")
     push_folder(folder, REPO, token=TOKEN, message="one", revision="smaller")
     assert "README.md" in hub.files(REPO, revision="smaller")

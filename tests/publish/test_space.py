@@ -90,9 +90,7 @@ def test_model_id_variable_takes_precedence_over_the_file(translation, tmp_path,
         ((None, None), ("Source text", "Target text", False)),
     ],
 )
-def test_sides_and_three_examples_are_those_of_the_models_metrics(
-    translation, tmp_path, sides, expected
-):
+def test_sides_and_examples_are_those_of_the_models_metrics(translation, tmp_path, sides, expected):
     recipe = dict(zip(("source_language", "target_language"), sides, strict=True))
     for samples in ({"one": SAMPLES[:9], "two": SAMPLES[9:]}, {"card": SAMPLES[::6]}):
         metrics = METRICS | {"recipe": recipe, "samples": samples}
@@ -112,9 +110,7 @@ def test_model_without_metrics_has_a_page_too(translation, tmp_path, content):
 # --------------------------------------------------------------------------------- the translation
 
 
-def test_text_with_too_many_characters_is_rejected_before_tokenizing(
-    translation, translator, monkeypatch
-):
+def test_too_long_text_is_rejected_before_tokenizing(translation, translator, monkeypatch):
     """A browser enforces the text box's limit, other clients may not."""
     most = translation.MAX_CHARACTERS
     assert translation.checked_sentence(translator, "A" + " " * (most - 1)) == "A"

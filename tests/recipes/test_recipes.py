@@ -32,12 +32,7 @@ from vanilla_transformer.recipes.options import (
     option_type,
 )
 from vanilla_transformer.recipes.plan import changed_settings_as_yaml, settings_as_yaml
-from vanilla_transformer.recipes.planning import (
-    argument_values,
-    data_plan,
-    plan_run,
-    recipe_by_size,
-)
+from vanilla_transformer.recipes.planning import argument_values, plan_run, recipe_by_size
 from vanilla_transformer.recipes.recipe import (
     Recipe,
     load_recipe,
@@ -264,9 +259,7 @@ OF_INIT_FROM = OF_MODEL | names_of(Tokenizer) | {*LANGUAGES, "bpe_dropout"}
         ("mine", {"train_file": None, "learning_rate": None}, set()),
     ],
 )
-def test_what_is_typed_wins_over_the_file_and_may_replace_its_section(
-    tmp_path, caplog, name, typed, replaced
-):
+def test_what_is_typed_wins_and_may_replace_a_section(tmp_path, caplog, name, typed, replaced):
     if name == "mine":
         text = "pair: en-de\ntrain_file: a.csv\ntest_file: t.csv\nvalidation_file: v.csv\n"
         text += "source_column: English\ntarget_column: German\nlearning_rate: 1e-4\n"
@@ -343,9 +336,7 @@ def test_pairs_of_the_revision_that_the_run_reads_are_counted(tmp_path, monkeypa
 
     counted = []
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
-    monkeypatch.setattr(
-        planning, "training_pairs", lambda recipe: counted.append(recipe) or [0] * 9
-    )
+    monkeypatch.setattr(planning, "training_pairs", lambda it: counted.append(it) or [0] * 9)
     recipe_by_size({"dataset": "someone/pairs"}, tmp_path)
     (tmp_path / IDENTITY).parent.mkdir()
     (tmp_path / IDENTITY).write_text('{"dataset": "someone/pairs", "revision": "0ld"}')
@@ -401,7 +392,7 @@ def test_recorded_revision_is_the_requested_one_if_the_hub_gives_none(monkeypatc
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
     for revision in (None, "v1"):
         recipe = make_recipe({"dataset": "someone/pairs", "dataset_revision": revision})
-        assert data_identity(data_plan(recipe, tmp_path)) == {"revision": revision}
+        assert data_identity(planning.data_plan(recipe, tmp_path)) == {"revision": revision}
 
 
 CORPORA = "train_file: [a.tsv, b.tsv]\ntrain_weights: "

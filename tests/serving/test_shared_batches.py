@@ -15,9 +15,7 @@ def test_a_text_that_cannot_be_translated_is_one_error_and_the_others_are_right(
     good = everyday.sentences[:6]
     texts = [*good[:3], *BAD, *good[3:], ""]
     options = {"most_tokens": 100, "tokens_at_once": 400}
-    found = [
-        best for best, *_ in translate_nbest(everyday.model, everyday.tokenizer, texts, **options)
-    ]
+    found = [it for it, *_ in translate_nbest(everyday.model, everyday.tokenizer, texts, **options)]
     expected = [*translate(everyday.model, everyday.tokenizer, good)]
     assert [each.text for each in found if each.error is None] == [*expected, ""]
     for each, reason in zip(found[3:6], BAD.values(), strict=True):
@@ -41,10 +39,7 @@ class Upper:
         if "broken" in texts:
             raise MemoryError("no memory")
         errors = ["it is bad" if text == "bad" else None for text in texts]
-        return [
-            Translation(text.upper(), 0.0, error=error)
-            for text, error in zip(texts, errors, strict=True)
-        ]
+        return [Translation(it.upper(), 0.0, error=e) for it, e in zip(texts, errors, strict=True)]
 
 
 def run(asked):
@@ -58,9 +53,7 @@ def test_texts_that_arrive_while_the_model_is_busy_are_translated_together():
         tasks = [asyncio.create_task(batches.translate(["one"]))]
         while not upper.batches:
             await asyncio.sleep(0)
-        tasks += [
-            asyncio.create_task(batches.translate(texts)) for texts in (["a", "b"], [], ["c"])
-        ]
+        tasks += [asyncio.create_task(batches.translate(it)) for it in (["a", "b"], [], ["c"])]
         gone = asyncio.create_task(batches.translate(["gone"]))
         await asyncio.sleep(0)
         gone.cancel()

@@ -55,9 +55,7 @@ def read_known(path):
         (read_yaml, " " * (2**20 + 1), "1 MiB"),
     ],
 )
-def test_invalid_files_give_one_short_line_that_names_them(
-    tmp_path, monkeypatch, read, content, message
-):
+def test_invalid_files_give_a_line_that_names_them(tmp_path, monkeypatch, read, content, message):
     for limit in ("JSON_BYTES", "YAML_BYTES"):
         monkeypatch.setattr(reading, limit, 2**20)
     path = tmp_path / "file"

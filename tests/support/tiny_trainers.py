@@ -7,10 +7,7 @@ from tiny_models import tiny_config
 from transformers import TrainerCallback
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.train.trainer import (
-    VanillaTransformerTrainer,
-    VanillaTransformerTrainingArguments,
-)
+from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
 VOCAB = 40
 
@@ -45,9 +42,7 @@ def make_trainer(directory, *, model=None, train=None, callbacks=None, given=Non
         "disable_tqdm": True,
         "use_cpu": True,
     }
-    args = VanillaTransformerTrainingArguments(
-        output_dir=str(directory), **{**settings, **overrides}
-    )
+    args = VanillaTransformerTrainingArguments(output_dir=str(directory), **settings | overrides)
     data = {
         "train_dataset": copy_task(100) if train is None else train,
         "eval_dataset": copy_task(30, seed=5),

@@ -136,9 +136,7 @@ PEAK = {"learning_rate": 1e-3, "learning_rate_factor": 1.0}
     ],
     ids=str,
 )
-def test_warmup_may_be_a_fraction_and_a_learning_rate_is_the_peak(
-    tmp_path, settings, factor, warmup
-):
+def test_warmup_may_be_a_fraction_and_the_rate_is_the_peak(tmp_path, settings, factor, warmup):
     _, _, rates = prepared(make_trainer(tmp_path, **settings), 20)
     assert rates == pytest.approx(eq3(20, factor=factor, warmup=warmup), rel=1e-12)
 

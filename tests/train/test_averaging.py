@@ -121,9 +121,7 @@ def test_what_has_no_mean_is_refused_by_name(change, message, three, tmp_path):
 
 
 @pytest.mark.parametrize("of_run", [False, True])
-def test_last_checkpoints_of_a_run_or_stock_trainer_are_averaged(
-    of_run, three, tmp_path, monkeypatch
-):
+def test_last_checkpoints_of_a_run_or_trainer_are_averaged(of_run, three, tmp_path, monkeypatch):
     expected = load_file(average_checkpoints(three[1:], tmp_path / "expected") / WEIGHTS)
     folder = tmp_path / "run"
     inside = folder / "checkpoints" if of_run else folder

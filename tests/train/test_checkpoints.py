@@ -66,9 +66,7 @@ def test_patience_counts_evaluations_since_the_lowest_loss(losses, patience, sto
         ((10, 30), (20,), 2, [10, 30]),
     ],
 )
-def test_average_takes_whole_scheduled_checkpoints_and_the_last(
-    tmp_path, steps, broken, count, averaged
-):
+def test_average_takes_whole_checkpoints_and_the_last(tmp_path, steps, broken, count, averaged):
     make(tmp_path, *steps)
     make(tmp_path, *broken, sealed=False)
     assert names(averaging_set(tmp_path, every=10, count=count)) == averaged

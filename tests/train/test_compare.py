@@ -57,13 +57,8 @@ def test_equal_scores_have_no_p_value():
 
 def test_the_verdict_is_by_each_measure_and_warns_of_few_sentences():
     base = {name: ours.SystemScore(30.0, None) for name in ("bleu", "chrf", "exact_match", "wer")}
-    changes = {
-        "bleu": (1.23, 0.002),
-        "chrf": (0.1, 0.4),
-        "exact_match": (0, None),
-        "wer": (2, 0.01),
-    }
-    row = {name: ours.SystemScore(30 + by, chance) for name, (by, chance) in changes.items()}
+    given = {"bleu": (1.23, 0.002), "chrf": (0.1, 0.4), "exact_match": (0, None), "wer": (2, 0.01)}
+    row = {name: ours.SystemScore(30 + by, chance) for name, (by, chance) in given.items()}
     none = "no difference that these sentences can show"
     said = (
         f"+1.2 BLEU (p = 0.002), better; +0.1 chrF (p = 0.400), {none}; +0.0 exact match, {none}; "
@@ -155,9 +150,7 @@ def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_pat
     shutil.copytree(folder / "second", other)
     recipe = (other / "recipe.yaml").read_text(encoding="utf-8")
     test = write_pairs(tmp_path / "test.jsonl", 10, 7)
-    (other / "recipe.yaml").write_text(
-        recipe.replace(str(folder / "test.jsonl"), test), encoding="utf-8"
-    )
+    (other / "recipe.yaml").write_text(recipe.replace(str(folder / "test.jsonl"), test), "utf-8")
     line = error_of(capsys, "compare", folder / "first", other)
     assert f"test pairs of {folder / 'first'} and {other} differ; give --test-file" in line
     assert compare_runs([folder / "first", other], test_file=test)[1].results["test"]

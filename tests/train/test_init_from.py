@@ -103,9 +103,7 @@ def test_training_starts_with_the_models_weights_and_tokenizer(trained, tmp_path
         ({}, None),
     ],
 )
-def test_doubtful_continuations_are_warned_about(
-    trained, tmp_path, initial_models, caplog, given, said
-):
+def test_doubtful_continuations_are_named(trained, tmp_path, initial_models, caplog, given, said):
     recipe = dataclasses.replace(continuing_recipe(tmp_path, trained), **given)
     with caplog.at_level("WARNING"), pytest.raises(TrainingStarted):
         run_recipe(recipe, tmp_path / "run")
@@ -185,9 +183,7 @@ def test_changing_the_initial_model_of_a_run_is_refused(finished, trained, tmp_p
             run_recipe(load_recipe(f"{folder}/tiny.yaml", given), run)
 
 
-def test_initial_model_of_the_hub_is_pinned_to_its_commit(
-    trained, tmp_path, monkeypatch, initial_models
-):
+def test_model_of_the_hub_is_pinned_to_its_commit(trained, tmp_path, monkeypatch, initial_models):
     snapshot = shutil.copytree(trained, tmp_path / "snapshots" / "c0ffee")
     asked = []
 

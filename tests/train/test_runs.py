@@ -232,9 +232,7 @@ def test_scores_say_what_is_not_as_in_the_run(copied, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_average_and_length_penalty_are_chosen_on_validation_pairs(
-    unfinished, monkeypatch, caplog, early
-):
+def test_average_and_penalty_are_chosen_on_validation_pairs(unfinished, monkeypatch, caplog, early):
     """With the rule for ending a search that the model is published with."""
     caplog.set_level("INFO", logger="vanilla_transformer")
     recipe, run, before = unfinished
@@ -276,9 +274,7 @@ def test_average_and_length_penalty_are_chosen_on_validation_pairs(
 
 @pytest.mark.parametrize(("difference", "averaged"), [(0.4, 2), (0.6, 1)])
 @pytest.mark.parametrize("name", ["bleu", "wer"])
-def test_a_mean_of_more_wins_if_scores_are_close(
-    unfinished, monkeypatch, name, difference, averaged
-):
+def test_mean_of_more_wins_if_scores_are_close(unfinished, monkeypatch, name, difference, averaged):
     _, run, _ = unfinished
     scores = iter([50.0, 50.0 + difference if name == "bleu" else 50.0 - difference])
     monkeypatch.setattr(averaging, "translate", lambda *_, **__: [])
@@ -326,9 +322,7 @@ def test_extended_run_equals_one_long_run(copied, tmp_path):
     assert weights[0] == weights[1]
 
 
-def test_early_stopped_run_is_complete_and_continues_with_more_patience(
-    tmp_path, monkeypatch, caplog
-):
+def test_early_stopped_run_is_complete_and_goes_on_with_patience(tmp_path, monkeypatch, caplog):
     values = {"trainer": {"early_stopping_patience": 1, "eval_steps": 2}}
     recipe = load_recipe(str(tiny_recipe(tmp_path, **values)))
     rising = iter([2.0, 3.0, 4.0, 5.0, 6.0, 7.0])

@@ -14,11 +14,8 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTraining
 from transformers.trainer_pt_utils import LabelSmoother
 
 from vanilla_transformer.data.dataset import PairCollator
+from vanilla_transformer.train import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 from vanilla_transformer.train.cpu_settings import FastDropoutOfSums
-from vanilla_transformer.train.trainer import (
-    VanillaTransformerTrainer,
-    VanillaTransformerTrainingArguments,
-)
 
 # The same updates with both trainers: batches by number, a schedule and an optimizer by name.
 SETTINGS = {
@@ -78,10 +75,7 @@ def train_alike(stock, ours):
     for name in weights(stock):
         # Ours computes attention and products on a CPU in another order.
         assert torch.allclose(weights(ours)[name], weights(stock)[name], atol=2e-5), name
-    losses = [
-        [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-        for trainer in trainers
-    ]
+    losses = [[log["loss"] for log in each.state.log_history if "loss" in log] for each in trainers]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     return trainers
 
@@ -168,9 +162,7 @@ def test_several_evaluation_sets_have_figures_of_their_own(tmp_path):
         assert metrics[f"eval_{name}_loss"] == ours.evaluate(data)["eval_loss"]
         loss = metrics[f"eval_{name}_loss"]
         assert metrics[f"eval_{name}_perplexity"] == pytest.approx(math.exp(loss))
-    history = [
-        entry["eval_far_loss"] for entry in ours.state.log_history if "eval_far_loss" in entry
-    ]
+    history = [log["eval_far_loss"] for log in ours.state.log_history if "eval_far_loss" in log]
     assert ours.state.best_metric == min(history[:2])  # during training; its attention rounds apart
     assert ours.state.best_metric == pytest.approx(metrics["eval_far_loss"], rel=1e-6)
 
@@ -343,9 +335,7 @@ def test_columns_that_no_collator_of_ours_can_batch_are_refused(tmp_path):
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("side", ["input_ids", "labels"])
 def test_a_pair_with_an_empty_side_is_named(tmp_path, side, streams):
-    data = copy_task(9).map(
-        lambda row, index: {side: row[side][: 4 * (index != 7)]}, with_indices=True
-    )
+    data = copy_task(9).map(lambda row, n: {side: row[side][: 4 * (n != 7)]}, with_indices=True)
     rows = data.to_iterable_dataset() if streams else data
     said = f"a pair without any {side};" if streams else "example 7 has .* allowed are 1 or more"
     with pytest.raises(ValueError, match=said):

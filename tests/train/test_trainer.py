@@ -41,9 +41,7 @@ def uninterrupted(tmp_path_factory):
 @pytest.mark.parametrize(
     ("step", "signum"), [(2, signal.SIGTERM), (7, signal.SIGINT), (10, signal.SIGTERM)]
 )
-def test_resuming_after_a_signal_gives_the_uninterrupted_weights(
-    tmp_path, uninterrupted, step, signum
-):
+def test_resuming_after_a_signal_gives_the_same_weights(tmp_path, uninterrupted, step, signum):
     handler = signal.getsignal(signum)
     first = make_trainer(tmp_path, callbacks=[At(step, lambda: os.kill(os.getpid(), signum))])
     with pytest.raises(TrainingInterrupted, match="same command again") as caught:
@@ -64,9 +62,7 @@ def test_losses_logged_after_a_resumption_are_means_over_as_many_updates(tmp_pat
     whole.train()
     resumed = make_trainer(tmp_path / "resumed", **intervals)
     resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-6"))
-    logged = (
-        [log.get("loss") for log in trainer.state.log_history] for trainer in (whole, resumed)
-    )
+    logged = ([log.get("loss") for log in each.state.log_history] for each in (whole, resumed))
     assert next(logged) == next(logged)
     means = [trainer.state.log_history[-1]["train_loss"] for trainer in (whole, resumed)]
     assert means[1] < means[0]  # of the later updates alone
@@ -409,9 +405,7 @@ def test_a_log_shows_what_others_log_and_measure(tmp_path, caplog):
         ({"max_steps": 12, "max_minutes": 1}, 12),
     ],
 )
-def test_log_describes_the_training_and_predicts_its_end(
-    limits, end, tmp_path, monkeypatch, caplog
-):
+def test_log_describes_a_training_and_predicts_its_end(limits, end, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", logger="vanilla_transformer")
     trainer = make_trainer(tmp_path, save_strategy="no", logging_steps=5, **limits)
     clock = property(lambda progress: float(trainer.state.global_step))  # a second per update
@@ -533,9 +527,7 @@ def test_bfloat16_reaches_the_loss_of_float32(tmp_path):
         ("GenuineIntel", "avx512_bf16 amx_bf16 amx_tile", "bf16"),
     ],
 )
-def test_auto_precision_is_bfloat16_on_cpus_that_are_faster_in_it(
-    monkeypatch, vendor, flags, expected
-):
+def test_auto_precision_is_bfloat16_on_cpus_faster_in_it(monkeypatch, vendor, flags, expected):
     facts = {"vendor_id": vendor, "flags": flags}
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("vanilla_transformer.machine.environment.processor_facts", lambda: facts)
