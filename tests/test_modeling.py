@@ -156,15 +156,11 @@ def test_cached_decoding_equals_full_decoding(variant, cache):
             StaticCache(config=model.config, max_cache_len=9),
             StaticCache(config=model.config, max_cache_len=7),
         )
-    encoded = model.get_encoder()(inputs["input_ids"], attention_mask=inputs["attention_mask"])
+    encoded = model.get_encoder()(**inputs)
+    given = {"encoder_outputs": encoded, "attention_mask": inputs["attention_mask"]}
     for start, end in ((0, 2), (2, 3), (3, 5)):
-        step = model(
-            encoder_outputs=encoded,
-            attention_mask=inputs["attention_mask"],
-            decoder_input_ids=target[:, start:end],
-            past_key_values=past,
-            use_cache=True,
-        )
+        ids = target[:, start:end]
+        step = model(**given, decoder_input_ids=ids, past_key_values=past, use_cache=True)
         past = step.past_key_values
         assert_close(step.logits, full[:, start:end])
     assert past.get_seq_length() == 5
@@ -650,13 +646,11 @@ def test_save_and_load_round_trip_is_bit_exact(tmp_path, variant):
     state = loaded.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
     assert torch.equal(loaded(**batch()).logits, model(**batch()).logits)
-    pointers = {
+    data = {
         loaded.get_submodule(name).weight.data_ptr()
         for name in ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     }
-    assert len(pointers) == {"untied softmax": 2, "three tables": 3, "other systems": 2}.get(
-        variant, 1
-    )
+    assert len(data) == {"untied softmax": 2, "three tables": 3, "other systems": 2}.get(variant, 1)
 
 
 def test_base_model_and_head_load_each_others_checkpoints(tmp_path):

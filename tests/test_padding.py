@@ -133,9 +133,8 @@ def test_generate_sees_what_its_masks_show(num_beams, dtype):
     )
     for row in range(4):
         one = {"decoder_input_ids": prefix[row][seen[row]][None]}
-        alone = model.generate(source[row][shown[row]][None], **one, **options)[
-            0, seen[row].sum() :
-        ]
+        alone = model.generate(source[row][shown[row]][None], **one, **options)
+        alone = alone[0, seen[row].sum() :]
         assert found[row, 3 : 3 + len(alone)].tolist() == alone.tolist()
         assert not found[row, 3 + len(alone) :].any()
 
@@ -261,15 +260,10 @@ def test_padding_may_be_the_end_in_training(both, tmp_path):
         texts = [f"{number} {'a' * (number % 7)}" for number in range(24)]
         rows = [{"input_ids": ids, "labels": ids[:]} for ids in tokenizer(texts)["input_ids"]]
         data = Dataset.from_list(rows)
-        trainer = make_trainer(
-            tmp_path / str(model.config.pad_token_id),
-            model=copy.deepcopy(model).float(),
-            train=data,
-            given={"eval_dataset": data.select(range(9))},
-            max_steps=2,
-            save_strategy="no",
-            batch_tokens=60,
-        )
+        given = {"train": data, "given": {"eval_dataset": data.select(range(9))}}
+        given |= {"max_steps": 2, "save_strategy": "no", "batch_tokens": 60}
+        place = tmp_path / str(model.config.pad_token_id)
+        trainer = make_trainer(place, model=copy.deepcopy(model).float(), **given)
         trainer.train()
         measured = trainer.evaluate()
         tables.append([parameter.detach() for parameter in trainer.model.parameters()])

@@ -22,16 +22,9 @@ VOCAB_SIZE = 50
 def make_model(*, attention="sdpa", seed=0, **overrides):
     """Return a model whose encoder and decoder differ in every field that may differ."""
     fields = {
-        "vocab_size": VOCAB_SIZE,
-        "d_model": 24,
-        "encoder_layers": 3,
-        "decoder_layers": 2,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 40,
-        "decoder_ffn_dim": 28,
-        "dropout": 0.0,
-        "max_position_embeddings": 64,
-        "attention": attention,
+        **{"vocab_size": VOCAB_SIZE, "d_model": 24, "encoder_layers": 3, "decoder_layers": 2},
+        **{"decoder_attention_heads": 4, "encoder_ffn_dim": 40, "decoder_ffn_dim": 28},
+        **{"dropout": 0.0, "max_position_embeddings": 64, "attention": attention},
     }
     torch.manual_seed(seed)
     return perturb(VanillaTransformerForConditionalGeneration(tiny_config(**fields | overrides)))

@@ -319,14 +319,8 @@ KINDS = {  # of tokenizers: model, its trainer, pre-tokenizer, decoder
         decoders.BPEDecoder(),
     ),
 }
-SPELLED = [
-    "we played unhappily at home . don't we ?",
-    "naïve café",
-    "Größe, größer!",
-    "you  said “no”",
-    "caf\ufffd au \ufffd lait",
-    "你好\uff0c世界 再见",
-]
+SPELLED = ["we played unhappily at home . don't we ?", "naïve café", "Größe, größer!"]
+SPELLED += ["you  said “no”", "caf\ufffd au \ufffd lait", "你好\uff0c世界 再见"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

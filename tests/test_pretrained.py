@@ -65,13 +65,9 @@ def test_every_form_of_a_typed_sentence_is_translated_alike(name):
     head, *rows = [line.split("\t") for line in text.splitlines()]
     column = head.index(name)
     sources = [row[0] for row in rows]
+    forms = [str, str.upper, lambda text: without_mark(text).lower()]
     written, shouted, bare = (
-        list(translate(model, tokenizer, texts))
-        for texts in (
-            sources,
-            [text.upper() for text in sources],
-            [without_mark(text).lower() for text in sources],
-        )
+        list(translate(model, tokenizer, map(form, sources))) for form in forms
     )
     assert sum(row[column] == ours for row, ours in zip(rows, written, strict=True)) >= 95
     assert all(text == upper(text, "de") for text in shouted)

@@ -144,10 +144,8 @@ def test_a_source_without_case_keeps_the_case_of_its_target():
 @pytest.mark.parametrize("settings", [{}, {"join": True}, {"opposite": "de"}])
 def test_noise_changes_its_share_of_each_kind_of_pair_and_others_each_time(settings):
     noise = {**settings, "noise": 0.2, "languages": ("de", "en")}
-    made, clean = (
-        augmented_pairs(load(), **noise),
-        Counter(texts(augmented_pairs(load(), **settings))),
-    )
+    made = augmented_pairs(load(), **noise)
+    clean = Counter(texts(augmented_pairs(load(), **settings)))
     assert texts(made) == texts(augmented_pairs(load(), **noise))
     for kind in {mark & 3 for mark in made["made"]}:
         marks = [mark for mark in made["made"] if mark & 3 == kind]

@@ -164,17 +164,12 @@ def trainer_of(tokenizer, directory, **settings):
     processing_class = settings.pop("processing_class", tokenizer)
     dataset = load_pairs(PAIRS, source_language="en", target_language="de", show_progress=False)
     pairs = tokenize_pairs(dataset, tokenizer, show_progress=False)
-    settings = {"max_steps": 9, "bpe_dropout": 0.4, "save_steps": 9, **settings}
-    args = VanillaTransformerTrainingArguments(
-        output_dir=str(directory),
-        batch_tokens=1500,
-        warmup_steps=10,
-        learning_rate_factor=0.1,
-        save_strategy="steps",
-        report_to="none",
-        use_cpu=True,
-        **settings,
-    )
+    settings = {
+        **{"max_steps": 9, "bpe_dropout": 0.4, "batch_tokens": 1500, "warmup_steps": 10},
+        **{"learning_rate_factor": 0.1, "save_strategy": "steps", "save_steps": 9},
+        **{"report_to": "none", "use_cpu": True, **settings},
+    }
+    args = VanillaTransformerTrainingArguments(str(directory), **settings)
     return VanillaTransformerTrainer(
         model, args, train_dataset=pairs, eval_dataset=pairs, processing_class=processing_class
     )

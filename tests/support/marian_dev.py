@@ -132,9 +132,8 @@ def logits(tensors, options, source, target, *, positions=sinusoids, epsilon=1e-
     )
     bottom = memory = embedded(source_table[source])
     for number in range(1, options["enc-depth"] + 1):
-        memory = feed_forward(
-            attention(memory, f"encoder_l{number}_self"), f"encoder_l{number}_ffn"
-        )
+        memory = attention(memory, f"encoder_l{number}_self")
+        memory = feed_forward(memory, f"encoder_l{number}_ffn")
     memory = processed(options["transformer-postprocess-top"], "encoder_top", memory, bottom)
     shifted = np.vstack((np.zeros((1, width)), target_table[target[:-1]]))
     bottom = x = embedded(shifted)

@@ -14,13 +14,8 @@ BYTES = 260  # tokens of the tokenizer
 def make_model(seed=0, **overrides):
     """Return a tiny model with biases and norms away from their initial values."""
     fields = {
-        "vocab_size": VOCAB_SIZE,
-        "d_model": 24,
-        "encoder_layers": 2,
-        "decoder_layers": 3,
-        "encoder_attention_heads": 3,
-        "encoder_ffn_dim": 40,
-        "max_position_embeddings": 50,
+        **{"vocab_size": VOCAB_SIZE, "d_model": 24, "encoder_layers": 2, "decoder_layers": 3},
+        **{"encoder_attention_heads": 3, "encoder_ffn_dim": 40, "max_position_embeddings": 50},
     }
     torch.manual_seed(seed)
     return perturb(VanillaTransformerForConditionalGeneration(tiny_config(**fields | overrides)))

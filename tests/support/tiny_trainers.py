@@ -30,17 +30,10 @@ def tiny_model(**overrides):
 
 def make_trainer(directory, *, model=None, train=None, callbacks=None, given=None, **overrides):
     settings = {
-        "batch_tokens": 150,
-        "gradient_accumulation_steps": 2,
-        "warmup_steps": 10,
-        "learning_rate_factor": 0.1,
-        "max_steps": 12,
-        "save_strategy": "steps",
-        "save_steps": 4,
-        "logging_steps": 4,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
+        **{"batch_tokens": 150, "gradient_accumulation_steps": 2, "max_steps": 12},
+        **{"warmup_steps": 10, "learning_rate_factor": 0.1},
+        **{"save_strategy": "steps", "save_steps": 4, "logging_steps": 4},
+        **{"report_to": "none", "disable_tqdm": True, "use_cpu": True},
     }
     args = VanillaTransformerTrainingArguments(output_dir=str(directory), **settings | overrides)
     data = {

@@ -325,10 +325,8 @@ def test_extended_run_equals_one_long_run(copied, tmp_path):
 def test_early_stopped_run_is_complete_and_goes_on_with_patience(tmp_path, monkeypatch, caplog):
     values = {"trainer": {"early_stopping_patience": 1, "eval_steps": 2}}
     recipe = load_recipe(str(tiny_recipe(tmp_path, **values)))
-    rising = iter([2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
-    monkeypatch.setattr(
-        runs.VanillaTransformerTrainer, "_plain_loss", lambda *_, **__: next(rising)
-    )
+    worse = iter([2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    monkeypatch.setattr(runs.VanillaTransformerTrainer, "_plain_loss", lambda *_, **__: next(worse))
     # Each evaluation takes two losses: on the validation pairs and on training pairs.
     run = tmp_path / "run"
     assert run_recipe(recipe, run)["updates"] == 4

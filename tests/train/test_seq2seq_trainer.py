@@ -199,9 +199,7 @@ def test_predictions_are_as_wide_as_the_longest_and_keep_the_papers_limit(tmp_pa
 def test_data_sets_of_others_and_their_collators_train(tmp_path):
     """Columns without lengths, padded by transformers, in batches by tokens."""
     rows = [{"input_ids": row["input_ids"], "labels": row["labels"]} for row in copy_task(40)]
-    data = Dataset.from_list(
-        [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
-    )
+    data = Dataset.from_list([{**it, "attention_mask": [1] * len(it["input_ids"])} for it in rows])
     collator = DataCollatorForSeq2Seq(tiny_tokenizer(), model=tiny_model())
     found = []
     for train, given in (

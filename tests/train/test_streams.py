@@ -72,10 +72,8 @@ def test_a_stream_resumes_in_each_of_its_passes(make, settings, steps, tmp_path)
         part = trainer_on(make(), tmp_path / f"part-{step}", **settings)
         part.train(tmp_path / "whole" / f"checkpoint-{step}")
         assert_equal(weights(part), weights(whole))
-        for name in ("epoch", "loss"):
-            logs = [
-                [log[name] for log in t.state.log_history if name in log] for t in (whole, part)
-            ]
+        for key in ("epoch", "loss"):
+            logs = [[log[key] for log in t.state.log_history if key in log] for t in (whole, part)]
             assert logs[0] == logs[1]
         assert not part.args.ignore_data_skip
 

@@ -512,10 +512,8 @@ def test_bfloat16_reaches_the_loss_of_float32(tmp_path):
         losses.append(trainer.evaluate()["eval_loss"])
     assert losses[0] < first - 0.1
     assert losses[1] == pytest.approx(losses[0], abs=0.02)
-    reloaded = VanillaTransformerForConditionalGeneration.from_pretrained(
-        directory / "checkpoint-12"
-    )
-    assert reloaded.dtype == torch.float32
+    loaded = VanillaTransformerForConditionalGeneration.from_pretrained(directory / "checkpoint-12")
+    assert loaded.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
