@@ -52,20 +52,21 @@ def silent_log():
     package.setLevel(logging.NOTSET)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def draw():
+@pytest.fixture(autouse=True, scope="module")
+def draw(request):
     """Make figures without drawing them, which would take half of the time of a small run.
 
-    Tests that look at pictures are marked `pictures`.
+    Files and tests that look at pictures are marked `pictures`.
     """
     from matplotlib.figure import Figure
 
     def blank(figure, path, **options):
         Path(path).write_bytes(BLANK)
 
+    drawing = Figure.savefig
     with pytest.MonkeyPatch.context() as patch:
-        drawing = Figure.savefig
-        patch.setattr(Figure, "savefig", blank)
+        if request.node.get_closest_marker("pictures") is None:
+            patch.setattr(Figure, "savefig", blank)
         yield drawing
 
 

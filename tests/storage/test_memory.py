@@ -27,7 +27,7 @@ def table(column, nested=False):
     """Return a function that writes the same column twice, perhaps within another."""
 
     def write(path):
-        columns = {"de": column(), "en": column()}
+        columns = dict.fromkeys(("de", "en"), column())
         if nested:
             sides = pa.StructArray.from_arrays([*columns.values()], [*columns])
             columns = {"translation": sides}

@@ -9,6 +9,8 @@ from experiment import Experiment
 
 from vanilla_transformer.modeling_vanilla_transformer import eager_attention_forward
 
+pytestmark = pytest.mark.pictures
+
 
 def run_tiny(experiment, folder):
     """Run the tiny size by its command, drawing the figure only once; return rows and page."""
