@@ -21,6 +21,7 @@ from vanilla_transformer.translation.doubt_thresholds import set_doubt_threshold
 from vanilla_transformer.written_forms import upper
 
 MODELS = pretrained_models()
+TRANSLATORS = [name for name in MODELS if name.startswith("everyday")]
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "training" / "pretrained"
 SIZE = 5_000_000  # bytes, of a model with its tokenizer
@@ -52,12 +53,13 @@ def test_files_are_small_and_computed_in_float32(name):
     assert {tensor.dtype for tensor in saved.values()} == {torch.bfloat16}
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
-    assert "CC BY 2.0 FR" in (folder / "README.md").read_text(encoding="utf-8")
+    licence = "CC BY 2.0 FR" if name in TRANSLATORS else "Carnegie Mellon University. All rights"
+    assert licence in (folder / "README.md").read_text(encoding="utf-8")
     digests = json.loads((folder / "metrics.json").read_text())["data"]["files"]
     assert all(len(digest) == 64 for digest in digests["train"].values())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TRANSLATORS)
 def test_every_form_of_a_typed_sentence_is_translated_alike(name):
     """As on the page: as written, in capitals, and in lower case without marks."""
     model, tokenizer = load(name)
@@ -77,7 +79,7 @@ def test_every_form_of_a_typed_sentence_is_translated_alike(name):
     assert f"| {right} of 100 |" in (PAGES / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TRANSLATORS)
 def test_a_model_is_less_sure_of_what_it_cannot_know(name):
     model, tokenizer = load(name)
     usual = [source for source, *_ in development_list(name)]
@@ -111,7 +113,7 @@ def test_robustness_scores_each_form_beside_the_text_as_written():
     assert scores["a typo"]["num_sentences"] == 40
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TRANSLATORS)
 def test_sentences_of_the_list_are_translated_as_written_down(name):
     """Processors round in other ways, which may change a word in a few of them."""
     folder = vanilla_transformer.pretrained(name)
@@ -150,8 +152,24 @@ def test_commands_take_the_name(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["everyday-en-dee", "everyday", "", "../recipes"])
 def test_unknown_names_are_answered_with_the_known_ones(name, tmp_path, monkeypatch, capsys):
-    with pytest.raises(ValueError, match="allowed: everyday-en-de"):
+    with pytest.raises(ValueError, match="allowed: english-phonemes, everyday-en-de"):
         vanilla_transformer.pretrained(name)
     monkeypatch.chdir(tmp_path)
     if name:
         assert "everyday-en-de" in error_of(capsys, "translate", name, "source.txt")
+
+
+def test_words_have_the_same_phonemes_in_any_case():
+    model, tokenizer = load("english-phonemes")
+    assert sum(path.stat().st_size for path in MODELS["english-phonemes"].iterdir()) < 3_000_000
+    words = {"attention": "AH T EH N SH AH N", "teacher": "T IY CH ER", "cat": "K AE T"}
+    for typed in (words, map(str.upper, words), map(str.title, words)):
+        assert list(translate(model, tokenizer, list(typed))) == [*words.values()]
+
+
+def test_error_rates_of_phonemes_on_the_pages_are_those_of_the_model():
+    scores = json.loads((MODELS["english-phonemes"] / "metrics.json").read_text())["scores"]["test"]
+    assert scores["num_sentences"] == 12_000
+    rates = f"{scores['wer']:.1f} % of phonemes and {100 - scores['exact_match']:.1f} % of words"
+    for page in (PAGES / "README.md", MODELS["english-phonemes"] / "README.md"):
+        assert rates in page.read_text(encoding="utf-8")
