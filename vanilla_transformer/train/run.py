@@ -38,7 +38,7 @@ from .arguments import share_of_update
 from .checkpoints import Progress, last_whole_checkpoint, step_of, stopped_early, trainer_state
 from .finishing import finish
 from .speed import updates_within
-from .synthetic_pairs import make_pairs
+from .synthetic_pairs import make_pairs, with_made
 from .trainer import VanillaTransformerTrainer, VanillaTransformerTrainingArguments
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             pairs = run_inputs.read_run_pairs(plan.data)
         added = make_pairs(plan, run, pairs, args, run_plan)
         with args.main_process_first(local=False):
-            pairs = run_inputs.with_made(plan.data, pairs, added)
+            pairs = with_made(plan.data, pairs, added)
             if args.should_save:  # only now, so that unreadable pairs leave no directory behind
                 run_directory.claim(plan, run, identity, pairs.digests())
             initial = None

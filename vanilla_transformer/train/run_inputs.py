@@ -4,9 +4,8 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..batch_translation import encode
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
-from ..data.augmentation import JOINED, NOISY, OPPOSITE, augmented_pairs
+from ..data.augmentation import JOINED, NOISY, OPPOSITE
 from ..data.batches import TokenBatchSampler
 from ..data.dataset import (
     MADE,
-    mark_corpus,
     pair_corpora,
     pair_lengths,
     reading_report,
@@ -28,9 +26,9 @@ from ..data.dataset import (
     texts_digest,
     tokenize_pairs,
 )
-from ..data.examination import few_sources, odd_texts
+from ..data.examination import odd_texts
 from ..data.form_counts import count_forms
-from ..data.selection import clean_pairs, compared, describe_report, pair_report
+from ..data.selection import describe_report, pair_report
 from ..data.tokenizer import make_tokenizer, vocabulary_fields
 from ..errors import RequestError
 from ..evaluation import measure_metric
@@ -68,7 +66,6 @@ from .optimization import peak_rate
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from .synthetic_pairs import NewPairs
 
 logger = logging.getLogger(__name__)
 
@@ -126,47 +123,6 @@ def read_run_pairs(data: DataPlan) -> RunPairs:
         train, sets["validation"], sets["test"] = held_out(data, train)
         facts["held_out_pairs"] = len(sets["test"])
     return RunPairs(train, train, sets, facts)
-
-
-def with_made(data: DataPlan, pairs: RunPairs, added: Sequence["NewPairs"]) -> RunPairs:
-    """Add the pairs that translation and augmentation make to the training pairs of a run.
-
-    Faulty and doubtful translations by teachers are left out, and texts that are scored. If no
-    other pairs are given, validation and test pairs are held out of those of the first teacher.
-    """
-    from datasets import concatenate_datasets
-
-    corpora, facts = [pairs.given], pairs.facts
-    for number, made in enumerate(added, start=len(listed(data.train_file or data.dataset))):
-        new = as_dataset(data, made.file)
-        name = "train_back_translated"
-        if made.given == "source":
-            name, new = "train_taught", clean_pairs(new, data.languages, show_progress=True)
-            logger.info("Translations by %s: %s.", made.model, describe_report(pair_report(new)))
-            facts["teachers"] = [*facts.get("teachers", []), read_json(made.record)["teacher"]]
-        for doubt in few_sources(new["source"], "translated pairs"):
-            logger.warning(doubt)
-        if not (facts["train_pairs"] or pairs.scored):
-            new, pairs.sets["validation"], pairs.sets["test"] = held_out(data, new)
-            facts["held_out_pairs"] = len(pairs.sets["test"])
-            logger.info("Held-out references are translations by %s, not by people.", made.model)
-        known = {compared(text) for each in pairs.scored.values() for text in chain(*each.pairs())}
-        kept = [row for row, text in enumerate(new[made.given]) if compared(text) not in known]
-        if others := len(new) - len(kept):
-            logger.info("Left out %d sentences that are also in validation or test pairs.", others)
-        new = new.select(kept)
-        facts[name] = facts.get(name, 0) + len(new)
-        facts["train_pairs"] += len(new)
-        corpora.append(new if data.train_weights is None else mark_corpus(new, number))
-    given = concatenate_datasets(corpora) if added else pairs.given
-    train = augmented_pairs(
-        given,
-        join=data.join_pairs,
-        opposite=data.languages[0] if data.both_directions else None,
-        noise=data.noise,
-        languages=data.languages,
-    )
-    return dataclasses.replace(pairs, train=train, given=given)
 
 
 def tokenized_run_pairs(

@@ -15,7 +15,7 @@ The files are kept and resumed, in a folder for each model that translates:
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -27,15 +27,19 @@ from huggingface_hub import ModelCard
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from ..batch_translation import MAX_SOURCE_TOKENS, beyond_paper_search
-from ..data.dataset import sentences, texts_digest
+from ..data.augmentation import augmented_pairs
+from ..data.dataset import mark_corpus, sentences, texts_digest
 from ..data.doubts import doubts_of
+from ..data.examination import few_sources
 from ..data.languages import is_meant, script_of
 from ..data.pair_files import usable_sentences
+from ..data.selection import clean_pairs, compared, describe_report, pair_report
 from ..errors import RequestError
 from ..machine.progress import progress
-from ..recipes.data import teacher_file
+from ..recipes.data import held_out, teacher_file
 from ..recipes.options import LANGUAGES, listed
-from ..recipes.plan import Plan
+from ..recipes.plan import DataPlan, Plan
+from ..recipes.testing import as_dataset
 from ..storage.atomic import file_written_aside, write_aside, write_json
 from ..storage.continued import continued, kept_rows
 from ..storage.metrics import all_metrics
@@ -144,6 +148,47 @@ def make_pairs(
                 with training_lock(model):
                     _translate(new, train, back.data.languages)
     return added
+
+
+def with_made(data: DataPlan, pairs: RunPairs, added: Sequence[NewPairs]) -> RunPairs:
+    """Add the pairs that translation and augmentation make to the training pairs of a run.
+
+    Faulty and doubtful translations by teachers are left out, and texts that are scored. If no
+    other pairs are given, validation and test pairs are held out of those of the first teacher.
+    """
+    from datasets import concatenate_datasets
+
+    corpora, facts = [pairs.given], pairs.facts
+    for number, made in enumerate(added, start=len(listed(data.train_file or data.dataset))):
+        new = as_dataset(data, made.file)
+        name = "train_back_translated"
+        if made.given == "source":
+            name, new = "train_taught", clean_pairs(new, data.languages, show_progress=True)
+            logger.info("Translations by %s: %s.", made.model, describe_report(pair_report(new)))
+            facts["teachers"] = [*facts.get("teachers", []), read_json(made.record)["teacher"]]
+        for doubt in few_sources(new["source"], "translated pairs"):
+            logger.warning(doubt)
+        if not (facts["train_pairs"] or pairs.scored):
+            new, pairs.sets["validation"], pairs.sets["test"] = held_out(data, new)
+            facts["held_out_pairs"] = len(pairs.sets["test"])
+            logger.info("Held-out references are translations by %s, not by people.", made.model)
+        known = {compared(text) for each in pairs.scored.values() for text in chain(*each.pairs())}
+        kept = [row for row, text in enumerate(new[made.given]) if compared(text) not in known]
+        if others := len(new) - len(kept):
+            logger.info("Left out %d sentences that are also in validation or test pairs.", others)
+        new = new.select(kept)
+        facts[name] = facts.get(name, 0) + len(new)
+        facts["train_pairs"] += len(new)
+        corpora.append(new if data.train_weights is None else mark_corpus(new, number))
+    given = concatenate_datasets(corpora) if added else pairs.given
+    train = augmented_pairs(
+        given,
+        join=data.join_pairs,
+        opposite=data.languages[0] if data.both_directions else None,
+        noise=data.noise,
+        languages=data.languages,
+    )
+    return replace(pairs, train=train, given=given)
 
 
 def _check_unchanged(new: NewPairs, run: Path) -> None:
