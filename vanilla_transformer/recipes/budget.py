@@ -101,10 +101,9 @@ def _schedule(
         fits = updates_within(config, batch, -(-batches // processes))
     updates, warmup = min(settings["max_steps"], fits), settings["warmup_steps"]
     if updates < _WARMUP * warmup and not plan.fixed & {*_RATES}:
-        papers = settings["learning_rate_factor"] * (config.d_model * warmup) ** -0.5  # Eq. 3
-        rate = settings["learning_rate"] or papers
-        rates = (max(1, updates // _WARMUP), float(f"{rate:.2g}"), 1.0)  # a set rate has no factor
-        changes |= zip(_RATES, rates, strict=True)
+        rate = make_recipe(settings).peak_rate(config.d_model)
+        # A set rate has no factor.
+        changes |= zip(_RATES, (max(1, updates // _WARMUP), rate, 1.0), strict=True)
     if updates < _PAYS:
         changes |= {name: False for name in _ADDED if settings[name]}
     return {name: it for name, it in changes.items() if name not in plan.fixed}, updates

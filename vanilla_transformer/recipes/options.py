@@ -214,6 +214,11 @@ class Training:
     )
     trainer: Mapping[str, Any] | None = _option(None, "arguments of transformers: save_steps=500")
 
+    def peak_rate(self, d_model: int) -> float:
+        """Return the peak of the learning rate, Eq. 3's if none is set, to two digits."""
+        papers = self.learning_rate_factor * (d_model * self.warmup_steps) ** -0.5
+        return float(f"{self.learning_rate or papers:.2g}")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:

@@ -183,14 +183,13 @@ def _taught(recipe: Recipe, siblings: Sequence[Path]) -> Recipe:
     # The first model has its shape and tokenizer.
     of_model: dict[str, Any] = {name: options.OPTIONS[name].default for name in SHAPE}
     width = recipe.config(vocab_size=recipe.vocab_size).d_model
-    papers = recipe.learning_rate_factor * (width * recipe.warmup_steps) ** -0.5  # Eq. 3
     return dataclasses.replace(
         recipe,
         **of_model,
         siblings=None,
         init_from=str(siblings[0]),
         teachers=tuple(map(str, siblings)),
-        learning_rate=float(f"{(recipe.learning_rate or papers) / 2:.2g}"),
+        learning_rate=recipe.peak_rate(width) / 2,
         learning_rate_factor=1.0,  # without effect, as the rate is set
         warmup_steps=-(-recipe.warmup_steps // 2),
         trainer={**(recipe.trainer or {}), "early_stopping_patience": None},
