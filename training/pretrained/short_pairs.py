@@ -6,8 +6,10 @@ python training/pretrained/short_pairs.py PAIRS.jsonl.gz OUT.jsonl --longest 20 
 import argparse
 import re
 from json import dumps
+from pathlib import Path
 
 from vanilla_transformer.data.pair_files import read_pairs
+from vanilla_transformer.storage.atomic import write_text
 
 # Fixed phrases: their translations follow from no other sentence, and they are few.
 GREETING = re.compile(
@@ -23,19 +25,20 @@ def main() -> None:
     """Read the command line, and write the pairs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pairs", help="file of pairs with English sources")
-    parser.add_argument("output", help="JSON Lines to write")
+    parser.add_argument("output", type=Path, help="JSON Lines to write")
     parser.add_argument("--target", default="de", help="language of the translations")
     parser.add_argument("--longest", type=int, default=20, help="characters of a source")
     parser.add_argument("--greetings", action="store_true", help="greetings and wishes alone")
     options = parser.parse_args()
-    with open(options.output, "w", encoding="utf-8") as file:
-        for source, target in read_pairs(
-            options.pairs, source_language="en", target_language=options.target
-        ):
-            if len(source) > options.longest or (options.greetings and not GREETING.match(source)):
-                continue
+    lines = []
+    for source, target in read_pairs(
+        options.pairs, source_language="en", target_language=options.target
+    ):
+        is_meant = not options.greetings or GREETING.match(source)
+        if is_meant and len(source) <= options.longest:
             pair = {"en": source, options.target: target}
-            file.write(dumps({"translation": pair}, ensure_ascii=False) + "\n")
+            lines.append(dumps({"translation": pair}, ensure_ascii=False) + "\n")
+    write_text(options.output, "".join(lines))
 
 
 if __name__ == "__main__":

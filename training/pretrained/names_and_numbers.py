@@ -1,0 +1,266 @@
+"""Make pairs with other names and numbers from pairs that have familiar ones.
+
+    python training/pretrained/names_and_numbers.py train.jsonl.gz made.jsonl --pair en-de
+
+In Tatoeba every fourth sentence is about Tom, who lives in Boston and has three children, so a
+model learns no other names or numbers. Here Tom becomes one of some ten thousand persons, Boston
+one of some thousand towns, Japan another country, "three" becomes 47, and "at seven o'clock" 7:35.
+
+First names and surnames are Faker's, of many countries; names of towns and countries are CLDR's in
+both languages, through Babel. Chinese names are written as they sound (chinese_names.py).
+Needs `pip install faker babel`.
+"""
+
+import argparse
+import importlib
+import json
+import random
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from babel import Locale
+from chinese_names import in_chinese
+
+from vanilla_transformer.data.pair_files import read_pairs
+from vanilla_transformer.storage.atomic import write_text
+
+FAMILIAR = {
+    "man": {"de": {"Tom": "Tom", "John": "John|Johannes"}, "zh": {"Tom": "汤姆", "John": "约翰"}},
+    "woman": {
+        "de": {"Mary": "Mary|Maria", "Alice": "Alice"},
+        "zh": {"Mary": "玛丽", "Alice": "爱丽丝"},
+    },
+    "town": {
+        "de": {name: name for name in ("Boston", "London", "Paris", "Chicago", "Kyoto", "Osaka")}
+        | {"Tokyo": "Tokyo|Tokio", "New York": "New York"},
+        "zh": {"Boston": "波士顿", "London": "伦敦", "Paris": "巴黎", "Tokyo": "东京"}
+        | {"Chicago": "芝加哥", "Kyoto": "京都", "Osaka": "大阪", "New York": "纽约"},
+    },
+    "country": {
+        "de": {
+            "Japan": "Japan",
+            "Australia": "Australien",
+            "China": "China",
+            "France": "Frankreich",
+        },
+        "zh": {"Japan": "日本", "Australia": "澳大利亚|澳洲", "China": "中国", "France": "法国"},
+    },
+}
+# Countries whose people write with Latin letters, in the names that Faker gives them.
+PEOPLES = (
+    *("cs_CZ", "da_DK", "de_DE", "en_GB", "en_IN", "en_NG", "en_US", "es_ES", "es_MX", "et_EE"),
+    *("fi_FI", "fr_FR", "hr_HR", "hu_HU", "id_ID", "it_IT", "lv_LV", "nl_NL", "no_NO", "pl_PL"),
+    *("pt_BR", "ro_RO", "sk_SK", "sl_SI", "sv_SE", "tr_TR", "yo_NG", "zu_ZA"),
+)
+TOWNS_OF = ("cs_CZ", "da_DK", "de_DE", "fi_FI", "id_ID", "it_IT", "nl_NL", "pl_PL", "ro_RO")
+NUMBERS = {
+    "en": "two three four five six seven eight nine ten eleven twelve",
+    "de": "zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
+}
+TENS = {
+    "en": "twenty thirty forty fifty sixty seventy eighty ninety",
+    "de": "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
+}
+VALUES = {
+    language: dict(zip(NUMBERS[language].split(), range(2, 13), strict=True))
+    | dict(zip(TENS[language].split(), range(20, 100, 10), strict=True))
+    for language in NUMBERS
+}
+CHINESE_DIGITS = dict(zip("二三四五六七八九", range(2, 10), strict=True)) | {"两": 2}
+Change = tuple[str, str]  # a sentence and its translation, changed
+
+
+class Names:
+    """Names in English and another language, drawn at random.
+
+    Args:
+        target: "de" or "zh".
+        random_: Where the draws come from.
+    """
+
+    def __init__(self, target: str, random_: random.Random) -> None:
+        self.target, self.random = target, random_
+
+    def draw(self, kind: str) -> tuple[str, str]:
+        """Return a name of a "man", "woman", "town" or "country", in both languages."""
+        english, target = self.random.choice(self.random.choice(_names(kind, self.target)))
+        if self.random.random() < 0.2 and kind in ("man", "woman"):
+            surname = self.random.choice(self.random.choice(_names("surname", self.target)))
+            space = "·" if self.target == "zh" else " "
+            english, target = f"{english} {surname[0]}", f"{target}{space}{surname[1]}"
+        return english, target
+
+
+@cache
+def _names(kind: str, target: str) -> list[list[tuple[str, str]]]:
+    """Return lists of names, one for each people."""
+    if kind in ("town", "country"):
+        known = [
+            (english, other)
+            for english, other in _in_both(kind, Locale("en"), Locale(target))
+            # Neither "Marengo, Indiana" nor a country that German gives an article.
+            if english.replace(" ", "").isalpha()
+            and (kind == "town" or not other.endswith(("ei", "eiz", "ine")))
+        ]
+        if kind == "country":
+            return [known]
+        return [known, *(_both(_faker("address", people).cities, target) for people in TOWNS_OF)]
+    attribute = {"man": "first_names_male", "woman": "first_names_female", "surname": "last_names"}
+    lists = (getattr(_faker("person", people), attribute[kind]) for people in PEOPLES)
+    return [_both(names, target) for names in lists]
+
+
+def _in_both(kind: str, english: Locale, other: Locale) -> Iterator[tuple[str, str]]:
+    """Yield the names of towns or countries that CLDR has in both languages."""
+    if kind == "country":
+        for key in sorted(english.territories.keys() & other.territories.keys()):
+            if key.isalpha() and english.territories[key].isalpha():
+                yield english.territories[key], other.territories[key]
+        return
+    for zone, names in other.time_zones.items():
+        if "city" in names and "/" in zone:
+            own = zone.split("/")[-1].replace("_", " ")
+            yield english.time_zones.get(zone, {}).get("city", own), names["city"]
+
+
+def _faker(kind: str, people: str) -> type:
+    """Return Faker's provider of a kind for a people."""
+    return importlib.import_module(f"faker.providers.{kind}.{people}").Provider
+
+
+def _both(names: Iterable[str], target: str) -> list[tuple[str, str]]:
+    """Return names of one capitalised word, as they are and in the target language."""
+    words = sorted({name for name in names if name.isalpha() and name.istitle()})
+    return list(zip(words, in_chinese(words) if target == "zh" else words, strict=True))
+
+
+def other_name(source: str, translation: str, names: Names) -> Change | None:
+    """Replace the names that a pair has once on each side, or return None if there is none."""
+    changed = False
+    for kind, of_target in FAMILIAR.items():
+        for name, targets in of_target[names.target].items():
+            if source.count(name) != 1 or not re.search(rf"\b{name}\b", source):
+                continue
+            edge = "" if names.target == "zh" else r"\b"
+            found = list(re.finditer(rf"{edge}({targets})(s?){edge}", translation))
+            if len(found) != 1:
+                continue
+            english, target = names.draw(kind)
+            if found[0][2]:  # a genitive: Toms Haus, Agnes' Haus
+                target += "'" if target.endswith(("s", "ß", "x", "z")) else "s"
+            source = source.replace(name, english)
+            translation = translation[: found[0].start()] + target + translation[found[0].end() :]
+            changed = True
+    return (source, translation) if changed else None
+
+
+def number_in(text: str, language: str) -> list[tuple[int, int, int]]:
+    """Return start, end and value of each number of a text, in digits or words."""
+    if language == "zh":
+        found = re.finditer(r"\d+|[零一二两三四五六七八九十百千万]+", text)
+    else:
+        words = "|".join(VALUES[language])
+        found = re.finditer(rf"(?<![\w.,:-])(\d+|{words})(?![\w-]|[.,:]\d)", text, re.IGNORECASE)
+    return [(*each.span(), _value(each[0].lower(), language)) for each in found]
+
+
+def _value(text: str, language: str) -> int:
+    """Return the value of a number from 2 to 99 or in digits; that of others is 0."""
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    if language != "zh":
+        return VALUES[language].get(text, 0)
+    tens, ten, ones = text.rpartition("十")
+    value = CHINESE_DIGITS.get(ones, 0) if ones not in ("", "一") else len(ones)
+    if not ten:
+        return value
+    return 10 * (CHINESE_DIGITS.get(tens, 0) if tens else 1) + value
+
+
+def other_number(
+    source: str, translation: str, target: str, random_: random.Random
+) -> Change | None:
+    """Replace the only number of a pair, or return None if the sides do not have the same one."""
+    english, other = number_in(source, "en"), number_in(translation, target)
+    if len(english) != 1 or len(other) != 1 or english[0][2] != other[0][2] or english[0][2] < 2:
+        return None
+    (start, end, value), (begin, stop, _) = english[0], other[0]
+    before, after, rest = source[:start], source[end:], translation[stop:]
+    if re.match(r" (hundred|thousand|million|billion|times as|percent)", after):
+        return None
+    said_before, clock = translation[:begin], "点" if target == "zh" else " Uhr"
+    is_time = rest.startswith(clock) or (target == "de" and said_before.endswith("um "))
+    if is_time and value <= 12:
+        hour, minute = random_.randint(1, 12), random_.randint(1, 59)
+        said = f"{hour}点{minute}分" if target == "zh" else f"{hour}:{minute:02} Uhr"
+        rest = rest.removeprefix(clock).removeprefix("钟")
+        time = f"{hour}:{minute:02}"
+        return before + time + after.removeprefix(" o'clock"), said_before + said + rest
+    number = number_like(value, random_)
+    digits = f"{number:,}" if number > 2100 else str(number)
+    said = digits.replace(",", "." if target == "de" else "")
+    return before + digits + after, said_before + said + rest
+
+
+def number_like(value: int, random_: random.Random) -> int:
+    """Draw a number in the place of another: a year for a year, else up to four digits."""
+    if 1000 < value < 2100:
+        return random_.randint(1500, 2040)
+    digits = random_.choices((1, 2, 3, 4), weights=(1, 5, 3, 1))[0]
+    return random_.randint(max(2, 10 ** (digits - 1)), 10**digits - 1)
+
+
+def make_pairs(
+    pairs: Iterable[tuple[str, str]], target: str, held_out: Iterable[str], count: int, seed: int
+) -> Iterator[Change]:
+    """Yield distinct pairs with other names and numbers, half of them with another number.
+
+    Args:
+        pairs: English sentences and their translations.
+        target: Language of the translations, "de" or "zh".
+        held_out: Words and numbers that no source may have, because something is tested with them.
+        count: Number of pairs.
+        seed: Seed of all draws.
+    """
+    random_, held_out = random.Random(seed), {*held_out}
+    names = Names(target, random_)
+    with_number, with_name = [], []
+    for pair in pairs:
+        if other_number(*pair, target, random_):
+            with_number.append(pair)
+        elif other_name(*pair, names):
+            with_name.append(pair)
+    seen = set()
+    while len(seen) < count:
+        pair = random_.choice(with_number if random_.random() < 0.5 else with_name)
+        numbered = other_number(*pair, target, random_) or pair
+        made = other_name(*numbered, names) or numbered
+        if made not in seen and held_out.isdisjoint(re.findall(r"[\w:]+", made[0])):
+            seen.add(made)
+            yield made
+
+
+def main() -> None:
+    """Read the command line, and write the pairs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pairs", help="file of pairs")
+    parser.add_argument("output", type=Path, help="JSON Lines to write")
+    parser.add_argument("--pair", default="en-de", help="en-de, de-en or en-zh")
+    parser.add_argument("--count", type=int, default=60_000, help="number of pairs")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    (target,) = {*options.pair.split("-")} - {"en"}
+    pairs = read_pairs(options.pairs, source_language="en", target_language=target)
+    listed = (Path(__file__).parent / "names.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    held_out = [each for line in listed for each in line.split("\t")[1:3]]
+    lines = []
+    for source, translation in make_pairs(pairs, target, held_out, options.count, options.seed):
+        pair = {"en": source, target: translation}
+        lines.append(json.dumps({"translation": pair}, ensure_ascii=False) + "\n")
+    write_text(options.output, "".join(lines))
+
+
+if __name__ == "__main__":
+    main()
