@@ -175,7 +175,7 @@ def test_useless_input_is_refused_before_anything_is_written(
 def test_pairs_of_other_pairs_or_another_text_are_not_taken(start, tmp_path):
     start(TEXT)
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RequestError, match=r"back/model holds another run \(files: train: train"):
+    with pytest.raises(RequestError, match=r"json records another run \(files: train: train"):
         start(TEXT, clean=True)
     start(TEXT[:3])  # translated anew by the same model
     assert [pair["target"] for pair in rows(tmp_path / "run-back/translated.jsonl")] == TEXT[:3]

@@ -54,7 +54,7 @@ def identify(plan: Plan, run: Path, *, from_start: bool = False) -> dict[str, An
         if name in before:
             identity[name] = {**before[name], **identity.get(name, {})}
     now = {name: identity.get(name) for name in before}
-    files.check_same(before, now, f"{run} holds another run")
+    files.check_same(before, now, f"{run / files.IDENTITY} records another run")
     return identity
 
 
@@ -123,7 +123,7 @@ def claim(plan: Plan, run: Path, identity: Mapping[str, Any], read: Mapping[str,
         identity: The result of `identify`.
         read: Digests of the pairs that were read, which are the run's own if it is resumed.
     """
-    files.check_same({PAIRS: identity.get(PAIRS, read)}, {PAIRS: read}, f"{run} holds another run")
+    files.check_same(identity.get(PAIRS, read), read, f"{run / files.IDENTITY} records other pairs")
     if not trained(run):
         (run / TOKENIZER_SETTINGS).unlink(missing_ok=True)  # may have been trained on other pairs
     metrics = read_metrics(run / files.METRICS)
