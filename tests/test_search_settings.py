@@ -230,7 +230,7 @@ def test_settings_of_decoder_only_models_are_refused_by_name(name, by_config):
 def test_gaps_in_a_beginning_are_refused_by_generate(search):
     model, ids = make_model(99).float(), torch.tensor([[5, 6, 2], [7, 8, 2]])
     gapped = torch.tensor([[1, -100, 7], [1, 7, 8]])
-    with pytest.raises(RequestError, match="decoder_input_ids has gaps, -100; pad on the left"):
+    with pytest.raises(RequestError, match="decoder_input_ids contains -100; pad on the left"):
         model.generate(ids, decoder_input_ids=gapped, **search)
     if not search:  # as the message says
         left = torch.tensor([[0, 1, 7], [1, 7, 8]])

@@ -429,7 +429,7 @@ class ModelDecoder:
     def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
         """Return the cross-attention weights, (b, n, t, S), of rows, (b, n, t).
 
-        `sources`, (B,), marks the b sources of the rows. Zeros where a row is negative.
+        `sources`, (B,), marks the b sources of the rows. A negative row gives zeros.
         """
         return weights_at(torch.cat(self.alignments, dim=1)[sources], rows)
 
@@ -443,7 +443,7 @@ def no_attention_weights(model: PreTrainedModel) -> RequestError:
 
 
 def weights_at(weights: Tensor, rows: Tensor) -> Tensor:
-    """Pick rows, (b, n, t), of cross-attention weights, (b, R, S); zeros for negative rows."""
+    """Pick rows, (b, n, t), of cross-attention weights, (b, R, S); a negative row gives zeros."""
     index = rows.clamp(min=0).flatten(1)[..., None].expand(-1, -1, weights.size(-1))
     picked = weights.gather(1, index).unflatten(1, rows.shape[1:])  # (b, n, t, S)
     return picked.masked_fill(rows[..., None] < 0, 0)
@@ -617,7 +617,7 @@ def returned_attention_weights(model: PreTrainedModel) -> Iterator[None]:
         model.set_attn_implementation(before)
 
 
-# The functions for scores and mask of the two implementations whose formula is the paper's.
+# The attention and mask functions of the two implementations that compute the paper's formula.
 EAGER = (eager_attention_forward, eager_mask)
 SDPA = (sdpa_attention_forward, sdpa_mask)
 

@@ -17,7 +17,7 @@ from .input_checks import check_generation
 from .ranges import EXTRA_TOKENS
 
 CACHE_NAMES = ("cache", "past_key_values")  # transformers 5.24 renamed the cache
-_FIELDS = Seq2SeqLMOutput.__dataclass_fields__  # later versions may rename it in outputs too
+_FIELDS = Seq2SeqLMOutput.__dataclass_fields__  # transformers may rename it here too
 CACHE = next((name for name in _FIELDS if "Cache" in str(_FIELDS[name].type)), CACHE_NAMES[0])
 HOSTS_LENGTH = 20  # transformers' default `max_length`
 

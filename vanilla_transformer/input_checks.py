@@ -62,7 +62,7 @@ def _unread_by(attend: Callable, names: tuple[str, ...], is_causal: bool) -> tup
     read |= {*looked_up, *re.findall(in_module, source)}
     if not source or len(re.findall(rf"\b{rest}\b", source)) > 1 + len(looked_up):
         read |= {"scaling", "dropout", "is_causal"}  # unknown, or handed on to another function
-    # Without a mask, Eq. 1 attends to all, as do functions that say nothing of causality.
+    # Without a mask, Eq. 1 attends to all positions, as do functions that never mention "causal".
     says = "causal" in source.replace(getattr(attend, "__name__", "def"), "")
     if str(attend.__module__).startswith(__package__) or not (is_causal or says):
         read.add("is_causal")
@@ -93,7 +93,7 @@ def check_generation(
     ids, mask = call.get("decoder_input_ids"), call.get("decoder_attention_mask")
     if isinstance(ids, Tensor) and (ids == -100).any():
         remedy = "pad on the left, and give decoder_attention_mask."
-        raise RequestError(f"decoder_input_ids has gaps, -100; {remedy}")
+        raise RequestError(f"decoder_input_ids contains -100; {remedy}")
     caches = [call.get("cache"), call.get("past_key_values"), settings.cache_implementation]
     is_static = any(getattr(cache, "is_compileable", "static" in str(cache)) for cache in caches)
     if isinstance(mask, Tensor) and is_static and not mask.all():

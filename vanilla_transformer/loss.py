@@ -98,10 +98,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return *_scaled(ctx, grad_output, *ctx.saved_tensors), None, None, None, None, None
 
 
-@once_differentiable  # else our gradients would count as constants
+@once_differentiable  # else a second derivative would take our gradients for constants
 def _scaled(ctx: Any, factor: torch.Tensor, *saved: Any) -> tuple[torch.Tensor | None, ...]:
     """Return the gradients of `hidden` and `weight` times a factor, in the dtypes of those two."""
-    is_one = _may_read(factor) and factor == 1  # it usually is
+    is_one = _may_read(factor) and factor == 1  # the factor is usually 1
     return tuple(
         None if gradient is None else (gradient if is_one else gradient * factor).to(of.dtype)
         for of, gradient in zip(saved[:2], saved[2:], strict=True)
@@ -123,7 +123,7 @@ def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
 
 
 def is_only_weight(linear: nn.Module) -> bool:
-    """Return whether a module is a plain linear layer: no bias, no hooks, no changes."""
+    """Return whether a module is an unmodified `nn.Linear` without a bias and hooks."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     hooks = torch_module._has_any_global_hook() or any(getattr(linear, kind) for kind in kinds)
     replaced = "forward" in linear.__dict__ or nn.Linear.forward is not _LINEAR_FORWARD

@@ -19,7 +19,7 @@ def mask_gaps(
     The mask, (B, cached + T), covers the cached positions too. A 4-D mask stays as it is.
     """
     is_gap = ids == IGNORED
-    # Causal attention without a mask is faster, but a graph has no branch on data.
+    # Causal attention without a mask is faster, but a traced graph cannot branch on data.
     if ids.is_meta or not (is_tracing(ids) or is_gap.any()):
         return ids, mask
     text = nn.functional.pad(~is_gap, (cached, 0), value=True)

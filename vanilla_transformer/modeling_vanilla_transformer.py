@@ -299,7 +299,7 @@ class PositionalEncoding(nn.Module):
     def first(self, count: int, x: Tensor) -> Tensor:
         """Return the sinusoids of the first positions, (count, d), in the dtype of x."""
         made_of, table = self.table
-        wanted = (sinusoids, self.style, self.offset, x.device)  # these may be changed
+        wanted = (sinusoids, self.style, self.offset, x.device)  # all that it depends on
         if made_of != wanted or len(table) < count:
             positions = torch.arange(2 * count, device=x.device) + self.offset
             table = sinusoids(positions, self.d_model, style=self.style)

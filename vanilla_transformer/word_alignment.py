@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .target_tokenizer import source_tokenizer, target_tokenizer
 
-_CONTEXT = 8  # ids that a decoder may look at to spell the next one
+_CONTEXT = 8  # earlier ids on which a decoded text may depend
 _WINDOW = 200  # characters that are compared at once: the time grows with their square
 
 

@@ -22,7 +22,7 @@ from .errors import RequestError
 WRITTEN_FORMS = "written_forms"  # the setting that stores them
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u00b4`", "'"))
 _WORD = re.compile(r"([^\W\d_]+(?:'[^\W\d_]+)*)")  # JavaScript: [\p{L}\p{Nl}\p{No}]
-_DOTTED_I = re.compile("(tr|tur|az|aze)([-_]|$)", re.IGNORECASE)  # languages with dotless i too
+_DOTTED_I = re.compile("(tr|tur|az|aze)([-_]|$)", re.IGNORECASE)  # languages that have a dotless i
 # Frequency rank. Inside a text, one capitalized word below it means title case, else two do.
 _TELLING = 100
 
@@ -99,7 +99,7 @@ class WrittenForms:
 
 
 def written_forms(tokenizer: PreTrainedTokenizerBase) -> WrittenForms:
-    """Return the forms stored with a tokenizer, or empty ones, which change nothing."""
+    """Return the `WrittenForms` stored with a tokenizer, or empty ones, which change no text."""
     return _read(getattr(tokenizer, "init_kwargs", {}).get(WRITTEN_FORMS, "{}"))
 
 

@@ -247,7 +247,7 @@ def test_columns_that_the_user_names_win_with_a_warning(tmp_path):
             **{"source_column": columns[0], "target_column": columns[1]},
         )
         assert list(reader) == [pair[::-1] for pair in BOTH]
-        assert re.search(r"look like the opposite \(column [12]: \d% en, \d\d", reader.notes[0])
+        assert re.search(r"en and de look swapped \(column [12]: \d% en, \d\d", reader.notes[0])
     names = ["id", "en", "de"]
     rows = [(n, *pair) for n, pair in enumerate(BOTH)]
     found = read(table_of(tmp_path, names, rows, ".csv"), source_column="en", target_column="de")
@@ -344,7 +344,7 @@ def test_the_command_data_tells_what_a_file_holds(tmp_path, capsys):
     for told in (
         f"en: {EN[0]}\nde: {DE[0]}",
         "14 pairs read",
-        "--clean would leave out 1 of 14 pairs, and those in doubt below",
+        "--clean would leave out 1 of 14 pairs, and the doubtful below",
         "1 with the two sides swapped",
         "source: 1 with character entities, such as: Tom &amp; Al",
         "target: 1 with pieces of words",

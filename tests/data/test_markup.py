@@ -127,7 +127,7 @@ BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(
          + "</body></tmx>", "(?i)entit|no pair|not XML|source is empty"),
         ("a.tmx", "<tmx><body>" + UNIT.format("en", "a", "de", "b"), r"not XML: .*line 1"),
         ("a.zip", "PK\x03\x04 and no more", "a damaged zip"),
-        ("a.sgm", sgm("srcset", "any", ENGLISH), "holds one side; give both files"),
+        ("a.sgm", sgm("srcset", "any", ENGLISH), "holds only one side; give both files"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_says_what_it_is(tmp_path, name, content, reason):

@@ -157,7 +157,7 @@ def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
         line = error_of(capsys, "average", *words, *output)
         assert "Give one run directory with --last N, or name several checkpoints" in line
     taken = error_of(capsys, "average", *three, "--output", three[0])
-    assert "is an input, which it would replace" in taken
+    assert "is also an input" in taken
     assert not (tmp_path / "mean").exists()
 
 

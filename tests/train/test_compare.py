@@ -59,7 +59,7 @@ def test_the_verdict_is_by_each_measure_and_warns_of_few_sentences():
     base = {name: ours.SystemScore(30.0, None) for name in ("bleu", "chrf", "exact_match", "wer")}
     given = {"bleu": (1.23, 0.002), "chrf": (0.1, 0.4), "exact_match": (0, None), "wer": (2, 0.01)}
     row = {name: ours.SystemScore(30 + by, chance) for name, (by, chance) in given.items()}
-    none = "no difference that these sentences can show"
+    none = "no significant difference"
     said = (
         f"+1.2 BLEU (p = 0.002), better; +0.1 chrF (p = 0.400), {none}; +0.0 exact match, {none}; "
         "+2.0 token error rate (p = 0.010), worse."

@@ -647,13 +647,13 @@ def test_outputs_never_replace_what_the_command_reads(copied, tmp_path, capsys):
     write_pairs(with_comma, 3, 3)
     before = with_comma.read_bytes()
     command = ["evaluate", run, "--test-file", with_comma, "--overwrite", "--output"]
-    assert f"{with_comma} is an input, which it would" in error_of(capsys, *command, with_comma)
+    assert f"{with_comma} is also an input" in error_of(capsys, *command, with_comma)
     with with_comma.open() as stdin:  # redirected to a command that reads it
         saved = os.dup(0)
         os.dup2(stdin.fileno(), 0)
         line = error_of(capsys, "translate", run, "--overwrite", "--output", with_comma)
         os.dup2(saved, 0)
-    assert "is an input" in line
+    assert "is also an input" in line
     assert with_comma.read_bytes() == before
     assert main([*map(str, command), "/dev/null"]) == 0
 

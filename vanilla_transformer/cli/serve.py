@@ -31,7 +31,7 @@ def add_serve(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "most characters of a request (default: 10000)"
     command.add_argument("--char-limit", type=count, default=10_000, help=text)
     command.add_argument("--cors", action="store_true", help="answer pages of any origin")
-    command.add_argument("--no-shortlist", action="store_true", help="search among all pieces")
+    command.add_argument("--no-shortlist", action="store_true", help="search the whole vocabulary")
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -64,12 +64,12 @@ def _serve(options: argparse.Namespace) -> int:
     if len(pairs) != len(options.directories):
         raise RequestError(f"--pair: give one for each model; got {len(pairs)}.")
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    try:  # before the models are loaded
+    try:  # fail before the models are loaded
         listening = socket.create_server((options.host, options.port), family=family)
     except (OSError, OverflowError) as error:
         address = f"--host {options.host} --port {options.port}"
         raise RequestError(f"{address} cannot be used ({error}); choose another.") from error
-    # Its warnings quote users' texts.
+    # Without its warnings, which quote users' texts.
     logging.getLogger("vanilla_transformer.translation").setLevel(logging.ERROR)
     models: dict[tuple[str, str], SharedBatches] = {}
     executor = ThreadPoolExecutor(1)  # models take turns

@@ -25,7 +25,7 @@ def add_test_options(command: argparse.ArgumentParser) -> None:
     """Add the options that choose the test pairs and how to translate them."""
     command.add_argument("--test-file", help="test pairs (default: those of the run's recipe)")
     add_pair_options(command)
-    text = "equal sources of test pairs are one with several references"
+    text = "merge test pairs with equal sources into one with several references"
     command.add_argument("--several-references", action="store_true", default=None, help=text)
     text = f"measures (default: the recipe's): {', '.join(MEASURES)}"
     command.add_argument("--metric", metavar="NAME,...", help=text)

@@ -57,7 +57,7 @@ def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--pair", metavar="S-T", help=text)
     text = "size of a batch: sentences x beams x tokens of the longest (default: 16384)"
     command.add_argument("--tokens-at-once", type=count, default=16_384, help=text)
-    command.add_argument("--no-shortlist", action="store_true", help="search among all pieces")
+    command.add_argument("--no-shortlist", action="store_true", help="search the whole vocabulary")
     text = "draw the last layer's attention for the first line"
     command.add_argument("--attention", metavar="PNG", help=text)
     outputs = ("output", "alignments", "attention")
@@ -334,7 +334,7 @@ def _place(cells: list[str], name: str, column: int | str) -> int:
     if isinstance(column, str) and cells.count(column) == 1:
         return cells.index(column)
     known = ", ".join(map(quoted, cells))
-    raise RequestError(f"{name} has no unique column {quoted(column)}; its first row is {known}.")
+    raise RequestError(f"{name} needs one column {quoted(column)}; its first row is {known}.")
 
 
 def _sentences(text: str, languages: Languages) -> list[str]:
@@ -387,7 +387,7 @@ def _lines(stream: "BinaryIO | Pipe", name: str) -> Iterator[bytes]:
 
 
 def _output(name: str | None, stack: contextlib.ExitStack) -> TextIO:
-    """Open a file that appears when the stack is closed; without a name, return stdout."""
+    """Open a file, moved into place when the stack is closed; without a name, return stdout."""
     if name is None:
         return sys.stdout
     from ..storage.atomic import file_written_aside

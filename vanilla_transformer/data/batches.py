@@ -21,7 +21,7 @@ from torch.utils.data import Sampler
 from ..errors import RequestError
 from ..ranges import COUNT, Range
 
-# Fewest batches in an epoch of weighted corpora; one more for varying bounds then hardly matters.
+# Fewest batches in an epoch of weighted corpora, so that one more batch hardly changes the shares.
 _FEWEST_BATCHES = 20
 MOST_SHAPES = 12  # most shapes of batches in training; with fewer there is more padding
 # Examples of each corpus, so that rounding changes no share by more than about a twentieth.

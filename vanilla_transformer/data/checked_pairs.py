@@ -141,7 +141,7 @@ def utf8_text(line: bytes) -> str:
     if len(line) > LINE_BYTES:
         raise MalformedError(f"the line is longer than {LINE_BYTES // 2**20} MiB")
     try:
-        return line.decode("utf-8").lstrip("\ufeff")  # in the middle of concatenated files
+        return line.decode("utf-8").lstrip("\ufeff")  # concatenated files have several
     except UnicodeDecodeError as error:
         raise EncodingError(f"invalid UTF-8 at byte {error.start + 1} of the line") from None
 

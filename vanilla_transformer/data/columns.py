@@ -32,11 +32,11 @@ Languages: TypeAlias = "tuple[str, str]"  # of source and target, or other names
 # Columns given by the user, by name or number from 1; None: detect them.
 Given: TypeAlias = "tuple[str | int, str | int] | None"
 
-SAMPLE = 1_000  # rows to inspect, up to twice as many
+SAMPLE = 1_000  # fewest rows to inspect; at most twice as many
 _CELLS = 20_000  # cells, of all columns together, whose language is identified
-_FEWEST = 20  # cells of each column at least
-_IN_LANGUAGE = 0.55  # mean share of a language in a column's cells
-_IN_LANGUAGE_OF_TWO = 0.35  # the same where only two columns hold text
+_FEWEST = 20  # but at least this many cells of each column
+_IN_LANGUAGE = 0.55  # least mean share of a language in the cells of its column
+_IN_LANGUAGE_OF_TWO = 0.35  # the least if only two columns hold text
 _ODDS = 3.0  # log odds, 20 to 1
 _TEXTS = 0.5  # share of a column's cells that have letters and are not identifiers
 _ALIKE = 0.8  # share of the rows with equally many cells, empty ones included
@@ -151,7 +151,7 @@ class Table:
             named = places if any(isinstance(column, str) for column in given) else None
             if self._contradicts(places):
                 meant, found = " and ".join(self.languages), self._described(places)
-                warning = f"the columns named as {meant} look like the opposite ({found})"
+                warning = f"the columns given for {meant} look swapped ({found})"
         elif by_content := self._by_content(named):
             places, decided_by = by_content, "content"
         elif named:

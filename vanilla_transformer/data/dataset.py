@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 # One mapping per pair, with `input_ids` and `labels`; other keys are allowed.
 Features = Sequence[Mapping[str, Sequence[int] | np.ndarray]]
 
-CORPUS = "corpus"  # column with the number, from 0, of the joined data set that has the pair
+CORPUS = "corpus"  # column that numbers the joined data sets, from 0
 MADE = "made"  # column that says how a pair was made from others: bits as `augmentation.JOINED`
 _MARKS = (CORPUS, MADE)
 BLOCK = 8000  # pairs taken at a time; each block has an overhead of about 15 ms
@@ -91,7 +91,7 @@ def load_pairs(
     is_named = reader.given is not None or kind_of(source) == "pairs"
     tables = _text_tables(reader, is_named=is_named, show_progress=show_progress)
     dataset, report = cached("pairs", key, tables, cache_dir=cache_dir)
-    for note in report["notes"][len(reader.notes) :]:  # of an earlier reading, from the cache
+    for note in report["notes"][len(reader.notes) :]:  # notes of an earlier reading, from the cache
         logger.warning(note)
     if report["malformed"]:
         examples = "; ".join(map(str, report["examples"]))
@@ -493,7 +493,7 @@ class PairCollator:
         if size is None:
             return
         known = (ids >= 0) & (ids < size)
-        if name != "input_ids":  # -100 is a gap, in ids of the decoder as in labels
+        if name != "input_ids":  # labels and decoder ids may contain -100
             known |= ids == IGNORED
         if not known.all():
             wrong = f"token id {ids[~known][0]} in {name}; allowed are 0 to {size - 1}"

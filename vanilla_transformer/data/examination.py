@@ -35,8 +35,8 @@ def examine(pairs: Dataset) -> Iterator[str]:
     report = pair_report(pairs)
     yield f"{describe_report(report)}."
     left_out = sum(report[name] for name in ("duplicates", "copies", "odd_ratios"))
-    yield f"--clean would leave out {left_out} of {report['read']} pairs, and those in doubt below."
-    yield reading_report(pairs)["doubts"]["text"] or "No pair is in doubt."
+    yield f"--clean would leave out {left_out} of {report['read']} pairs, and the doubtful below."
+    yield reading_report(pairs)["doubts"]["text"] or "No pair is doubtful."
     for side in ("source", "target"):
         yield from _examine_side(pairs, side)
 

@@ -43,7 +43,7 @@ VARIANTS: dict[str, Callable[[str, str, Random], str]] = {
     "in quotation marks": lambda text, language, random: f'"{text}"',
 }
 
-# Variants that a translation copies from its source.
+# Forms of a source that its translation should have too.
 _TAKEN_OVER = ("capitals", "in quotation marks")
 _TYPOS = 6  # weight of typos against other forms: they vary most, and no rule corrects them
 

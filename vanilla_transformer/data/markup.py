@@ -37,7 +37,7 @@ _KINDS = {
 _REMEDIES = {
     "subtitles": "holds subtitles with times; take sentences that are aligned, as OPUS has them",
     "markup": "holds unsupported markup; convert it to one sentence a line",
-    "sgm": "holds one side; give both files, SOURCE,TARGET",
+    "sgm": "holds only one side; give both files, SOURCE,TARGET",
 }
 
 
@@ -55,7 +55,7 @@ def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
 
     clean = FakeSGMLDataset._clean
     for number, line in enumerate(lines, start=1):
-        text = line.decode("utf-8", "surrogateescape")  # the reader of lines refuses it
+        text = line.decode("utf-8", "surrogateescape")  # invalid UTF-8 is refused later
         found = [part[part.lower().rfind("<seg") :] for part in _END.split(text)[:-1]]
         if len(found) != text.lower().count("<seg"):
             place = f"{path}:{number}: a segment of more than one line"

@@ -539,7 +539,7 @@ def _needed(names: Sequence[str], texts: list[str], keys: Sequence[str]) -> list
 def _parquet_rows(file: _File, *keys: str) -> Iterator[tuple[int, Any]]:
     """Yield the texts in the rows of a parquet file, in bounded memory."""
     import pyarrow as pa
-    import pyarrow.compute  # before the memory is bounded
+    import pyarrow.compute  # imported before the memory is limited
     from pyarrow.parquet import ParquetFile
 
     def batches() -> Iterator[list[dict]]:

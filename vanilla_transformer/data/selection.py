@@ -153,7 +153,7 @@ def describe_report(report: dict[str, int]) -> str:
 
 
 def _faults(dataset: Dataset) -> tuple[np.ndarray, dict[str, int]]:
-    """Return a fault code per pair, (N,), 0 or 1 + its index in `_FAULTS`; and the report."""
+    """Return each pair's fault, (N,), 0 for none, else its place in `_FAULTS`; and the report."""
     hashes, lengths = _hashes_and_lengths(dataset)
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])
@@ -178,7 +178,7 @@ def _split_tables(dataset: Dataset, wanted: int) -> Tables:
     occurs_elsewhere = np.isin(hashes, repeated, kind="sort").any(axis=0)
     rows = np.flatnonzero(~(occurs_elsewhere | (lengths.max(axis=0) > _MOST_BYTES)))
     rows = rows[np.argsort(hashes[0][rows])]
-    count = min(wanted, min(len(rows), len(dataset) - 1) // 2)  # leave a training pair
+    count = min(wanted, min(len(rows), len(dataset) - 1) // 2)  # leave at least one training pair
     # Test pairs are the first rows, so that a smaller test set is part of a larger one.
     held_out = np.concatenate([rows[count : 2 * count], rows[:count]])
     trained = np.ones(len(dataset), bool)

@@ -51,7 +51,7 @@ def perplexity(
         ValueError: There is no target token, a source has no token, or the likelihood is not
             finite.
     """
-    if not all(sources):  # an empty source would yield a number too
+    if not all(sources):  # an empty source would get a likelihood too
         raise RequestError("A source has no token; leave it out.")
     tokens = sum(map(len, targets))
     if tokens == 0:
@@ -217,7 +217,7 @@ def pair_ids(
     """
     sources = encode(model, tokenizer, [source for source, _ in pairs], first=first)
     for number, ids in enumerate(sources, start=first):
-        if not ids:  # an empty source would yield a number too
+        if not ids:  # an empty source would get a likelihood too
             raise RequestError(f"Pair {number} has a blank source; leave it out.")
     targets = target_ids(model, tokenizer, [target for _, target in pairs], first=first)
     return sources, targets

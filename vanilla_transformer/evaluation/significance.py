@@ -100,7 +100,7 @@ def verdict(base: dict[str, SystemScore], row: dict[str, SystemScore], num_sente
     found = []
     for name, (score, p_value) in row.items():
         difference = score - base[name].score
-        words = "no difference that these sentences can show"
+        words = "no significant difference"
         if p_value is not None and p_value < ALPHA:
             is_better = (difference > 0) != MEASURES[name].lower_is_better
             words = "better" if is_better else "worse"

@@ -107,7 +107,8 @@ class IncrementalDecoder:
         self.alignments = GrowingRows(room)  # (B, R, S)
         self.position, self.rows = 0, 0
         self.kept = 0  # number of rows whose keys and values are kept
-        self.places: Tensor | None = None  # of each row in `LayerMemory`, (B, R); None: in order
+        # Storage index of each row in `LayerMemory`, (B, R); None: they are stored in order.
+        self.places: Tensor | None = None
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
         """See `beam_search.ModelDecoder`."""
@@ -160,14 +161,14 @@ class IncrementalDecoder:
     def _embed(self, tokens: Tensor) -> Tensor:
         """Embed tokens at this position as `decoder.embed` does: (B, w) -> (B, w, d)."""
         x = self.decoder.embed_tokens(tokens) * math.sqrt(self.decoder.config.d_model)
-        if self.position == len(self.encodings):  # many positions take as long as one
+        if self.position == len(self.encodings):  # computing many takes as long as one
             many = min(FIRST_POSITIONS, self.length - self.position)
             more = self.decoder.embed_positions(x.new_empty(1, many, 0), None, self.position)
             self.encodings = torch.cat((self.encodings.view(-1, x.size(-1)), more))
         return self.decoder.dropout(x + self.encodings[self.position])
 
     def keep(self, order: Tensor) -> None:
-        """See `beam_search.ModelDecoder`. Only sources at indices from B' on move."""
+        """Keep only the sources at the indices `order`, (B',), of `beam_search.keep_order`."""
         moved = (order != torch.arange(order.numel(), device=order.device)).nonzero().squeeze(1)
         for layer in self.layers:
             layer.memory.keep(order, moved)
@@ -317,7 +318,7 @@ def _forbidden(dtype: torch.dtype) -> float:
 
 
 class ShortProjection:
-    """The projection to the pieces of a shortlist: usual ones, then further ones of each source.
+    """The projection to a shortlist's pieces: first those of all sources, then each source's own.
 
     The further pieces are a source's own, so that no sentence depends on its batch.
     """
@@ -415,7 +416,7 @@ class FoldedSource:
         return 2 * keys[..., 0].numel() * cross.q_proj.in_features <= weights
 
     def __init__(self, cross: MultiHeadAttention, keys: Tensor, values: Tensor) -> None:
-        """Multiply keys, (B, h, S, d_k), and values, (B, h, S, d_v), by the projections."""
+        """Multiply keys, (B, h, S, d_k), by W^Q and values, (B, h, S, d_v), by W^O."""
         self.heads = cross.num_heads
         by_head = (self.heads, -1)
         w_q = cross.q_proj.weight.unflatten(0, by_head)  # (h, d_k, d)

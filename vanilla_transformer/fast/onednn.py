@@ -81,7 +81,7 @@ class PackedLinear(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """The copy kept for a module: a `PackedLinear`, and fingerprints of the parameters."""
+    """A layer's `PackedLinear`, with fingerprints of the parameters that it was made from."""
 
     product: PackedLinear
     seen: list[_Seen]

@@ -59,7 +59,7 @@ def use_shortlist(model: PreTrainedModel, folder: Path) -> None:
             SHORTLISTS[model], doubtful_below = read_shortlist(folder)
             setattr(model.generation_config, DOUBTFUL_BELOW, doubtful_below)
         except RequestError as error:
-            logger.warning("Searching among all pieces, which is slower: %s", error)
+            logger.warning("Searching the whole vocabulary, which is slower: %s", error)
 
 
 def read_shortlist(folder: Path) -> tuple[Shortlist, list[float]]:

@@ -47,7 +47,7 @@ def _quotas(root: Path) -> Iterator[float]:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
         return
-    # Version 2 has one line. A container sees its own group where the host's root is mounted.
+    # cgroup v2 has one line. A container sees its own group where the host's root is mounted.
     path = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
     group = root / "sys/fs/cgroup" / path
     for folder in (group, *group.parents):
@@ -103,7 +103,7 @@ class FreeThreads:
             torch.set_num_threads(_LATEST.get(self.most, self.most))
         self.used = [torch.get_num_threads()]
         self._look: tuple[float, float, float] | None = None  # time, CPU seconds of all and own
-        self._no_core_was_free = -math.inf  # time of the last such check
+        self._no_core_was_free = -math.inf  # time of the last check without a free core
 
     def adapt(self) -> None:
         """Set the number of threads to the number of free cores; call this between batches."""

@@ -223,7 +223,7 @@ def _metrics(source: Path, run: Path) -> Metrics:
     tokenizers = [saved.load_saved_tokenizer(folder) for folder in (source, run)]
     if tokenizers[0].get_vocab() != tokenizers[1].get_vocab():
         raise RequestError(f"{source} and {run} have different vocabularies; check --run.")
-    if own:  # scored itself: another average of the run's checkpoints, or one of them
+    if own:  # it has scores of its own, such as another average of the run's checkpoints
         files = metrics["data"].get("files", {})
         files = {split: files[split] for split in TRAINING_FILES & files.keys()}
         metrics["data"] |= {"shared_with_training": {}, "files": files}

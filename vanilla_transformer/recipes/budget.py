@@ -80,7 +80,7 @@ def _schedule(
     updates_within: "Callable[[VanillaTransformerConfig, int, int], int]",
     processes: int,
 ) -> tuple[dict[str, Any], int]:
-    """Choose settings for the updates that fit: first what makes them faster, then the schedule.
+    """Make updates faster until enough fit into the time, then adapt the schedule to them.
 
     Returns:
         The settings to change, and the number of updates.
@@ -102,7 +102,7 @@ def _schedule(
     updates, warmup = min(settings["max_steps"], fits), settings["warmup_steps"]
     if updates < _WARMUP * warmup and not plan.fixed & {*_RATES}:
         rate = make_recipe(settings).peak_rate(config.d_model)
-        # A set rate has no factor.
+        # A fixed learning rate needs no factor.
         changes |= zip(_RATES, (max(1, updates // _WARMUP), rate, 1.0), strict=True)
     if updates < _PAYS:
         changes |= {name: False for name in _ADDED if settings[name]}

@@ -72,7 +72,7 @@ class Model:
     """Model (Section 3) and regularization (Section 5.4)."""
 
     init_from: str | None = _option(None, "model to start from: DIR or user/name", common=True)
-    preset: str = _option("base", "base, big, or a row of Table 3 such as A_h1: the whole model")
+    preset: str = _option("base", "model of the paper: base, big, or a row of Table 3 such as A_h1")
     d_model: int | None = _of_config("width of the model", "d_model")
     encoder_layers: int | None = _of_config("layers of the encoder", "encoder_layers")
     decoder_layers: int | None = _of_config("layers of the decoder", "decoder_layers")
@@ -123,12 +123,12 @@ class Text:
     source_language: str | None = _option(None, "language to translate from, such as en")
     target_language: str | None = _option(None, "language to translate into, such as de")
     strict: bool = _option(False, "refuse malformed lines instead of skipping them")
-    clean: bool = _option(False, "leave out duplicates, copies and odd ratios of length")
+    clean: bool = _option(False, "leave out duplicates, copies, odd lengths, doubtful pairs")
     max_source_length: int = _option(256, "most tokens of a training pair's source", COUNT)
     max_target_length: int = _option(256, "most tokens of a training pair's target", COUNT)
-    several_references: bool = _option(False, "equal test sources are one, of several references")
-    join_pairs: bool = _option(False, "join pairs, for half of the target tokens", paper=_SAME)
-    both_directions: bool = _option(False, "turn a third of the pairs, with a tag", paper=_SAME)
+    several_references: bool = _option(False, "merge test pairs with equal sources")
+    join_pairs: bool = _option(False, "also train on pairs joined two by two", paper=_SAME)
+    both_directions: bool = _option(False, "also train on the opposite direction", paper=_SAME)
     noise: float = _option(
         0.0, "share of sources as people type them: typos, no capitals ...", _SHARE, paper=_SAME
     )
@@ -151,7 +151,7 @@ class Data:
     )
     train_weights: float | tuple[float, ...] | None = _training(
         None,
-        "shares of --train-file, then teachers, then text, in tokens: 4 1 is 80 %",
+        "token shares of training files, teachers, other text: 4 1 is 80 % and 20 %",
         _POSITIVE,
         paper="each pair once",
     )
@@ -200,7 +200,7 @@ class Training:
     )
     warmup_steps: int = _training(4_000, "updates until the learning rate peaks (Eq. 3)", COUNT)
     learning_rate: float | None = _training(
-        None, "peak; with --init-from at most the last one", _RATE, common=True, paper="Eq. 3"
+        None, "peak; at most the --init-from model's last", _RATE, common=True, paper="Eq. 3"
     )
     learning_rate_factor: float = _training(1.0, "factor on the learning rate of Eq. 3", _RATE)
     max_steps: int = _training(100_000, "updates to make", COUNT, common=True)
@@ -225,7 +225,7 @@ class Evaluation:
     """Log and evaluation (Section 6.1)."""
 
     evaluate_pairs: int = _option(500, "validation pairs for BLEU while training", COUNT)
-    metric: str = _option(",".join(TRANSLATION_MEASURES), "measures such as wer; the first decides")
+    metric: str = _option(",".join(TRANSLATION_MEASURES), "metrics; the first one selects models")
     choose_on_validation: bool = _option(False, "choose average and length penalty by validation")
     num_beams: int = _option(SearchSettings.num_beams, "beams of a search", NUM_BEAMS, paper=_SAME)
     length_penalty: float | None = _option(

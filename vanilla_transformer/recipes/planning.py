@@ -161,7 +161,7 @@ def plan_stages(
     """
     stages = {run: recipe}
     if recipe.siblings is not None:
-        check_files(_part(recipe, DataPlan))  # also a text that only the last run needs
+        check_files(_part(recipe, DataPlan))  # also files that only the last run reads
         alone = dataclasses.replace(recipe, siblings=None, monolingual_source=None)
         stages = {
             run / f"sibling-{number + 1}": dataclasses.replace(alone, seed=recipe.seed + number)

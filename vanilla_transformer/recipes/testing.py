@@ -108,7 +108,7 @@ def _test(recipe: Recipe, sets: dict[str, TextPairs], given: Mapping[str, Any]) 
 
 
 def warn_of_another_test(folder: Path, languages: tuple[str, str]) -> None:
-    """Warn that test pairs are not compared with training pairs; warn of changes to the model."""
+    """Warn that test pairs may be training pairs, and if the model or its languages changed."""
     run_files.warn_of_changed_model(folder)
     warn_of_other_languages(folder, languages)
     logger.warning(_NOT_COMPARED, folder, "the folder does not record them")

@@ -78,7 +78,7 @@ def create_app(
         }
         if is_auto:
             answer["detectedLanguage"] = [found] * len(texts)
-        if str(fields.get("alternatives") or 0) != "0":  # clients take fewer than they ask for
+        if str(fields.get("alternatives") or 0) != "0":  # clients accept fewer than they request
             answer["alternatives"] = [[]] * len(texts)
         several = isinstance(fields["q"], list)
         return {name: each if several else each[0] for name, each in answer.items()}
@@ -102,7 +102,7 @@ def create_app(
 async def _fields(request: Request) -> dict[str, Any]:
     """Return the fields of a request in JSON or a form; one that a form repeats is a list."""
     body = bytearray()
-    async for chunk in request.stream():  # the whole body: clients read no answer earlier
+    async for chunk in request.stream():  # read it all: only then do clients read an answer
         if len(body) <= _BODY_BYTES:
             body += chunk
     if len(body) > _BODY_BYTES:

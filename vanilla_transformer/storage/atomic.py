@@ -145,7 +145,7 @@ def parents_made(path: Path) -> Iterator[None]:
         yield
     finally:
         for folder in created:
-            with suppress(OSError):  # it holds the output
+            with suppress(OSError):  # not empty: it holds the output
                 folder.rmdir()
 
 
@@ -192,7 +192,7 @@ def check_outputs(
         if sum(path.is_relative_to(target) for path in written) > 1:
             raise RequestError(f"{output} is given twice; give each output a path of its own.")
         if any(path.is_relative_to(target) for path in read):
-            raise RequestError(f"{output} is an input, which it would replace; name another.")
+            raise RequestError(f"{output} is also an input; name another output.")
         if not is_file:
             check_folder(output)
         if (output if is_file else output / MARKER).exists() and not overwrite:
@@ -211,7 +211,7 @@ def check_folder(output: Path) -> None:
     held = [output] if output.is_file() else _content(output)
     if held and not (output / MARKER).is_file():
         names = ", ".join(sorted(path.name for path in held)[:3])
-        raise RequestError(f"{output} is not empty and no command wrote it: {names}; name another.")
+        raise RequestError(f"{output} must be new or empty, but has {names}; name another folder.")
 
 
 def _content(folder: Path) -> list[Path]:

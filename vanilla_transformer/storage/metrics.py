@@ -89,7 +89,7 @@ class Chosen(TypedDict):
     greedy: NotRequired[dict[str, float]]  # by number of checkpoints
     length_penalty: NotRequired[float]
     beam: NotRequired[dict[str, float]]  # by length penalty
-    usual_pieces: NotRequired[int]  # of the shortlist; none was good enough without this key
+    usual_pieces: NotRequired[int]  # of the shortlist; missing if none was good enough
     shortlist: NotRequired[dict[str, float]]  # by number of usual pieces
 
 

@@ -35,7 +35,7 @@ _XZ_BYTES = 2**28  # most for the dictionary; `xz -9` needs a quarter
 IS_NO_TEXT = "is packed, binary or UTF-16; unpack it, or convert it: iconv -f UTF-16 -t UTF-8."
 StrPath = str | os.PathLike[str]  # how callers may give a path
 LINE_BYTES = 2**20  # longest line of a text: a longer one is neither a sentence nor a pair
-_READING = threading.Lock()  # the limit on memory is the whole process's
+_READING = threading.Lock()  # the memory limit applies to the whole process
 # First bytes of compressed files, and how to open them.
 _UNPACKERS: dict[bytes, Any] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),

@@ -66,7 +66,7 @@ CHOOSE_CODE = {
     *("attn_implementation", "experts_implementation", "fusion_config", "quantization_config"),
     *("transformers_weights", "auto_map", "custom_pipelines"),
 }
-_HEADER_BYTES = 2**23  # most of a safetensors header, which has about 100 per tensor
+_HEADER_BYTES = 2**23  # most bytes of a safetensors header, which has about 100 per tensor
 _NOT_SAVED = 10**7  # weights that a model may compute, such as positions
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -281,7 +281,7 @@ def copy_own_files(source: Path, target: Path, names: Iterable[str] = TOKENIZER_
 
 
 def tokenizer_digests(directory: Path) -> dict[str, str]:
-    """Return the SHA-256 of what decides the pieces of a model and their ids, by name."""
+    """Return the SHA-256 of each part of the tokenizer that determines pieces and ids, by name."""
     settings = directory / TOKENIZER_SETTINGS
     found = digests(directory, PIECES)
     target = read_json(settings).get(TARGET_TOKENIZER) if settings.is_file() else None
@@ -352,7 +352,7 @@ def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-        if size > _HEADER_BYTES:  # millions of tensors
+        if size > _HEADER_BYTES:  # enough for 80,000 tensors
             raise SafetensorError(f"its header has {size:,} bytes")
         with safe_open(path, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118, it is not a dict

@@ -22,7 +22,7 @@ def unknown_tokens(
 
 
 def unknown_characters(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> str | None:
-    """Describe the share of characters that are in no training source, like `unknown_tokens`.
+    """Describe the share of characters that no training source has; None if below a tenth.
 
     Texts are counted as the model reads them: in the sources' case, and normalised.
     """

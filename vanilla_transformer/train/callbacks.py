@@ -85,7 +85,7 @@ class RunControl(TrainerCallback):
         signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
         saves = args.save_strategy != SaveStrategy.NO
         control.should_save |= bool(signum or save_due or (out_of_time and saves))
-        if (stream := self.trainer.stream) is not None:  # transformers counts from the resume
+        if (stream := self.trainer.stream) is not None:  # transformers would count from the resume
             batches = state.max_steps * args.gradient_accumulation_steps
             state.epoch = stream.epoch + stream.batches / batches
         if args.logging_strategy != IntervalStrategy.NO:  # log the last few updates too
@@ -131,7 +131,7 @@ class RunControl(TrainerCallback):
         if logs.keys() >= {"loss", "learning_rate"}:
             minutes, step, last = logs["minutes"], state.global_step, f"{state.max_steps}"
             total = minutes * state.max_steps / step
-            if args.max_minutes is not None and total > args.max_minutes:  # it stops by time
+            if args.max_minutes is not None and total > args.max_minutes:  # time ends it first
                 total, last = args.max_minutes, f"~{step * args.max_minutes / minutes:.0f}"
             logger.info(
                 "update %d of %s: loss %.3f, rate %.2e, %.0f tokens/s, %.1f of ~%.1f min",
@@ -140,7 +140,7 @@ class RunControl(TrainerCallback):
             )
             return
         hidden = {"epoch", "train_loss", "eval_training_loss"}
-        if "eval_perplexity" in logs and not self.trainer.has_other_loss:  # exp of the loss
+        if "eval_perplexity" in logs and not self.trainer.has_other_loss:  # the perplexity says it
             hidden.add("eval_loss")
         labels = {f"eval_{name}": measure.label for name, measure in MEASURES.items()}
         labels["eval_perplexity"] = "validation perplexity"

@@ -176,7 +176,7 @@ def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) 
             chosen.append(path)
     scheduled = min(count, -(-max(found, default=0) // every))
     if len(chosen) < scheduled:
-        logger.warning("Averaging %d checkpoints instead of %d.", len(chosen), scheduled)
+        logger.warning("Only %d of %d checkpoints to average are complete.", len(chosen), scheduled)
     return chosen[::-1]
 
 

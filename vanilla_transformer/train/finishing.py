@@ -74,7 +74,8 @@ def finish(
     write_aside(run / GENERATION_CONFIG, config.to_json_file)
     if shortlist is not None:
         SHORTLISTS[model] = shortlist
-        set_doubt_thresholds(model, tokenizer, pairs.validation.sources)  # higher with a shortlist
+        # Measured again, since translations score higher with a shortlist.
+        set_doubt_thresholds(model, tokenizer, pairs.validation.sources)
         write_shortlist(shortlist, run, getattr(model.generation_config, DOUBTFUL_BELOW))
     state, progress = trainer_state(final), Progress.load(final)
     write_text(run / RECIPE, settings_as_yaml(plan.settings))
@@ -157,7 +158,7 @@ def _average(
         if "length_penalty" in chosen:
             search = dataclasses.replace(search, length_penalty=chosen["length_penalty"])
     average_checkpoints(averaged, run)
-    (run / SHORTLIST).unlink(missing_ok=True)  # of an earlier end of this run
+    (run / SHORTLIST).unlink(missing_ok=True)  # left by an earlier completion of this run
     _save_search(search, final, run)
     return averaged, chosen, shortlist
 

@@ -133,7 +133,7 @@ def claim(plan: Plan, run: Path, identity: Mapping[str, Any], read: Mapping[str,
     (run / files.IDENTITY).parent.mkdir(parents=True, exist_ok=True)
     # Written first, since a recipe alone may be the user's own file.
     write_json(run / files.IDENTITY, {**identity, PAIRS: read})
-    if not metrics:  # else the recipe is the complete model's until the new one replaces it
+    if not metrics:  # a complete model keeps its recipe until a new model replaces it
         write_text(run / files.RECIPE, settings_as_yaml(plan.settings))
 
 
@@ -150,7 +150,7 @@ def training_lock(run: Path) -> Iterator[None]:
     with parents_made(path), locked(path, busy) as is_locked:
         if not is_locked:
             logger.warning("The file system of %s has no locks; start one run at a time.", run)
-        path.touch()  # without locks too: see `check_shared`
+        path.touch()  # also without locks, for `check_shared`
         try:
             yield
         finally:

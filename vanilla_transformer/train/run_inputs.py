@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_COUNTED = 100_000  # pairs, at most, in which the written forms of sources are counted
+_COUNTED = 100_000  # most pairs whose sources' case and punctuation are counted
 
 
 @dataclasses.dataclass(frozen=True)

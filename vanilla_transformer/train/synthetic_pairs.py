@@ -124,13 +124,13 @@ def make_pairs(
         folder = run.with_name(f"{run.name}-back")
         file, name = folder / "translated.jsonl", str(folder / "model")
         added.append(NewPairs(file, name, "target", data.monolingual_target))
-    if checkpoints(run / CHECKPOINTS):  # trained on translations that would differ if made again
+    if checkpoints(run / CHECKPOINTS):  # already trained on these pairs
         for new in added:
             _check_unchanged(new, run)
         return added
     with args.main_process_first(local=False):  # the others wait until the files are there
         if args.should_save:
-            for new in added:  # all, before the first model translates for hours
+            for new in added:  # check all before one translates for hours
                 _check(new, train, data.languages)
             for new in added:
                 if new.given == "source":

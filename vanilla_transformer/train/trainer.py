@@ -172,7 +172,8 @@ class VanillaTransformerTrainer(PublishingTrainer):
         # Checkpoint to resume from, and whether the user wants the data to start again.
         self._resumed_from: Path | None = None
         self._begins_anew = False
-        self._ranks_changed = False  # since the checkpoint, which then lacks random states
+        # Whether the number of ranks differs from the checkpoint's: random states are then missing.
+        self._ranks_changed = False
         self._warn_of_ends()
         self.progress = Progress()
         self.threads: FreeThreads | None = None  # while it trains
@@ -455,7 +456,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             train_dataset=self.train_dataset,
             constants=self._constants,
         )
-        identity["torch_compile"] = self._compiles  # its batches are padded to few lengths
+        identity["torch_compile"] = self._compiles  # compiled runs pad to few lengths
         now: dict[str, Any] = {"world_size": self.args.world_size, "hardware": hardware()}
         now |= {"versions": versions(), "git_commit": git_commit()}
         if checkpoint is None:  # a new run
@@ -475,7 +476,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         Not earlier: transformers calls `model_init` in `train`, and gives all ranks one seed.
         """
         checkpoints.check_rate(self.lr_scheduler, self.state.global_step)
-        self.args.ignore_data_skip = self._begins_anew  # before a checkpoint saves it
+        self.args.ignore_data_skip = self._begins_anew  # set before a checkpoint saves it
         self._settings.enter_context(cpu_training_settings(self.model))
         if self._compiles:
             self._settings.enter_context(limited_compilation())
@@ -583,7 +584,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         elif "labels" in (getattr(dataset, "column_names", None) or ["labels"]):
             self._warn_once(
                 "eval_loss is a mean over batches, without a perplexity: the data has no columns "
-                "input_ids and labels, or precision, loss or collator are other ones."
+                "input_ids and labels, or you changed precision, loss or collator."
             )
         if measured and own_set and has_tokens(self.train_dataset) and self.train_dataset:
             # Also for some training pairs: a growing gap between the two losses is overfitting.

@@ -21,7 +21,7 @@ from .safe_files import read_state_dict, unwrapped
 from .state_dict import Imported, Piece, Source, finish, special_ids
 from .vocabulary import vocabulary_tokenizer
 
-EPSILON = 1e-6  # added to the deviation
+EPSILON = 1e-6  # added to the standard deviation
 _LAYERS = LayerNames(
     layers={stack: f"{stack}.layers" for stack in STACKS},
     attentions={"encoder": ("self_attn",), "decoder": ("self_attn", "src_attn")},

@@ -237,7 +237,7 @@ class Source:
             there = {name: self.tensors[name] for name in piece.keys if name in self.tensors}
             if not there:
                 problems["missing"] += piece.keys[:1]
-                found[key] = torch.zeros(shapes[key], dtype=torch.bool)  # promoted to other dtypes
+                found[key] = torch.zeros(shapes[key], dtype=torch.bool)  # bool: widens no dtype
                 continue
             (name, first), *others = there.items()
             check_finite(name, first, Path(str(self.origin)))
