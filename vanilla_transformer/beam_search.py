@@ -129,7 +129,7 @@ def beam_search(
         with returned_attention_weights(model) if switches else nullcontext():
             search.run(decoder)
         result = search.result()
-        if (pieces := getattr(decoder, "pieces", None)) is not None:  # of its logits, (B, 1, U)
+        if (pieces := getattr(decoder, "pieces", None)) is not None:  # column ids, (B, 1, U)
             result["sequences"] = pieces.take_along_dim(result["sequences"], -1)
     if result["scores"][:, 0].isnan().any():
         what = f"its weights are broken, or too large for {model.dtype}; load it in float32"

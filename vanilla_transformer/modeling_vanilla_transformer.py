@@ -621,7 +621,7 @@ class VanillaTransformerForConditionalGeneration(
         if right_padded:
             attends = self.config._attn_implementation
             attention_mask = mask_for_all_layers(attention_mask, attends, self.dtype)
-        # Without labels, later steps read the cache again and would not know of its gaps.
+        # Not when generating with a cache: later steps would not know which of its keys are gaps.
         elif decoder_input_ids is not None and (cache is None or labels is not None):
             decoder_input_ids, decoder_attention_mask = mask_gaps(
                 decoder_input_ids,

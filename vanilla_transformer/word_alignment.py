@@ -95,7 +95,7 @@ def _places(spelled: str, text: str) -> list[int]:
     if spelled == text:
         return [*range(len(text))]
     places: list[int] = []
-    begin = 0  # in the text
+    begin = 0  # index in the text
     while len(places) < len(spelled):
         window = slice(len(places), len(places) + _WINDOW), slice(begin, begin + _WINDOW)
         sides = [*map(str.lower, spelled[window[0]])], [*map(str.lower, text[window[1]])]

@@ -11,7 +11,7 @@ from ..recipes.options import TEST_OPTIONS, listed
 from ..storage.metrics import MEASURES
 from ..storage.shipped import local_model
 
-Names = Sequence[str]  # of options
+Names = Sequence[str]  # names of options
 
 
 def count(text: str) -> int:

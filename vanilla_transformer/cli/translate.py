@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..translation.many_texts import Translation
     from ..written_forms import WrittenForms
 
-Languages = tuple[str, str] | None  # of source and target, to split lines into sentences
+Languages = tuple[str, str] | None  # codes of source and target, to split lines into sentences
 _MOST_DOUBTFUL = 3  # doubtful lines that are reported one by one
 
 
@@ -154,7 +154,7 @@ def _translate(options: argparse.Namespace) -> int:
         else:
             answered = answers_to(rows, 0)
         target, alignments = (_output(it, stack) for it in (options.output, options.alignments))
-        doubtful = 0  # lines
+        doubtful = 0  # number of doubtful lines
         for number, (row, (found, doubt)) in enumerate(zip(waiting, answered, strict=True)):
             translations = [Translation(*translation) for translation in found]
             if doubt:
@@ -275,7 +275,7 @@ class _Row(NamedTuple):
 
     cells: list[str]  # cells of a table's row; else the line alone
     texts: list[str]
-    separator: str | None = None  # of a table
+    separator: str | None = None  # between the cells of a table
 
     def line(self, *more: str) -> str:
         """Return the row with further cells appended, as a line of the table."""

@@ -135,7 +135,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.array(self.lengths)[np.searchsorted(self.lengths, longest)]
 
     def _constant_length(self) -> int:
-        """Return the number of batches per epoch: the minimum, plus one if bounds vary."""
+        """Return the batches per epoch: the fewest possible, plus one if their boundaries vary."""
         longest = self._longest(self.source_lengths, self.target_lengths)
         if self._corpora:
             # An upper bound: lengths ascend, so the epoch that begins last draws the longest ones.
@@ -183,7 +183,7 @@ class TokenBatchSampler(Sampler[list[int]]):
             drawn = self._drawn([self.epoch * count for _, count in self._corpora])
             source_lengths, target_lengths = source_lengths[drawn], target_lengths[drawn]
         longest = self._longest(source_lengths, target_lengths)
-        # Ascending and descending in turn, so that the differences never jump.
+        # Alternately ascending and descending, so that neighbouring differences stay similar.
         difference = source_lengths - target_lengths
         difference = np.where(longest % 2, -difference, difference) * (self.lengths is None)
         order, first_size = np.arange(len(longest)), 1.0

@@ -24,7 +24,7 @@ _NO_WORDS = 0.15  # a placeholder is less probable than this in its side's langu
 _CERTAIN = 3.0  # log odds for one side
 _OTHER = 0.99  # probability of a language that is neither source nor target
 _LONG = 20  # characters needed to identify the language of a text for certain
-_WARNED = 0.02  # share of doubtful pairs
+_WARNED = 0.02  # share of doubtful pairs; a larger one is a warning
 _REFUSED = 0.5
 
 

@@ -11,7 +11,7 @@ _MOST_FORMS, _MOST_COMMON = 20_000, 5_000  # words, the most frequent ones
 _UNUSUAL, _NEARLY_ALL, _MOST = 0.01, 0.9, 2 / 3  # shares
 # Where more sources have no final mark (5 % of Multi30k's captions), the model knows both forms.
 _UNMARKED = 0.02
-_FEWEST = 5  # sources with the same first word
+_FEWEST = 5  # sources with the same first word; fewer have no mark of their own
 _LOOKED_AT = 2_000  # sources, to tell whether they are single sentences
 
 

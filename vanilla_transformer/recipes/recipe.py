@@ -51,7 +51,7 @@ _EXCLUSIVE = [
 ]
 # Training arguments that a run sets itself.
 _OF_RUN = frozenset({"output_dir", "bf16", "fp16", "save_strategy", "run_name", "use_cpu"})
-_WORDS = {"none": "null", "true": "true", "false": "false"}  # in JSON
+_WORDS = {"none": "null", "true": "true", "false": "false"}  # as JSON spells them
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # not allowed in file names, or in UTF-8
 
 

@@ -84,7 +84,7 @@ class Chosen(TypedDict):
     """Number of averaged checkpoints, length penalty and shortlist, chosen on validation pairs."""
 
     pairs: int
-    averaged: int  # checkpoints
+    averaged: int  # number of averaged checkpoints
     measure: NotRequired[str]  # one of `MEASURES`
     greedy: NotRequired[dict[str, float]]  # by number of checkpoints
     length_penalty: NotRequired[float]
@@ -113,7 +113,7 @@ class Published(TypedDict, total=False):
     languages: Sequence[str]  # of source and target, if no recipe has them
     tokenizer_package: str | None  # package that the tokenizer needs beside transformers
     base_model: str | None  # name on the Hub, if no recipe has it
-    length_penalty: float | None  # of the model's search settings
+    length_penalty: float | None  # as in the model's search settings
     curves: bool
 
 

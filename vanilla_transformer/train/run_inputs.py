@@ -187,7 +187,7 @@ def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, di
     for name, (chosen, unit, share) in planned.items():
         tokens, pairs = map(float, sampler.share(chosen))
         shares[name] = {"target_tokens": tokens, "pairs": pairs}
-        misses = abs(shares[name][unit] - share) > share / 10  # too long pairs are left out
+        misses = abs(shares[name][unit] - share) > share / 10  # if long pairs were left out
         logger.log(
             logging.WARNING if misses else logging.INFO,
             "The share of %s is %.1f%% of the target tokens and %.1f%% of the pairs; planned were "

@@ -176,7 +176,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self._ranks_changed = False
         self._warn_of_ends()
         self.progress = Progress()
-        self.threads: FreeThreads | None = None  # while it trains
+        self.threads: FreeThreads | None = None  # set while it trains
         self._compiles = False  # whether this run compiles the model
         self._settings = ExitStack()
         self.add_callback(RunControl(self))  # first: it starts the clock

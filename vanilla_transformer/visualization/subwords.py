@@ -87,7 +87,7 @@ def _text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
     """Decode ids without the markers of subwords, such as "##" and "@@"."""
     text = str(tokenizer.decode([*ids], clean_up_tokenization_spaces=False))
     signs = "".join(map(str, tokenizer.convert_ids_to_tokens([*ids])))
-    alphabet = {sign: byte for byte, sign in bytes_to_unicode().items()}  # GPT-2's
+    alphabet = {sign: byte for byte, sign in bytes_to_unicode().items()}  # of GPT-2
     if "\ufffd" in text and all(sign in alphabet for sign in signs):
         return bytes(alphabet[sign] for sign in signs).decode("utf-8", "backslashreplace")
     return _MARKS.sub("", text)
