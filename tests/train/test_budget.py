@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 from tiny_runs import tiny_recipe
 
+from vanilla_transformer.errors import RequestError
 from vanilla_transformer.recipes.budget import fit_into_minutes
 from vanilla_transformer.recipes.planning import plan_run
 from vanilla_transformer.recipes.recipe import load_recipe, make_recipe, shipped_recipes
@@ -87,6 +88,13 @@ def test_a_run_keeps_its_schedule_and_its_recipe_repeats_it(tmp_path, monkeypatc
     run_recipe(make_recipe(repeated), tmp_path / "again")
     both = [load_file(tmp_path / name / "model.safetensors") for name in ("run", "again")]
     assert all(torch.equal(both[0][name], both[1][name]) for name in both[0])
+
+
+def test_a_missing_file_is_refused_before_the_speed_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "updates_within", lambda *model_and_batch: 1 / 0)  # not called
+    recipe = load_recipe(str(tiny_recipe(tmp_path, max_minutes=1, test_file="missing.tsv")))
+    with pytest.raises(RequestError, match=r"test_file: .* there is no such file"):
+        run_recipe(recipe, tmp_path / "run")
 
 
 def test_the_speed_is_that_of_updates(tmp_path):

@@ -29,6 +29,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ..errors import RequestError
 from ..recipes.budget import fit_into_minutes
+from ..recipes.data import check_files
 from ..recipes.plan import Plan
 from ..storage.metrics import Metrics, all_metrics
 from ..storage.run_files import CHECKPOINTS, METRICS
@@ -65,6 +66,8 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
     run = Path(output_dir)
     args = training_arguments(plan.arguments, run / CHECKPOINTS)
     begun, measure = run_directory.trained(run), partial(updates_within, args)
+    if not begun:
+        check_files(plan.data)  # before the speed is measured
     plan = fit_into_minutes(plan, run, measure, begun=begun, processes=args.world_size)
     args = training_arguments(plan.arguments, run / CHECKPOINTS)
     with ExitStack() as held:

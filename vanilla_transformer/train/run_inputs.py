@@ -33,14 +33,7 @@ from ..data.tokenizer import make_tokenizer, vocabulary_fields
 from ..errors import RequestError
 from ..evaluation import measure_metric
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from ..recipes.data import (
-    TextPairs,
-    check_files,
-    evaluation_sets,
-    held_out,
-    training_pairs,
-    validation_pairs,
-)
+from ..recipes.data import TextPairs, evaluation_sets, held_out, training_pairs, validation_pairs
 from ..recipes.options import Model, Tokenizer, listed
 from ..recipes.plan import DataPlan, Plan
 from ..recipes.testing import as_dataset, shared_with_training, warn_of_other_languages
@@ -104,7 +97,6 @@ def read_run_pairs(data: DataPlan) -> RunPairs:
 
     If teachers make all training pairs, from a text, there are none yet.
     """
-    check_files(data)
     train = training_pairs(data)
     sets = {"validation": validation_pairs(data), **evaluation_sets(data)}
     facts: dict[str, Any] = {"train_pairs": 0, "held_out_pairs": 0}
