@@ -24,7 +24,7 @@ def words(tmp_path, monkeypatch):
 
 
 def test_siblings_are_trained_before_the_first_learns_from_all(words, tmp_path, capsys):
-    assert main(words) == 0
+    assert main([*words, "--max-minutes", "6"]) == 0
     first, second, taught = folders = [tmp_path / "run" / name for name in NAMES]
     out, err = capsys.readouterr()
     assert f"The model and its metrics are in {taught}." in out
@@ -35,7 +35,9 @@ def test_siblings_are_trained_before_the_first_learns_from_all(words, tmp_path, 
     assert [recipe["seed"] for recipe in recipes] == [5, 6, 5]
     assert [recipe["teachers"] for recipe in recipes] == [None, None, [str(first), str(second)]]
     rates = [(recipe["learning_rate"], recipe["warmup_steps"]) for recipe in recipes]
-    assert rates == [(0.01, 10), (0.01, 10), (0.005, 5)]
+    assert rates == [(0.01, 1), (0.01, 1), (0.005, 1)]  # as fitted into the minutes
+    assert [recipe["max_minutes"] for recipe in recipes] == [2, 2, 2]
+    assert err.count("Each of the 3 trainings takes 2 minutes at most.") == 1
     data = json.loads((taught / "metrics.json").read_text())["data"]
     assert data["train_taught"] == 2 * 114  # the different sources but the one that is tested
     weights = hashlib.sha256((first / "model.safetensors").read_bytes()).hexdigest()
@@ -58,6 +60,7 @@ def test_a_stopped_command_trains_only_what_is_left(words, tmp_path, monkeypatch
     trained, stop = [], False
     assert main(words) == 0
     assert trained == NAMES[NAMES.index(stopped) :]
+    assert recipe_values(tmp_path / "run" / "taught")["warmup_steps"] == 5  # of 10
 
 
 def test_a_text_that_only_the_last_training_needs_is_checked_first(words, tmp_path, capsys):

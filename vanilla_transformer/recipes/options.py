@@ -204,8 +204,8 @@ class Training:
     )
     learning_rate_factor: float = _training(1.0, "factor on the learning rate of Eq. 3", _RATE)
     max_steps: int = _training(100_000, "updates to make", COUNT, common=True)
-    max_minutes: float | None = _option(
-        None, "stop after this many minutes of training", _POSITIVE, common=True, argument=""
+    max_minutes: float | None = _training(
+        None, "most minutes of training; siblings share them equally", _POSITIVE, common=True
     )
     precision: str = _option("auto", "fp32, bf16 or the faster one", ("auto", "fp32", "bf16"))
     seed: int = _training(0, "seed of weights, order and dropout", _SEED, common=True, paper=None)

@@ -149,7 +149,8 @@ def plan_stages(
 
     Without `siblings` it is one. With them, models that differ in their seed are trained in
     RUN/sibling-1, RUN/sibling-2, ... Then the first is trained further in RUN/taught, on the pairs
-    and on the translations of their sources by all. Each plan must have been run before the next.
+    and on the translations of their sources by all. `max_minutes` is divided equally among these
+    runs. Each plan must have been run before the next.
 
     Args:
         recipe: See `plan_run`.
@@ -159,40 +160,44 @@ def plan_stages(
     Raises:
         ValueError: A file of the recipe is missing, or see `plan_run`.
     """
-    stages = {run: recipe}
-    if recipe.siblings is not None:
-        check_files(_part(recipe, DataPlan))  # also files that only the last run reads
-        alone = dataclasses.replace(recipe, siblings=None, monolingual_source=None)
-        stages = {
-            run / f"sibling-{number + 1}": dataclasses.replace(alone, seed=recipe.seed + number)
-            for number in range(recipe.siblings)
-        }
-        stages[run / "taught"] = _taught(recipe, [*stages])
-    for number, (folder, stage) in enumerate(stages.items(), start=1):
-        if len(stages) > 1:
-            logger.info("Training %d of %d: %s.", number, len(stages), folder)
+    if recipe.siblings is None:
+        yield plan_run(recipe, run, fixed), run
+        return
+    check_files(_part(recipe, DataPlan))  # also files that only the last run reads
+    siblings = [run / f"sibling-{number + 1}" for number in range(recipe.siblings)]
+    trainings = len(siblings) + 1
+    minutes = recipe.max_minutes and recipe.max_minutes / trainings
+    alone = dataclasses.replace(recipe, siblings=None, monolingual_source=None, max_minutes=minutes)
+    if minutes:
+        logger.info("Each of the %d trainings takes %g minutes at most.", trainings, minutes)
+    for number, folder in enumerate([*siblings, run / "taught"]):
+        logger.info("Training %d of %d: %s.", number + 1, trainings, folder)
+        stage = dataclasses.replace(alone, seed=recipe.seed + number)
+        if folder not in siblings:
+            stage = _taught(siblings, recipe.monolingual_source)
         yield plan_run(stage, folder, fixed), folder
 
 
-def _taught(recipe: Recipe, siblings: Sequence[Path]) -> Recipe:
+def _taught(siblings: Sequence[Path], text: str | None) -> Recipe:
     """Return the recipe that trains the first of several models further, with all as teachers.
 
     It starts from half of the first training's rate, after half of its warm-up. It does not stop
     early, because the validation loss may rise while BLEU still rises (LOG.md).
     """
+    first = make_recipe(recipe_values(siblings[0]))  # as it was fitted into its minutes
     # The first model has its shape and tokenizer.
     of_model: dict[str, Any] = {name: options.OPTIONS[name].default for name in SHAPE}
-    width = recipe.config(vocab_size=recipe.vocab_size).d_model
+    width = first.config(vocab_size=first.vocab_size).d_model
     return dataclasses.replace(
-        recipe,
+        first,
         **of_model,
-        siblings=None,
         init_from=str(siblings[0]),
         teachers=tuple(map(str, siblings)),
-        learning_rate=recipe.peak_rate(width) / 2,
+        monolingual_source=text,
+        learning_rate=first.peak_rate(width) / 2,
         learning_rate_factor=1.0,  # without effect, as the rate is set
-        warmup_steps=-(-recipe.warmup_steps // 2),
-        trainer={**(recipe.trainer or {}), "early_stopping_patience": None},
+        warmup_steps=-(-first.warmup_steps // 2),
+        trainer={**(first.trainer or {}), "early_stopping_patience": None},
     )
 
 
