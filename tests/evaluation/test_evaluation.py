@@ -20,6 +20,7 @@ from vanilla_transformer.evaluation.scores import (
     useless_outputs,
 )
 from vanilla_transformer.translation.many_texts import translate
+from vanilla_transformer.written_forms import WrittenForms
 
 sacrebleu = pytest.importorskip("sacrebleu", reason="comes with the extra train")
 
@@ -236,6 +237,14 @@ def test_evaluate_model_scores_translations_and_the_copy_baseline(model):
     assert found["copy_baseline"] == ours.corpus_scores(sources, references, target_language="zh")
     ids = [TOKENIZER(texts)["input_ids"] for texts in (sources, references)]
     assert found["perplexity"] == pytest.approx(plain_perplexity(model, *ids)[0])
+
+
+def test_perplexity_is_of_the_sources_that_are_translated(model):
+    tokenizer = byte_tokenizer()
+    WrittenForms(mark=".").to_tokenizer(tokenizer)
+    options = {"target_language": "de", "max_new_tokens": 1}
+    scores = [ours.score_model(model, tokenizer, [text], ["x"], **options) for text in ("a", "a.")]
+    assert scores[0]["perplexity"] == scores[1]["perplexity"]
 
 
 # ------------------------------------------------------------------ predictions of a Trainer

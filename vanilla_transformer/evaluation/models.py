@@ -99,9 +99,9 @@ def score_model(
     # Fail before translating if a package is missing, pairs do not match or a text is too long.
     scoring: dict[str, Any] = {"target_language": target_language, "measures": measures}
     copies = corpus_scores(sources, references, **scoring)
-    encode(model, tokenizer, list(sources))  # refuses long texts; a blank one has an end token
+    end = tokenizer("", verbose=False)["input_ids"]  # what the model reads of a blank source
+    ids = [row or end for row in encode(model, tokenizer, list(sources))]
     labels = target_ids(model, tokenizer, first_references(references))
-    ids = tokenizer(list(sources), verbose=False)["input_ids"]
     decoding: dict[str, Any] = {"tokens_at_once": tokens_at_once, "progress": progress}
     search = {"num_beams": num_beams, **generation_kwargs}
     hypotheses = list(translate(model, tokenizer, sources, **decoding, **search))
