@@ -97,6 +97,7 @@ def test_pairs_of_a_text_alone_are_held_out_too(start, tmp_path, caplog):
     with pytest.raises(RequestError, match="names no training pairs; give --train-file"):
         start(TEACHER, **alone, monolingual_source="null")
     alone |= {"text": LONGER, "held_out_pairs": 1, "train_weights": "[2, 1]"}
+    alone |= {"source_column": "English", "target_column": "German"}  # there is no table
     with caplog.at_level("INFO"):
         metrics = start(TEACHER, TEACHER, **alone)
     assert f"Held-out references are translations by {TEACHER}" in caplog.text

@@ -84,6 +84,7 @@ def training_pairs(data: DataPlan, run: Path | None = None) -> "Dataset":
             return Dataset.from_dict({"source": [], "target": []})
         file = str(teacher_file(run, 1))
         data = dataclasses.replace(data, train_file=file, clean=True, strict=False)
+        data = dataclasses.replace(data, source_column=None, target_column=None)
     pairs = _load_split(data, "train")
     return clean_pairs(pairs, data.languages, show_progress=True) if data.clean else pairs
 
