@@ -143,14 +143,14 @@ def test_malformed_lines_are_reported_each_time(load, tmp_path, caplog):
     for _ in range(2):  # from the file, and from the cache
         caplog.clear()
         assert pairs_of(load(path)) == PAIRS
-        assert f"Skipped 2 malformed lines: {path}:{len(PAIRS) + 1}: not JSON" in caplog.text
+        assert f"Skipped malformed lines (2): {path}:{len(PAIRS) + 1}: not JSON" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", "nothing in .*a.jsonl"),
-        ("x\n" * 9, r"a.jsonl:1: not JSON [^;]*\(first of 9 malformed lines"),
+        ("x\n" * 9, r"a.jsonl:1: not JSON [^;]*\(first malformed line of 9"),
     ],
 )
 def test_no_usable_pair_gives_an_error_with_the_reason(load, tmp_path, content, message):
@@ -320,7 +320,7 @@ def test_empty_pairs_of_a_users_data_set_are_left_out(tokenize, caplog):
     )
     with caplog.at_level(logging.INFO):
         assert len(tokenize(dataset)) == 1
-    assert "1 pairs tokenised; left out: 0 too long, 3 empty." in caplog.text
+    assert "1 pair tokenised; left out: 0 too long, 3 empty." in caplog.text
 
 
 def test_no_pair_within_the_limits_is_an_error(load, tokenize, tmp_path):
@@ -442,7 +442,7 @@ def test_pairs_too_long_to_translate_are_not_held_out(load):
     train, validation, test = held_out(load, [*long, *fits], 2)
     assert train == long
     assert sorted([*validation, *test]) == sorted(fits)
-    with pytest.raises(RequestError, match=r"only 2 of 24 have .* at most 4000 bytes"):
+    with pytest.raises(RequestError, match=r"only 2 of 24 with .* at most 4000 bytes"):
         held_out(load, [*long, *fits], 3)
 
 
@@ -476,7 +476,7 @@ def test_faulty_pairs_are_counted_and_left_out_by_one_rule(load, stretch):
 
 def test_cleaning_that_leaves_no_pair_is_refused_with_the_reasons(load):
     dataset = load([("a", "a"), ("b", "b"), ("a", "a")])
-    with pytest.raises(RequestError, match=r"no pair is left.* 1 duplicates, 2 copies"):
+    with pytest.raises(RequestError, match=r"no pair is left.* 1 duplicate, 2 with two equal"):
         clean_pairs(dataset)
 
 
@@ -484,7 +484,7 @@ def test_only_pairs_with_unique_texts_are_held_out(load):
     few = [("It is a test.", f"b{n}") for n in range(200)] + [(f"c{n}", f"d{n}") for n in range(7)]
     train, validation, test = held_out(load, few)
     assert (len(train), len(validation), len(test)) == (201, 3, 3)
-    with pytest.raises(RequestError, match=r"got 4 pairs.* only 3 of 207 have"):
+    with pytest.raises(RequestError, match=r"got 4 pairs.* only 3 of 207 with"):
         held_out(load, few, 4)
     assert held_out(load, few[:200]) == [few[:200], [], []]
     for count in (0, 2.0):

@@ -150,7 +150,7 @@ def test_missing_mecab_falls_back_to_characters_with_one_warning(language, witho
     ],
 )
 def test_different_lengths_and_empty_lists_are_errors(score):
-    with pytest.raises(ValueError, match=r"2 .* references of 1"):
+    with pytest.raises(ValueError, match=r": 2, references: 1"):
         score(["a", "b"], ["a"])
     with pytest.raises(ValueError, match="no sentences"):
         score([], [])

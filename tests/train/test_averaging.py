@@ -152,7 +152,7 @@ def test_impossible_averages_give_a_one_line_error(three, tmp_path, capsys):
     output = ("--output", tmp_path / "mean")
     for folder, last, count in ((tmp_path, 4, 3), (three[0], 1, 0)):
         line = error_of(capsys, "average", folder, "--last", last, *output)
-        assert f"has {count} folders checkpoint-N, fewer than {last}" in line
+        assert f"has {count} checkpoints, fewer than {last}" in line
     for words in ((*three, "--last", 2), three[:1]):
         line = error_of(capsys, "average", *words, *output)
         assert "Give one run directory with --last N, or name several checkpoints" in line

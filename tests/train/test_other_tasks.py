@@ -123,7 +123,7 @@ def test_new_symbols_of_a_test_set_are_counted(recipe, tmp_path, caplog):
     test.write_text("letters\tphonemes\ncat\tK ZH T\nat\tNG T\n")
     values = {"test_file": str(test), "max_steps": 1}
     run_recipe(load_recipe(str(recipe), values), tmp_path / "run")
-    assert "Of the 7 target tokens of the test set 2 are <unk>" in caplog.text
+    assert "lacks 2 of 7 target tokens of the test set, which become <unk>" in caplog.text
     assert "source tokens of the test set" not in caplog.text
 
 
@@ -135,7 +135,7 @@ def test_early_stopping_watches_a_measure(recipe, tmp_path, caplog):
     }
     metrics = run_recipe(load_recipe(str(recipe), values), tmp_path / "run")
     assert metrics["updates"] == 20  # the second evaluation is no better than the first
-    assert "token error rate has not improved in 1 evaluations" in caplog.text
+    assert "token error rate has not improved in 1 evaluation." in caplog.text
 
 
 # ------------------------------------------------------------------------------ the page

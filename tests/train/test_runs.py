@@ -208,11 +208,11 @@ def test_scores_say_what_is_not_as_in_the_run(copied, tmp_path, caplog):
     train = Path(recipe.train_file).read_text(encoding="utf-8").splitlines(keepends=True)
     test = Path(recipe.test_file).read_text(encoding="utf-8").splitlines(keepends=True)
     own = [line for line in test if line not in train]
-    assert told()[0].startswith(f"{len(test) - len(own)} of {len(test)} test pairs are also")
+    assert f"The training pairs contain {len(test) - len(own)} of {len(test)} test" in told()[0]
     mixed = str(tmp_path / "mixed.jsonl")
     Path(mixed).write_text("".join([*own[:3], *train[:2]]), encoding="utf-8")
     (shared,) = told(test_file=mixed)
-    assert shared.startswith("2 of 5 test pairs are also training pairs")
+    assert shared.startswith("The training pairs contain 2 of 5 test pairs")
     Path(mixed).write_text("".join(own), encoding="utf-8")
     assert told(test_file=mixed) == []
     languages, swapped, *_ = told(test_file=mixed, pair="en-de")
@@ -264,7 +264,7 @@ def test_average_and_penalty_are_chosen_on_validation_pairs(unfinished, monkeypa
     assert metrics["averaged_checkpoints"] == ["checkpoint-9"]
     assert torch.equal(load_file(run / "model.safetensors")["model.shared.weight"], means[0])
     assert GenerationConfig.from_pretrained(run).length_penalty == 1.0
-    told = "pairs, averaging 1 checkpoint(s) is within 0.5 of the best, and averaging more is not."
+    told = ", averaging the last 1 is within 0.5 of the best, and averaging more is not."
     assert told in caplog.text
     least = "1" if early else "0.6"
     assert f"length penalty 1 is best. With 2 beams, BLEU by penalty: {least}: " in caplog.text
@@ -449,7 +449,7 @@ def test_pairs_are_held_out_if_no_validation_or_test_pairs_are_given(tmp_path, m
     assert facts["held_out_pairs"] == facts["validation_pairs"] == count
     assert (facts["train_pairs"], facts["train_pairs_kept"]) == (120, 120 - 2 * count)
     assert [metrics["scores"][name]["num_sentences"] for name in ("validation", "test")] == [6, 6]
-    assert f"Held out {count} pairs for validation and as many for test" in caplog.text
+    assert f"Held out for validation: {count} pairs, and as many for test" in caplog.text
     assert score_run(tmp_path / "run")["test"]["bleu"] == metrics["scores"]["test"]["bleu"]
     longer = run_recipe(dataclasses.replace(recipe, max_steps=3), tmp_path / "run")
     assert longer["data"] == facts

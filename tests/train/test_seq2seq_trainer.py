@@ -223,7 +223,7 @@ def test_columns_that_only_the_collator_knows_train_in_batches_by_number(tmp_pat
     assert ours.evaluate()["eval_loss"] == pytest.approx(stock.evaluate()["eval_loss"], rel=1e-5)
     ours.args.batch_tokens, ours.args.max_steps = 100, 1
     ours.train()
-    assert "a batch has 4 examples, whatever batch_tokens is" in caplog.text
+    assert "batches are of size 4, whatever batch_tokens is" in caplog.text
 
 
 def test_a_model_of_model_init_trains_with_the_settings_for_a_cpu(tmp_path):

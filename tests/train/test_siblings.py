@@ -37,7 +37,7 @@ def test_siblings_are_trained_before_the_first_learns_from_all(words, tmp_path, 
     rates = [(recipe["learning_rate"], recipe["warmup_steps"]) for recipe in recipes]
     assert rates == [(0.01, 1), (0.01, 1), (0.005, 1)]  # as fitted into the minutes
     assert [recipe["max_minutes"] for recipe in recipes] == [2, 2, 2]
-    assert err.count("Each of the 3 trainings takes 2 minutes at most.") == 1
+    assert err.count("Each of the 3 trainings takes 2 min at most.") == 1
     data = json.loads((taught / "metrics.json").read_text())["data"]
     assert data["train_taught"] == 2 * 114  # the different sources but the one that is tested
     weights = hashlib.sha256((first / "model.safetensors").read_bytes()).hexdigest()

@@ -118,7 +118,7 @@ def test_pairs_of_a_text_alone_are_held_out_too(start, tmp_path, caplog):
         (TEACHER, "en-de", "{}", TEXT, "32 with two equal sides, .* translates en to de"),
         (TEACHER, "en-de", "Je vois le chien: {:.5}", TEXT, "32 .* in another language"),
         (TEACHER, "en-de", None, GERMAN, "mono.en looks like de; give text in en"),
-        (TEACHER, "en-de", None, [""], ": 0 sentences; 0"),
+        (TEACHER, "en-de", None, [""], "sentences: 0; left out: 0"),
     ],
 )
 def test_unfit_teachers_and_texts_are_refused_before_anything_is_written(

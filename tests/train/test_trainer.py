@@ -416,7 +416,7 @@ def test_log_describes_a_training_and_predicts_its_end(limits, end, tmp_path, mo
     assert f"{parameters:,} parameters, 100 training pairs, {each} updates an epoch" in caplog.text
     assert f"ends after 12 updates ({12 / each:.1f} epochs)" in caplog.text
     minutes = limits.get("max_minutes")
-    assert (f" or {minutes or 0:g} minutes" in caplog.text) == (minutes is not None)
+    assert (f" or {minutes or 0:g} min." in caplog.text) == (minutes is not None)
     assert trainer.state.global_step == end
     lines = re.findall(
         rf"update (\d+) of {12 if end == 12 else '~9'}: loss .* of ~([\d.]+) min", caplog.text

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 from .. import __version__
 from ..errors import RequestError, quoted
 from ..recipes.recipe import languages_of_model
-from ..storage.reading import errors_naming, open_content, read_lines
+from ..storage.reading import counted, errors_naming, open_content, read_lines
 from ..storage.run_files import recipe_values
 from .shared_options import add_overwrite, count, load_for_translation
 
@@ -171,7 +171,7 @@ def _translate(options: argparse.Namespace) -> int:
         if options.attention:
             _draw(options.attention, drawn, model, tokenizer, search["num_beams"])
     if doubtful > _MOST_DOUBTFUL:
-        print(f"{doubtful:,} translations of {name} may be wrong.", file=sys.stderr)
+        print(f"{counted(doubtful, 'translation')} of {name} may be wrong.", file=sys.stderr)
     return 0
 
 
@@ -323,7 +323,7 @@ def _rows(
             continue
         cells += [""] * (width - len(cells))
         if len(cells) > width:
-            raise RequestError(f"{name}, line {number} has {len(cells)} cells for {width} columns.")
+            raise RequestError(f"{name}, line {number} has {len(cells)} cells, not {width}.")
         yield _Row(cells, _sentences(cells[place], languages), separator)
 
 

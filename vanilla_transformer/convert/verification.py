@@ -75,6 +75,6 @@ def check_exportable(model: Model, *, name: str, obstacles: Iterable[str] = ()) 
     known = dict(plain.named_parameters())  # tied tensors by one name
     unknown = [key for key, _ in model.named_parameters() if key not in known]
     if unknown:
-        reasons.append(f"{len(unknown)} foreign tensors such as {unknown[0]}; merge adapters first")
+        reasons.append(f"foreign tensors, such as {unknown[0]}; merge adapters first")
     if reasons:
         raise RequestError(f"{name} cannot represent this model's {'; its '.join(reasons)}.")

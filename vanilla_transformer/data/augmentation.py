@@ -58,7 +58,7 @@ def augmented_pairs(
         return dataset
     key = [dataset._fingerprint, join, opposite, noise, languages]
     made, _ = cached("augmented", key, _tables(dataset, join, opposite, noise, languages))
-    logger.info("Augmented %d training pairs to %d.", len(dataset), len(made))
+    logger.info("Augmented the training pairs from %d to %d.", len(dataset), len(made))
     return made
 
 

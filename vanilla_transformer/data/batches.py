@@ -321,7 +321,7 @@ class Stream:
             for update in islice(updates, self._skipped // self.per_update):
                 self.batches += len(update)
             if self.batches < self._skipped:
-                seen = f"{self.batches} batches of {self._skipped}"
+                seen = f"batch {self.batches} of {self._skipped}"
                 raise RequestError(f"the stream ended after {seen}; give the same pairs as before.")
             begun = [*islice(updates, 1)]
             restore()
@@ -335,8 +335,7 @@ class Stream:
                 self.batches += 1
                 yield batch
         if self.epoch == self.batches == 0:
-            least = f"gradient_accumulation_steps={self.per_update}"
-            raise RequestError(f"the stream has fewer than {least} batches: too few to train.")
+            raise RequestError(f"the stream has fewer batches than an update ({self.per_update}).")
 
     def _updates(self) -> Iterator[list[Any]]:
         batches = iter(self.loader)

@@ -92,7 +92,7 @@ class PairReader:
             raise RequestError(f"{what}. Convert it: iconv -f ENCODING -t UTF-8.")
         malformed = self.num_malformed - self.faults[EmptyError] - self.faults[OtherLanguagesError]
         if malformed >= 10 and malformed > count > 0:  # without pairs, the caller raises an error
-            counts = f"{malformed} lines are malformed and only {count} are pairs"
+            counts = f"{malformed} of {malformed + count} lines are malformed"
             raise RequestError(f"{self.name}: {counts}; the first: {self.examples[0]}.")
 
     def pairs(

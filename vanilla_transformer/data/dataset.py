@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..errors import RequestError, quoted
 from ..loss import IGNORED
 from ..machine.progress import progress
-from ..storage.reading import read_json, sha256
+from ..storage.reading import counted, read_json, sha256
 from ..target_tokenizer import target_tokenizer
 from ..texts.targets import writes_start
 from ..texts.unknown import unknown_tokens
@@ -95,13 +95,13 @@ def load_pairs(
         logger.warning(note)
     if report["malformed"]:
         examples = "; ".join(map(str, report["examples"]))
-        logger.warning("Skipped %d malformed lines: %s.", report["malformed"], examples)
+        logger.warning("Skipped malformed lines (%d): %s.", report["malformed"], examples)
     if (doubts := report["doubts"])["text"]:
         logger.log(logging.WARNING if doubts["is_warning"] else logging.INFO, doubts["text"])
     if kind_of(source) != "pairs":  # pairs in memory were logged when they were read
         first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
-        read = (len(dataset), f"{source_language}-{target_language}", reader.name)
-        logger.info("%d pairs (%s) from %s; the first: %s -> %s.", *read, *first)
+        read = (counted(len(dataset), "pair"), f"{source_language}-{target_language}", reader.name)
+        logger.info("%s (%s) from %s; the first: %s -> %s.", *read, *first)
     return dataset
 
 
@@ -196,7 +196,7 @@ def _text_tables(reader: PairReader, *, is_named: bool, show_progress: bool) -> 
     if not rows:
         problem = f"there is nothing in {reader.name}"
         if reader.examples:
-            problem = f"{reader.examples[0]} (first of {reader.num_malformed} malformed lines)"
+            problem = f"{reader.examples[0]} (first malformed line of {reader.num_malformed})"
         remedy = "Check --pair and the format, or give --source-column and --target-column"
         raise RequestError(f"got no usable pair: {problem}. {remedy}.")
     sources, targets = zip(*sample, strict=True)
@@ -251,7 +251,7 @@ def tokenize_pairs(
     key = [dataset._fingerprint, *(encoder.digest for encoder in encoders), limits]
     tables = _token_tables(dataset, encoders, limits, show_progress)
     tokens, report = cached("tokens", key, tables, cache_dir=cache_dir)
-    logger.info("%d pairs tokenised; left out: %s.", report["rows"], _left_out(report))
+    logger.info("%s tokenised; left out: %s.", counted(report["rows"], "pair"), _left_out(report))
     for unknown in report["unknown"]:
         logger.warning(unknown)
     return tokens

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RequestError, quoted
+from ..storage.reading import counted
 from .languages import identified
 
 # Kinds of doubtful pairs by the name of their count. A pair has the first kind that applies.
@@ -85,7 +86,7 @@ def doubts_of(
             example = f"{quoted(sources[first])} -> {quoted(targets[first])}"
             parts.append(f"{count} {words}, such as {example}")
             counts[kind] = count
-    text = f"Of {len(kinds)} inspected pairs of {name}: {'; '.join(parts)}."
+    text = f"Of {counted(len(kinds), 'inspected pair')} of {name}: {'; '.join(parts)}."
     is_warning = sum(counts.values()) > _WARNED * len(kinds)
     report = {"pairs": len(kinds), "counts": counts, "is_warning": is_warning}
     return {**report, "text": text if parts else ""}

@@ -61,7 +61,7 @@ def odd_texts(pairs: Dataset) -> Iterator[str]:
 def few_sources(sources: Sequence[str], pairs: str) -> Iterator[str]:
     """Yield a warning if few of the sources are distinct."""
     if (count := len({*sources})) <= len(sources) / 10:
-        yield f"There are only {count} different sources in {len(sources)} {pairs}."
+        yield f"Different sources in {len(sources)} {pairs}: only {count}."
 
 
 def _examine_side(pairs: Dataset, side: str) -> Iterator[str]:

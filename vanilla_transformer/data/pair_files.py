@@ -331,7 +331,8 @@ def _read_parallel(source: _File, target: _File, reader: PairReader) -> Pairs:
     name = f"{source.path} and {target.path}:"
     yield from reader.pairs(rows(), lambda lines: checked_pair(*map(decoded, lines)), name)
     if counts[0] != counts[1]:
-        numbers = f"{source.path} has {counts[0]} lines and {target.path} has {counts[1]}"
+        lines = bounded.counted(counts[0], "line")
+        numbers = f"{source.path} has {lines} and {target.path} has {counts[1]}"
         raise RequestError(f"{numbers}; each line must translate the same line of the other.")
 
 
@@ -354,10 +355,9 @@ def check_text(text: Path, language: str, other: str) -> None:
     number = left_out = 0
     for sentence in _read_text(text):
         number, left_out = number + bool(sentence), left_out + (sentence is None)
-    counts = f"{number:,} sentences; {left_out:,} left out (not UTF-8 or over {_LONGEST:,} bytes)"
+    counts = f"sentences: {number:,}; left out: {left_out:,} (not UTF-8 or over {_LONGEST:,} bytes)"
     if number <= left_out:
-        form = "Give a text in UTF-8 with one sentence a line."
-        raise RequestError(f"{text}: {counts}. {form}")
+        raise RequestError(f"{text}: {counts}. Give a text in UTF-8 with one sentence a line.")
     logger.info("%s: %s.", text, counts)
     sample = [*islice(usable_sentences(text), SAMPLE)]
     if (found := identified(sample, (language, other))) is None:

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import RequestError
 from ..machine.progress import progress
 from ..ranges import COUNT
+from ..storage.reading import counted
 from .cache import Tables, cached
 from .dataset import reading_report, text_blocks
 from .doubts import KINDS, doubtful
@@ -57,10 +58,10 @@ def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Datas
     split, report = cached("split", key, _split_tables(dataset, wanted))
     held_out = report["held_out"]
     if count is not None and held_out < count:
-        few = f"only {held_out} of {len(dataset)} have unique texts of at most {_MOST_BYTES} bytes"
-        raise RequestError(f"got {count} pairs to hold out, but {few}.")
+        few = f"only {held_out} of {len(dataset)} with unique texts of at most {_MOST_BYTES} bytes"
+        raise RequestError(f"got {counted(count, 'pair')} to hold out; there are {few}.")
     if held_out:
-        logger.info("Held out %d pairs for validation and as many for test.", held_out)
+        logger.info("Held out for validation: %s, and as many for test.", counted(held_out, "pair"))
     bounds = [0, held_out, 2 * held_out, len(split)]
     validation, test, train = (split.select(range(*part)) for part in pairwise(bounds))
     return train, validation, test
@@ -145,9 +146,9 @@ def describe_report(report: dict[str, int]) -> str:
     """Describe the counts of `pair_report` in words."""
     doubts = "".join(f", {report[kind]} {KINDS[kind]}" for kind in _DOUBTS if report.get(kind))
     return (
-        f"{report['read']} pairs read, {report['malformed']} malformed lines "
-        f"({report['empty']} with an empty side), {report['duplicates']} duplicates, "
-        f"{report['copies']} copies of the source, {report['odd_ratios']} odd ratios of length"
+        f"{counted(report['read'], 'pair')} read, {counted(report['malformed'], 'malformed line')} "
+        f"({report['empty']} with an empty side), {counted(report['duplicates'], 'duplicate')}, "
+        f"{report['copies']} with two equal sides, {report['odd_ratios']} with odd lengths"
         f"{doubts}"
     )
 

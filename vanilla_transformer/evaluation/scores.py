@@ -206,7 +206,7 @@ def without_texts(results: Mapping[str, TestTexts]) -> dict[str, Scores]:
 def check_pairs(hypotheses: Sequence[str], references: References) -> None:
     """Raise ValueError if there are no texts to score, or a text has no reference."""
     if len(hypotheses) != len(references):
-        counts = f"{len(hypotheses)} translations (or sources) and references of {len(references)}"
+        counts = f"translations (or sources): {len(hypotheses)}, references: {len(references)}"
         raise RequestError(f"Got {counts}; give each sentence one reference or a list.")
     if len(references) == 0:
         raise RequestError("Got no sentences; there is nothing to score.")

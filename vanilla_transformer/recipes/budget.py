@@ -54,22 +54,21 @@ def fit_into_minutes(
         begun: Whether the run has begun.
         processes: How many train together.
     """
-    settings = plan.settings
+    settings, minutes = plan.settings, plan.settings["max_minutes"]
     has_other_schedule = "lr_scheduler_type" in (settings["trainer"] or {})
     before = make_recipe(recipe_values(run) if begun else {})
     if before.max_minutes is not None:
         changes = {name: getattr(before, name) for name in _DECIDED}
         every = (before.trainer or {}).get("save_steps")
-    elif begun or settings["max_minutes"] is None or plan.model.init_from or has_other_schedule:
+    elif begun or minutes is None or plan.model.init_from or has_other_schedule:
         return plan
     else:
         changes, updates = _schedule(plan, updates_within, processes)
         every = max(1, updates // _SAVES)
         every = every if every < plan.arguments["save_steps"] else None
-        text = ", ".join(f"{name}={value}" for name, value in changes.items())
+        text = ", ".join(f"{name}={value}" for name, value in changes.items()) or "as in the recipe"
         if updates < settings["max_steps"]:
-            what = f"About {updates} updates fit into {settings['max_minutes']:g} minutes"
-            logger.info("%s: %s.", what, text or "as in the recipe")
+            logger.info("About %d updates fit into %g min: %s.", updates, minutes, text)
     if every is not None:
         changes["trainer"] = {**(settings["trainer"] or {}), "save_steps": every}
     return plan_run(make_recipe({**settings, **changes}), run)

@@ -82,9 +82,8 @@ def training_pairs(data: DataPlan, run: Path | None = None) -> "Dataset":
     if not (data.train_file or data.dataset):
         if run is None:
             return Dataset.from_dict({"source": [], "target": []})
-        file = str(teacher_file(run, 1))
-        data = dataclasses.replace(data, train_file=file, clean=True, strict=False)
-        data = dataclasses.replace(data, source_column=None, target_column=None)
+        data = dataclasses.replace(data, train_file=str(teacher_file(run, 1)), clean=True)
+        data = dataclasses.replace(data, strict=False, source_column=None, target_column=None)
     pairs = _load_split(data, "train")
     return clean_pairs(pairs, data.languages, show_progress=True) if data.clean else pairs
 

@@ -169,7 +169,7 @@ def plan_stages(
     minutes = recipe.max_minutes and recipe.max_minutes / trainings
     alone = dataclasses.replace(recipe, siblings=None, monolingual_source=None, max_minutes=minutes)
     if minutes:
-        logger.info("Each of the %d trainings takes %g minutes at most.", trainings, minutes)
+        logger.info("Each of the %d trainings takes %g min at most.", trainings, minutes)
     for number, folder in enumerate([*siblings, run / "taught"]):
         logger.info("Training %d of %d: %s.", number + 1, trainings, folder)
         stage = dataclasses.replace(alone, seed=recipe.seed + number)
@@ -187,14 +187,13 @@ def _taught(siblings: Sequence[Path], text: str | None) -> Recipe:
     first = make_recipe(recipe_values(siblings[0]))  # as it was fitted into its minutes
     # The first model has its shape and tokenizer.
     of_model: dict[str, Any] = {name: options.OPTIONS[name].default for name in SHAPE}
-    width = first.config(vocab_size=first.vocab_size).d_model
     return dataclasses.replace(
         first,
         **of_model,
         init_from=str(siblings[0]),
         teachers=tuple(map(str, siblings)),
         monolingual_source=text,
-        learning_rate=first.peak_rate(width) / 2,
+        learning_rate=first.peak_rate(first.config(vocab_size=first.vocab_size).d_model) / 2,
         learning_rate_factor=1.0,  # without effect, as the rate is set
         warmup_steps=-(-first.warmup_steps // 2),
         trainer={**(first.trainer or {}), "early_stopping_patience": None},
@@ -228,7 +227,7 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
     number = len(training_pairs(data))
     names = (name for most, name in _BY_SIZE.items() if number <= most)
     name = next(name for name in names if name != "fewest_pairs" or _can_be_reversed(recipe))
-    logger.info("%d training pairs: using model and schedule of the recipe %s.", number, name)
+    logger.info("Training pairs: %d; using model and schedule of the recipe %s.", number, name)
     return load_recipe(name, {**dict.fromkeys(options.LANGUAGES), **typed})
 
 

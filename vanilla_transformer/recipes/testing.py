@@ -150,6 +150,6 @@ def shared_with_training(
     for name, texts in sets.items():
         if len(texts) and (count := shared_pairs(as_dataset(data, [*texts.pairs()]), pairs)):
             counts[name] = count
-            message = "%d of %d %s pairs are also training pairs, which makes scores too high."
+            message = "The training pairs contain %d of %d %s pairs, which makes scores too high."
             logger.warning(message, count, len(texts), name)
     return counts

@@ -304,6 +304,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda sign: sign[0].encode("unicode_escape").decode(), text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 pair", "2,000 pairs"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def is_utf8(name: str) -> bool:
     """Return whether the locale encodes a file's name in the same bytes as UTF-8."""
     try:

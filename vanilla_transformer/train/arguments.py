@@ -124,8 +124,7 @@ def share_of_update(batches: int, processes: int) -> int:
     """
     if batches % processes == 0:
         return batches // processes
-    what = f"got {batches} batches in an update, which do not divide among {processes} processes"
-    raise RequestError(f"gradient_accumulation: {what}; give a multiple of {processes}.")
+    raise RequestError(f"gradient_accumulation: {batches} is no multiple of {processes} processes.")
 
 
 def check_arguments(

@@ -28,7 +28,7 @@ from ..search_settings import SearchSettings
 from ..storage import saved_model
 from ..storage.atomic import files_written_aside
 from ..storage.metrics import MEASURES, Chosen
-from ..storage.reading import own_file, read_json
+from ..storage.reading import counted, own_file, read_json
 from ..storage.run_files import CHECKPOINTS, RECIPE, Identity, config_identity, differences
 from ..translation.many_texts import translate
 
@@ -89,7 +89,7 @@ def average_checkpoints(
             shutil.copyfile(own_file(path), aside / path.name)
         save_file(mean, aside / saved_model.WEIGHTS, metadata={"format": "pt"})
     names = ", ".join(directory.name for directory in checkpoints)
-    logger.info("Averaged %d checkpoint(s): %s.", len(checkpoints), names)
+    logger.info("Averaged %s: %s.", counted(len(checkpoints), "checkpoint"), names)
     if not (output / saved_model.TOKENIZER_SETTINGS).is_file():
         logger.warning("%s has no tokenizer, so the averaged model has none.", last)
     return output
@@ -188,7 +188,7 @@ def choose_on_validation_pairs(
     best = best_of(greedy.values())
     averaged = max(count for count in greedy if abs(greedy[count] - best) <= CLOSE)
     logger.info(
-        "On %d validation pairs, averaging %d checkpoint(s) is within %g of the best, and "
+        "On the validation pairs (%d), averaging the last %d is within %g of the best, and "
         "averaging more is not. Greedy %s by number: %s.",
         *(len(sources), averaged, CLOSE, label, _listed(greedy)),
     )

@@ -12,6 +12,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, has_lengt
 
 from ..machine.signals import interruption
 from ..storage.metrics import MEASURES
+from ..storage.reading import counted
 from .checkpoints import stopped_early
 
 logger = logging.getLogger(__name__)
@@ -52,15 +53,14 @@ class RunControl(TrainerCallback):
         if has_length(train_dataloader):
             each = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
             self.trainer.updates_per_epoch = each
-            facts.append(f"{len(self.trainer.train_dataset):,} training pairs")
-            facts.append(f"{each:,} updates an epoch")
+            facts.append(counted(len(self.trainer.train_dataset), "training pair"))
+            facts.append(f"{counted(each, 'update')} an epoch")
             epochs = f" ({state.max_steps / each:.1f} epochs)"
         if state.is_world_process_zero:
-            limit = args.max_minutes
-            time_limit = "" if limit is None else f" or {limit:g} minutes, whichever comes first"
-            updates = f"{state.max_steps:,} updates{epochs}"
+            time_limit = "" if args.max_minutes is None else f" or {args.max_minutes:g} min"
             logger.info("%s.", ", ".join(facts))
-            logger.info("The training ends after %s%s.", updates, time_limit)
+            updates = counted(state.max_steps, "update")
+            logger.info("The training ends after %s%s%s.", updates, epochs, time_limit)
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Pass the epoch to the sampler."""
@@ -115,8 +115,8 @@ class RunControl(TrainerCallback):
         if training and stopped_early(state.log_history, args.early_stopping_patience, watched):
             if state.is_world_process_zero:
                 label = MEASURES[watched].label if watched in MEASURES else "validation loss"
-                count = args.early_stopping_patience
-                logger.info("Stopping: %s has not improved in %d evaluations.", label, count)
+                evaluations = counted(args.early_stopping_patience, "evaluation")
+                logger.info("Stopping: %s has not improved in %s.", label, evaluations)
             control.should_training_stop = True
             control.should_save |= args.save_strategy != SaveStrategy.NO
 

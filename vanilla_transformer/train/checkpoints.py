@@ -26,7 +26,7 @@ from ..errors import RequestError
 from ..storage import run_files as files
 from ..storage.atomic import let_others_read_weights, sync, write_json
 from ..storage.metrics import MEASURES
-from ..storage.reading import checked, read_json
+from ..storage.reading import checked, counted, read_json
 from ..storage.saved_model import named_errors
 from .arguments import VanillaTransformerTrainingArguments
 
@@ -176,7 +176,7 @@ def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) 
             chosen.append(path)
     scheduled = min(count, -(-max(found, default=0) // every))
     if len(chosen) < scheduled:
-        logger.warning("Only %d of %d checkpoints to average are complete.", len(chosen), scheduled)
+        logger.warning("Of the last %d checkpoints only %d can be read.", scheduled, len(chosen))
     return chosen[::-1]
 
 
@@ -194,7 +194,7 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     folder = folder if folder.is_dir() else directory
     found = list(checkpoints(folder).values())
     if len(found) < count:
-        raise RequestError(f"{folder} has {len(found)} folders checkpoint-N, fewer than {count}.")
+        raise RequestError(f"{folder} has {counted(len(found), 'checkpoint')}, fewer than {count}.")
     return found[-count:]
 
 

@@ -21,7 +21,7 @@ from ..recipes.plan import Plan, settings_as_yaml
 from ..search_settings import SearchSettings
 from ..storage.atomic import write_aside, write_text
 from ..storage.metrics import Chosen, RunWarning, Sample, TestTexts, write_metrics
-from ..storage.reading import printable
+from ..storage.reading import counted, printable
 from ..storage.run_files import (
     ATTENTION,
     CHOSEN,
@@ -131,11 +131,11 @@ def _warnings(
     texts = [*odd_texts(pairs.given)]
     if (doubts := reading_report(pairs.given).get("doubts", {})).get("is_warning"):
         counts = "; ".join(f"{count} {KINDS[kind]}" for kind, count in doubts["counts"].items())
-        texts.append(f"Of {doubts['pairs']} inspected training pairs: {counts}.")
+        texts.append(f"Of {counted(doubts['pairs'], 'inspected training pair')}: {counts}.")
     for text in texts:
         yield "pairs", text
     for name, count in pairs.facts.get("shared_with_training", {}).items():
-        what = f"{count} of {len(pairs.scored[name])} {name} pairs are also training pairs"
+        what = f"The training pairs contain {count} of {len(pairs.scored[name])} {name} pairs"
         yield "test", f"{what}, which makes the scores too high."
 
 

@@ -84,7 +84,7 @@ def schedule_warnings(
         yield f"{what}: give --learning-rate {tried:.1e}, or watch the loss."
     if updates <= warmup:
         shorter = f"--warmup-steps {max(1, updates // 6)} --learning-rate {min(rate, tried):.1e}"
-        what = f"The run ends after {updates} updates, and warm-up takes {warmup}"
+        what = f"The run ends at update {updates}, and warm-up at {warmup}"
         yield f"{what}: give more updates, or {shorter}, or the model will have learned little."
 
 

@@ -97,9 +97,8 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             tokenizer = run_inputs.run_tokenizer(
                 plan.tokenizer, run, pairs, plan.data.languages, last=last, initial=initial
             )
-            budget = args.batch_tokens or 1
             encoded = run_inputs.tokenized_run_pairs(
-                plan.data, pairs, tokenizer, batch_tokens=budget
+                plan.data, pairs, tokenizer, batch_tokens=args.batch_tokens or 1
             )
         if last is None or not _is_final(last, args):
             trainer = _trainer(plan, args, tokenizer, pairs, encoded, last, initial)

@@ -148,7 +148,7 @@ def tokenized_run_pairs(
     if made := len(train) - len(given):
         pairs.facts["train_made"] = made
     pairs.facts["validation_pairs"] = len(pairs.validation)
-    logger.info("%d training pairs (%d left out).", len(train), len(pairs.train) - len(train))
+    logger.info("Training pairs: %d (%d left out).", len(train), len(pairs.train) - len(train))
     if shares := _shares(data, train, batch_tokens):
         pairs.facts["shares"] = shares
     return train, validation
@@ -204,8 +204,8 @@ def try_scored_pairs(
         for side, rows in (("source", sources), ("target", targets)):
             if unknown := sum(row.count(tokenizer.unk_token_id) for row in rows):
                 logger.warning(
-                    "Of the %d %s tokens of the %s set %d are %s: the vocabulary lacks them.",
-                    *(sum(map(len, rows)), side, name, unknown, tokenizer.unk_token),
+                    "The vocabulary lacks %d of %d %s tokens of the %s set, which become %s.",
+                    *(unknown, sum(map(len, rows)), side, name, tokenizer.unk_token),
                 )
 
 

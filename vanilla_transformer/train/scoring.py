@@ -15,7 +15,7 @@ from ..recipes.data import TextPairs
 from ..recipes.testing import ModelTest, plan_test, warn_of_another_test
 from ..search_settings import SearchSettings, search_settings
 from ..storage.metrics import MEASURES, RunWarning, TestTexts, all_metrics
-from ..storage.reading import printable
+from ..storage.reading import counted, printable
 from ..storage.run_files import METRICS, RECIPE, differences
 from ..storage.saved_model import load_saved_model, load_saved_tokenizer, model_folder
 
@@ -184,7 +184,7 @@ def _set_lines(runs: Sequence[ComparedRun], name: str, shown: int) -> list[str]:
         metrics = [*(row[measure].score for measure in measures), result["perplexity"]]
         sizes = [f"{run.parameters:,}", str(run.search.num_beams)]
         table.append([run.name, *(f"{value:.2f}" for value in metrics), *sizes])
-    lines = [f"## {name}, {len(systems[0]):,} sentences", ""]
+    lines = [f"## {name}, {counted(len(systems[0]), 'sentence')}", ""]
     lines += [*(f"    {line}" for line in table_lines(table)), ""]
     for run, row in zip(runs[1:], rows[1:], strict=True):
         outcome = verdict(rows[0], row, len(systems[0]))

@@ -40,11 +40,11 @@ from ..recipes.data import held_out, teacher_file
 from ..recipes.options import LANGUAGES, listed
 from ..recipes.plan import DataPlan, Plan
 from ..recipes.testing import as_dataset
+from ..storage import run_files as files
 from ..storage.atomic import file_written_aside, write_aside, write_json
 from ..storage.continued import continued, kept_rows
 from ..storage.metrics import all_metrics
-from ..storage.reading import read_json, sha256
-from ..storage.run_files import CHECKPOINTS, METRICS, check_same, digests, recipe_values
+from ..storage.reading import counted, read_json, sha256
 from ..storage.saved_model import MODEL, load_saved_model, load_saved_tokenizer, model_folder
 from ..storage.shipped import local_model
 from ..translation import translate_nbest
@@ -124,7 +124,7 @@ def make_pairs(
         folder = run.with_name(f"{run.name}-back")
         file, name = folder / "translated.jsonl", str(folder / "model")
         added.append(NewPairs(file, name, "target", data.monolingual_target))
-    if checkpoints(run / CHECKPOINTS):  # already trained on these pairs
+    if checkpoints(run / files.CHECKPOINTS):  # already trained on these pairs
         for new in added:
             _check_unchanged(new, run)
         return added
@@ -175,7 +175,7 @@ def with_made(data: DataPlan, pairs: RunPairs, added: Sequence[NewPairs]) -> Run
         known = {compared(text) for each in pairs.scored.values() for text in chain(*each.pairs())}
         kept = [row for row, text in enumerate(new[made.given]) if compared(text) not in known]
         if others := len(new) - len(kept):
-            logger.info("Left out %d sentences that are also in validation or test pairs.", others)
+            logger.info("Sentences left out that are in validation or test pairs: %d.", others)
         new = new.select(kept)
         facts[name] = facts.get(name, 0) + len(new)
         facts["train_pairs"] += len(new)
@@ -195,11 +195,10 @@ def _check_unchanged(new: NewPairs, run: Path) -> None:
     """Refuse to resume a run without its new pairs, or after their model has changed."""
     record = read_json(new.record) if new.record.is_file() else {}
     if not new.file.is_file() or record.get("translated") != sha256(new.file):
-        problem = "is missing or changed; put it back, or give another --output-dir"
-        raise RequestError(f"{run} was trained with {new.file}, which {problem}.")
-    now = digests(Path(new.model), record["model"])  # of the files that are still there
+        raise RequestError(f"{run} needs {new.file} as it was; put it back.")
+    now = files.digests(Path(new.model), record["model"])  # of the files that are still there
     before = {name: record["model"][name] for name in now}
-    check_same(before, now, f"{new.model} has changed since it translated for {run}")
+    files.check_same(before, now, f"{new.model} has changed since it translated for {run}")
 
 
 def _check(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> None:
@@ -209,11 +208,10 @@ def _check(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> None:
     """
     is_ours = new.record.is_file() or (new.folder / "model").is_dir()
     if not is_ours and any(new.folder.glob("[!.]*")):
-        held = "is needed for translations, but holds other files"
-        raise RequestError(f"{new.folder} {held}; give another --output-dir.")
+        raise RequestError(f"{new.folder} holds other files; give another --output-dir.")
     if new.given == "target":
         if len(train) < FEWEST_PAIRS:
-            got = f"Got {len(train)} training pairs, without those held out"
+            got = f"Got {counted(len(train), 'training pair')}, without those held out"
             raise RequestError(f"{got}; --monolingual-target needs {FEWEST_PAIRS:,} at least.")
         return
     tried = sorted(islice(new.texts(train), _TRIED_OF), key=len)[-_TRIED:]
@@ -240,7 +238,7 @@ def _translator(
         ValueError: There is no such model, its recipe is for other languages, or it lacks one.
     """
     folder = model_folder(name)
-    recorded = recipe_values(folder)
+    recorded = files.recipe_values(folder)
     asked = zip(LANGUAGES, languages, strict=True)
     own = [recorded.get(option) or language for option, language in asked]
     if not all(map(is_meant, languages, own)):
@@ -278,7 +276,7 @@ def _translate(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> N
     """
     made_from: dict[str, Any] = {"pairs": texts_digest(train), "languages": [*languages]}
     made_from["text"] = None if new.text is None else sha256(Path(new.text))
-    made_from["model"] = digests(model_folder(new.model), MODEL)
+    made_from["model"] = files.digests(model_folder(new.model), MODEL)
     record = read_json(new.record) if new.record.is_file() and new.file.is_file() else {}
     if record and record == {**record, **made_from, "translated": sha256(new.file)}:
         logger.info("%s is complete.", new.file)
@@ -287,8 +285,7 @@ def _translate(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> N
     new.folder.mkdir(parents=True, exist_ok=True)
     write_json(new.record, made_from)
     translations, total = _translator(new.model, languages), sum(1 for _ in new.texts(train))
-    message = "%s translates %d sentences; if stopped, repeat the command to continue."
-    logger.info(message, new.model, total)
+    logger.info("%s translates %s.", new.model, counted(total, "sentence"))
 
     def translated(texts: Iterator[str], before: int) -> Iterator[tuple[str, float]]:
         work: dict[str, Any] = {"what": "Translating", "unit": "sentences", "total": total}
@@ -315,7 +312,7 @@ def _translate(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> N
 def _teacher_facts(name: str) -> dict[str, Any]:
     """Return what is known of a teacher for its student's card: name, licence, and scores."""
     folder = model_folder(name)
-    metrics, card = all_metrics(folder / METRICS), folder / "README.md"
+    metrics, card = all_metrics(folder / files.METRICS), folder / "README.md"
     license = metrics.get("published", {}).get("license")
     if license is None and card.is_file():
         license = ModelCard.load(card, ignore_metadata_errors=True).data.license

@@ -253,7 +253,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
     def _stock_train_dataloader(self) -> DataLoader:
         if self.args.batch_tokens is not None:
             message = "Without the columns input_ids and labels %s, whatever batch_tokens is."
-            logger.warning(message, f"a batch has {self.args.per_device_train_batch_size} examples")
+            logger.warning(message, f"batches are of size {self.args.per_device_train_batch_size}")
         self.train_sampler, self._repeats_last = None, False
         if has_tokens(self.train_dataset):
             check_lengths(*pair_lengths(self.train_dataset))

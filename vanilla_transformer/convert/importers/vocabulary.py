@@ -112,7 +112,7 @@ def both_tokenizers(
     parts = zip(vocabularies, sizes, templates, origins, strict=True)
     for tokens, size, template, origin in parts:
         if len(tokens) != size:
-            raise RequestError(f"{origin} holds {len(tokens)} tokens, but the model has {size}.")
+            raise RequestError(f"{origin} has size {len(tokens)}, but the model needs {size}.")
         special = {role: tokens[number] for role, number in ids.items()}
         tokenizers.append(word_tokenizer(tokens, special, template, origin=origin))
     sources, targets = vocabularies
