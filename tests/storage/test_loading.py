@@ -100,6 +100,7 @@ DAMAGE = {
     ),
     "a shard as a pickle": (name_a_shard("shard.bin"), "lists 'shard.bin', which is not"),
     "a shard elsewhere": (name_a_shard("../b.safetensors"), "lists '../b.safetensors', which"),
+    "a misspelt field": (set_config(unk_tokn_id=3), "run/config.json: A config has no field"),
     "an odd dtype": (set_config(dtype="float33"), "config.json is not a model configuration: "),
     "weights in whole numbers": (
         set_weights(lambda found: {name: weight.int() for name, weight in found.items()}),

@@ -408,7 +408,10 @@ def read_config(directory: Path) -> PreTrainedConfig:
         kind = "no sequence-to-sequence model of transformers; code of a model is not run"
         raise RequestError(f"{path} is of model_type {name!r}, which is {kind}.")
     with named_errors(f"{path} is not a model configuration"):
-        return CONFIG_MAPPING[name].from_dict(_without_code(settings, CONFIG_MAPPING[name]))
+        try:
+            return CONFIG_MAPPING[name].from_dict(_without_code(settings, CONFIG_MAPPING[name]))
+        except RequestError as error:  # a name of a field, or a size
+            raise RequestError(f"{path}: {error}") from error
 
 
 def _check_class(directory: Path, kind: type[PreTrainedModel], config: PreTrainedConfig) -> None:

@@ -214,6 +214,7 @@ def _check(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> None:
             got = f"Got {counted(len(train), 'training pair')}, without those held out"
             raise RequestError(f"{got}; --monolingual-target needs {FEWEST_PAIRS:,} at least.")
         return
+    files.warn_of_changed_model(model_folder(new.model))
     tried = sorted(islice(new.texts(train), _TRIED_OF), key=len)[-_TRIED:]
     found = [text for text, _ in _translator(new.model, languages)(tried)]
     doubts = doubts_of(tried, found, languages, f"translations by {new.model}")
@@ -316,8 +317,9 @@ def _teacher_facts(name: str) -> dict[str, Any]:
     license = metrics.get("published", {}).get("license")
     if license is None and card.is_file():
         license = ModelCard.load(card, ignore_metadata_errors=True).data.license
-    known_as = name if local_model(name) is None else folder.name
-    return {"name": known_as, "license": license, "scores": metrics.get("scores", {})}
+    facts: dict[str, Any] = {"license": license, "scores": metrics.get("scores", {})}
+    logger.info("%s: licence %s, scores on %s.", name, license or "unknown", [*facts["scores"]])
+    return {"name": name if local_model(name) is None else folder.name, **facts}
 
 
 def _write_pairs(folder: Path, pairs: RunPairs) -> None:
