@@ -67,6 +67,8 @@ def draw(request):
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("pictures") is None:
             patch.setattr(Figure, "savefig", blank)
+            for plot in ("plot_attention", "plot_training_curves"):
+                patch.setattr(f"vanilla_transformer.train.finishing.{plot}", lambda shown: Figure())
         yield drawing
 
 
