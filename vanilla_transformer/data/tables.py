@@ -50,26 +50,29 @@ def sniff(lines: Iterable[bytes], name: str) -> tuple[Dialect, int, list[list[st
         The dialect; the number of lines above the rows; and a sample of rows, the first row
         included, without rows that span several lines.
     """
-    with_quotes: list[bytes] = []
+    quoted: list[bytes] = []
 
     def seen() -> Iterator[bytes]:
         for line in lines:
-            if b'"' in line and len(with_quotes) < 2 * SAMPLE:
-                with_quotes.append(line[:_LINE].decode("utf-8", "replace").encode())
+            if b'"' in line and len(quoted) < 2 * SAMPLE:
+                quoted.append(line[:_LINE])
             yield line[:_LINE]
 
-    some = [line.decode("utf-8", "replace") for line in sampled(seen())]
-    above = next((number for number, line in enumerate(some) if line.strip()), 0)
-    if some and (named := _NAMED.fullmatch(some[above].strip())):
-        dialect, above = Dialect(named[1], {}), above + 1
+    some = [*map(_lenient, sampled(seen()))]
+    if some and (named := _NAMED.fullmatch(some[0].strip())):
+        dialect, above = Dialect(named[1], {}), 1
     else:
         separators = sorted(SEPARATORS, key=lambda sign: sign == "\t" and is_csv(Path(name)))
         filled = [line for line in some if line.strip()]
-        found = [_best_quoting(filled, with_quotes, separator) for separator in separators]
+        found = [_best_quoting(filled, quoted, separator) for separator in separators]
         best = max(found, key=lambda each: each[0])  # the first of equal ones
         dialect, above = (best if best[0] >= _MOST else found[0])[1], 0
     rows = [_parsed(line, dialect) for line in some[above:]]
     return dialect, above, [row for row in rows if any(map(str.strip, row))]
+
+
+def _lenient(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
 
 
 def is_csv(path: Path) -> bool:
@@ -78,25 +81,24 @@ def is_csv(path: Path) -> bool:
 
 
 def _best_quoting(
-    lines: Sequence[str], with_quotes: Sequence[bytes], separator: str
+    lines: Sequence[str], quoted: Sequence[bytes], separator: str
 ) -> tuple[float, Dialect]:
     """Return a separator's consistency in the lines, and the dialect with the best quoting.
 
     Quotes are part of the dialect if cells need them, or if all lines have quoted cells. If quotes
     do not enclose whole cells in some lines, they are part of the texts.
     """
-    spaced = any(f'{separator} "'.encode() in line for line in with_quotes)
-    is_all = len(with_quotes) >= (1 - _FEW) * len(lines) - 1
+    spaced = any(f'{separator} "'.encode() in line for line in quoted)
+    # Cells between tabs are hardly ever quoted.
+    is_usual = separator != "\t" or len(quoted) >= (1 - _FEW) * len(lines) - 1
     for escape in (None, "\\") if len(separator) == 1 else ():
         dialect = Dialect(separator, {"skipinitialspace": spaced, "escapechar": escape})
-        read = [row for _, row in split_rows(iter(with_quotes), dialect)]
+        read = [row for _, row in split_rows(iter(quoted), dialect, decode=_lenient)]
         rows = [row for row in read if isinstance(row, list)]
-        wrong = len(read) - len(rows)
-        needed = any(separator in cell or "\n" in cell for row in rows for cell in row)
-        needed |= any(b'""' in line.strip(b'"') for line in with_quotes)
-        if wrong <= max(separator != "\t", _FEW * len(with_quotes)) and (
-            needed or separator != "\t" or is_all
-        ):
+        is_needed = any(sign in cell for row in rows for cell in row for sign in (separator, "\n"))
+        is_needed |= any(b'""' in line.strip(b'"') for line in quoted)
+        most = max(separator != "\t", _FEW * len(quoted))
+        if len(read) - len(rows) <= most and (is_needed or is_usual):
             break
     else:
         dialect = Dialect(separator)
