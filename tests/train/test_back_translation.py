@@ -159,7 +159,7 @@ def test_pairs_that_change_meanwhile_are_not_trained_on(start, tmp_path, monkeyp
         ([json.dumps({"text": text}) for text in TEXT], {}, "mono.en holds cells or keys"),
         ([*WORDS], {}, "mono.en looks like de; give text in en"),
         ([" ", ""], {}, "mono.en: sentences: 0; left out: 0"),
-        ([TEXT[0], "\0", "ü" * 2001], {}, "sentences: 1; left out: 2 .* bytes.. Give a text"),
+        ([TEXT[0], "\0", "ü" * 2001], {}, "sentences: 1; left out: 2 .* in a sample. Give a text"),
         (TEXT, {"fewest": 121}, "Got 120 training pairs, without those held out; .* 121 at least"),
     ],
 )

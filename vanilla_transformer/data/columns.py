@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from statistics import mode
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -39,7 +39,6 @@ _IN_LANGUAGE = 0.55  # least mean share of a language in the cells of its column
 _IN_LANGUAGE_OF_TWO = 0.35  # the least if only two columns hold text
 _ODDS = 3.0  # log odds, 20 to 1
 _TEXTS = 0.5  # share of a column's cells that have letters and are not identifiers
-_ALIKE = 0.8  # share of the rows with equally many cells, empty ones included
 _FEW = 0.1  # "few" cells are at most this share of a column
 _WEIGHT = 0.25  # least share of the longest column's text; notes and categories have less
 # Words in column names that mean source or target.
@@ -50,7 +49,6 @@ _SIDES = {
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[^\W\d_a-z]+")  # of snake_case and camelCase names
 _KEY_SIGNS = frozenset("0123456789_/\\#|@:.")
 _NAME_WORDS = 4  # most words in a column's name
-_NAME = re.compile(r"[\w.:/#()\[\] -]*")  # letters and digits, with few other signs
 _SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 20
 _Item = TypeVar("_Item")
 
@@ -60,14 +58,14 @@ class Columns(NamedTuple):
 
     Attributes:
         places: Their indices.
-        has_header: Whether the first row holds names of columns instead of a pair.
+        header: Their cells in the first row if it holds names instead of a pair; else None.
         width: Number of columns, without empty ones at the end.
         decided_by: "content", "names", "order" or "user".
-        warning: What the content says against the columns that the user named; else "".
+        warning: Shares of the languages in the columns if they look swapped; else "".
     """
 
     places: tuple[int, int] = (0, 1)
-    has_header: bool = False
+    header: tuple[str, str] | None = None
     width: int = 2
     decided_by: str = "order"
     warning: str = ""
@@ -94,25 +92,26 @@ class Table:
     Args:
         rows: Rows from all parts of the table, the first one first, as from `sampled`.
         languages: Languages of source and target, or other names of the two sides.
-        given_names: Names of the columns in a format that keeps them apart from the rows; None if
-            the first row may hold names.
+        has_names: Whether the first row is known to hold names of columns. Otherwise it may.
         where: Name of the table, for messages.
     """
 
     rows: Sequence[Sequence[str]]
     languages: Languages
-    given_names: Sequence[str] | None
+    has_names: bool
     where: str
 
     def __post_init__(self) -> None:
-        rows, names = self.rows, self.given_names
-        self.width = len(names) if names else usual_width(rows)
-        step = max(1, len(rows) * self.width // max(_CELLS, _FEWEST * self.width))
-        padded = [[*row, *[""] * self.width][: self.width] for row in rows[::step]]
-        self.first = [*names] if names else padded[0]
-        body = padded if names or len(padded) == 1 else padded[1:]  # a single row is a pair
-        self.columns = [*zip(*body, strict=True)]
-        self.shares, self.odds = np.zeros((self.width, 2)), np.zeros(self.width)
+        # The usual number of cells, counted with and without empty ones at the end of rows.
+        filled = (max(n * bool(cell) for n, cell in enumerate(row, 1)) for row in self.rows if row)
+        width = mode([*map(len, self.rows), *filled])
+        step = max(1, len(self.rows) * width // max(_CELLS, _FEWEST * width))
+        columns = [*zip_longest(*(row[:width] for row in self.rows[::step]), fillvalue="")]
+        while columns and not any(columns[-1]):  # an empty column at the end
+            columns.pop()
+        self.first = [cells[0] for cells in columns]
+        self.columns = [cells[1:] or cells for cells in columns]  # a single row is a pair
+        self.shares, self.odds = np.zeros((len(columns), 2)), np.zeros(len(columns))
         self.texts = self._text_columns()
         for place in self.texts:
             # Repeated cells give no new evidence.
@@ -145,33 +144,33 @@ class Table:
             ValueError: There is no such column, or it is not clear which columns are meant. The
                 error has the rows, drawn as a table, as its note.
         """
-        named, texts, warning = self._named(), self.texts, ""
+        named, texts = self._named(), self.texts
         if given is not None:
             places, decided_by = self._columns_of(given), "user"
             named = places if any(isinstance(column, str) for column in given) else None
-            if self._contradicts(places):
-                meant, found = " and ".join(self.languages), self._described(places)
-                warning = f"the columns given for {meant} look swapped ({found})"
         elif by_content := self._by_content(named):
             places, decided_by = by_content, "content"
         elif named:
             places, decided_by = named, "names"
-        elif len(texts) == 2 and not (self.given_names or self._contradicts((texts[0], texts[1]))):
+        elif len(texts) == 2 and not (self.has_names or self._contradicts((texts[0], texts[1]))):
             places, decided_by = (texts[0], texts[1]), "order"
         else:
             raise self._question()
-        has_header = self.given_names is None and bool(named or self._has_header(places))
-        return Columns(places, has_header, self.width, decided_by, warning)
+        has_header = not self.has_names and (named or self._has_header(places))
+        header = (self.first[places[0]], self.first[places[1]]) if has_header else None
+        warning = self._described(places) if self._contradicts(places) else ""
+        return Columns(places, header, len(self.columns), decided_by, warning)
 
     def _columns_of(self, given: tuple[str | int, str | int]) -> tuple[int, int]:
         """Return the indices of the columns that the user named."""
-        known = [*map(str, range(1, self.width + 1)), *map(folded, self.first)]
-        wanted = [folded(str(column)) for column in given]
-        for column, name in zip(given, wanted, strict=True):
-            if name not in known:
+        width = len(self.columns)
+        known = [*map(str, range(1, width + 1)), *map(folded, self.first)]
+        for column in given:
+            if folded(str(column)) not in known:
                 names = reprlib.repr(self.first)
                 raise self._refusal(f"there is no column {column!r}; name two of {names}")
-        return known.index(wanted[0]) % self.width, known.index(wanted[1]) % self.width
+        source, target = (known.index(folded(str(column))) % width for column in given)
+        return source, target
 
     def _by_content(self, named: tuple[int, int] | None) -> tuple[int, int] | None:
         """Return the only column in the source language, and the only one in the target language.
@@ -181,17 +180,16 @@ class Table:
         """
         least = _IN_LANGUAGE if len(self.texts) > 2 else _IN_LANGUAGE_OF_TWO
         sides = [[p for p in self.texts if self.shares[p, side] >= least] for side in (0, 1)]
-        if not all(sides):
-            return None
         if named is not None and named[0] in sides[0] and named[1] in sides[1]:
             return named
         sizes = [len("".join({*cells})) for cells in self.columns]
-        source, target = (
-            [place for place in side if sizes[place] >= _WEIGHT * max(sizes[p] for p in side)]
-            for side in sides
-        )
-        is_clear = len(source) == len(target) == 1 and self._contradicts((target[0], source[0]))
-        return (source[0], target[0]) if is_clear else None
+        for side in sides:
+            most = max((sizes[place] for place in side), default=0)
+            side[:] = [place for place in side if sizes[place] >= _WEIGHT * most]
+        if [*map(len, sides)] != [1, 1]:
+            return None
+        places = sides[0][0], sides[1][0]
+        return places if self._contradicts((places[1], places[0])) else None
 
     def _contradicts(self, places: tuple[int, int]) -> bool:
         """Return whether the languages of the source and target columns look swapped."""
@@ -201,11 +199,10 @@ class Table:
 
     def _named(self) -> tuple[int, int] | None:
         """Return the columns whose names mean source and target, if they hold text."""
-        may_be_named = self.texts if len(self.texts) >= 2 else range(self.width)
+        may_be_named = self.texts if len(self.texts) >= 2 else range(len(self.first))
         names = [name if place in may_be_named else "" for place, name in enumerate(self.first)]
         places = named_sides(names, self.languages)
-        is_text = places and self.given_names is None and self._repeats(places)
-        return None if is_text else places
+        return None if places and self._repeats(places) else places
 
     def _repeats(self, places: tuple[int, int]) -> bool:
         """Return whether a cell of the first row occurs again in its column."""
@@ -214,26 +211,15 @@ class Table:
     def _has_header(self, places: tuple[int, int]) -> bool:
         """Return whether the first row is a header, even if it does not name the languages.
 
-        It is if it has a word above a column of numbers. Otherwise its two cells must be shorter
-        than most cells below, and not be sentences in the two languages. A mistake costs one pair.
+        It is if it has a word above a column of numbers, or if its two cells are single words in
+        lower case, shorter than most cells below. A mistake costs one pair.
         """
         for name, all_below in zip(self.first, map("".join, self.columns), strict=True):
             has_numbers = any(map(str.isdigit, all_below)) and not _has_letters(all_below)
             if has_numbers and _has_letters(name):
                 return True
-        cells = [[*filter(None, self.columns[place])] for place in places]
-        source, target = (self.first[place] for place in places)
-        if min(map(len, cells)) < 2 or source == target or self._repeats(places):
-            return False
-        for name, below in zip((source, target), cells, strict=True):
-            if len(name) >= sorted(map(len, below))[len(below) // 4] or not _NAME.fullmatch(name):
-                return False
-        if all(map(_is_lower_alone, (source, target), cells)):
-            return True
-        found = identified([source, target], self.languages)
-        return found is not None and bool(
-            found.odds[0] <= found.odds[1] and found.shares.diagonal().max() < _IN_LANGUAGE
-        )
+        words = (_is_short_word(self.first[place], self.columns[place]) for place in places)
+        return all(words) and not self._repeats(places)
 
     # ---------------------------------------------------------------------- messages
 
@@ -241,7 +227,7 @@ class Table:
         """Return the error that asks the user to name the columns."""
         languages, texts = " and ".join(self.languages), self.texts
         if len(texts) < 2:
-            names = reprlib.repr(self.given_names or self.first)
+            names = reprlib.repr(self.first)
             return self._refusal(f"there are no two columns of text among {names}; name them")
         problem = f"it is not clear which columns are {languages} ({self._described(texts[:6])})"
         example = f"--source-column {texts[0] + 1} --target-column {texts[1] + 1}"
@@ -250,7 +236,7 @@ class Table:
     def _refusal(self, problem: str) -> RequestError:
         """Return an error with a note that shows the first rows as a table."""
         error = RequestError(f"{self.where}: {problem}.")
-        error.add_note(drawn([*([self.given_names] if self.given_names else []), *self.rows]))
+        error.add_note(drawn(self.rows))
         return error
 
     def _described(self, places: Sequence[int]) -> str:
@@ -268,43 +254,30 @@ def named_sides(names: Sequence[str], languages: Languages) -> tuple[int, int] |
     contain the language or a word for the side: "text_en", "src_text", "translation".
     """
     by_name = [places_of(language, names) for language in languages]
-    if [*map(len, by_name)] == [1, 1] and by_name[0] != by_name[1]:
-        return by_name[0][0], by_name[1][0]
-    if any(by_name):  # one side only, or several columns of a side
-        return None
+    if any(by_name):
+        is_clear = [*map(len, by_name)] == [1, 1] and by_name[0] != by_name[1]
+        return (by_name[0][0], by_name[1][0]) if is_clear else None
     words = [[*map(folded, _WORDS.findall(name))] for name in names]
     words = [each if len(each) <= _NAME_WORDS else [] for each in words]
     by_language = [
         {side for side in (0, 1) for word in each if is_meant(languages[side], word)}
         for each in words
     ]
-    by_word = [{_SIDES[word] for word in each if word in _SIDES} for each in words]
-    found = {
-        (sides.index({0}), sides.index({1}))
-        for sides in (by_language, by_word)
-        if sides.count({0}) == sides.count({1}) == 1
-    }
-    return found.pop() if len(found) == 1 else None
-
-
-def usual_width(rows: Sequence[Sequence[str]]) -> int:
-    """Return the usual number of cells in a row, without empty columns at the end."""
-    rows = [row for row in rows if any(cell.strip() for cell in row)]
-    filled = Counter(max(n for n, cell in enumerate(row, start=1) if cell.strip()) for row in rows)
-    (width, count), *_ = Counter(map(len, rows)).most_common(1) or [(0, 0)]
-    if count < _ALIKE * len(rows):
-        return max(filled, key=lambda size: (filled[size], size))
-    return max((size for size in filled if size <= width), default=width)
+    by_side = [{_SIDES[word] for word in each if word in _SIDES} for each in words]
+    for sides in (by_language, by_side):
+        if sides.count({0}) == sides.count({1}) == 1:
+            return sides.index({0}), sides.index({1})
+    return None
 
 
 def _has_letters(text: str) -> bool:
     return any(map(str.isalpha, text))
 
 
-def _is_lower_alone(name: str, cells: Sequence[str]) -> bool:
-    """Return whether a cell is one lower-case word or number, unlike most cells below it."""
-    lower = sum(cell[0].isascii() and (cell[0].islower() or cell[0].isdigit()) for cell in cells)
-    return name == name.lower() and " " not in name and lower <= _FEW * len(cells)
+def _is_short_word(text: str, cells: Sequence[str]) -> bool:
+    """Return whether a text is one lower-case word or number, shorter than most cells below it."""
+    sizes = sorted(len(cell) for cell in cells if cell) or [0]
+    return text == text.lower() and " " not in text and len(text) < sizes[len(sizes) // 4]
 
 
 def _is_key(text: str) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -32,6 +32,7 @@ from .markup import markup_of, refuse, sgm_segments, tmx_pairs, wmt_pairs
 from .tables import is_csv, sniff, split_rows
 
 if TYPE_CHECKING:
+    import pyarrow
     from datasets import Dataset, IterableDataset
 
 # A path, two paths, a Hub name, a data set, or pairs.
@@ -317,23 +318,18 @@ def _read_members(where: Path, found: Sequence[_File], reader: PairReader) -> Pa
 def _read_parallel(source: _File, target: _File, reader: PairReader) -> Pairs:
     are_languages = all(map(language_of, reader.languages))
     texts = [_sentences(file, are_languages=are_languages) for file in (source, target)]
-    counts = [0, 0]
 
     def rows() -> Iterator[tuple[int, Any]]:
         for number, lines in enumerate(zip_longest(*texts), start=1):
             if None not in lines:
-                counts[:] = [number, number]
                 yield number, lines
-            elif b"".join(filter(None, lines)).strip():  # ignore blank lines at the end
-                counts[lines[0] is None] = number
+            elif b"".join(filter(None, lines)).strip():  # blank lines at the end do not count
+                longer, shorter = (source, target) if lines[1] is None else (target, source)
+                what = f"{longer.path} goes on in line {number}, where {shorter.path} has ended"
+                raise RequestError(f"{what}; each line must translate the same line of the other.")
 
-    # Pairs are yielded before the lengths are known: `load_pairs` keeps nothing after an error.
     name = f"{source.path} and {target.path}:"
-    yield from reader.pairs(rows(), lambda lines: checked_pair(*map(decoded, lines)), name)
-    if counts[0] != counts[1]:
-        lines = bounded.counted(counts[0], "line")
-        numbers = f"{source.path} has {lines} and {target.path} has {counts[1]}"
-        raise RequestError(f"{numbers}; each line must translate the same line of the other.")
+    return reader.pairs(rows(), lambda lines: checked_pair(*map(decoded, lines)), name)
 
 
 def usable_sentences(text: Path) -> Iterator[str]:
@@ -352,19 +348,17 @@ def check_text(text: Path, language: str, other: str) -> None:
     Raises:
         ValueError: It is not such a text.
     """
-    number = left_out = 0
-    for sentence in _read_text(text):
-        number, left_out = number + bool(sentence), left_out + (sentence is None)
-    counts = f"sentences: {number:,}; left out: {left_out:,} (not UTF-8 or over {_LONGEST:,} bytes)"
-    if number <= left_out:
+    sample = sampled(_read_text(text))
+    sentences, left_out = [*filter(None, sample)], sample.count(None)
+    reasons = f"not UTF-8 or over {_LONGEST:,} bytes"
+    counts = f"sentences: {len(sentences)}; left out: {left_out} ({reasons}) in a sample"
+    if len(sentences) <= left_out:
         raise RequestError(f"{text}: {counts}. Give a text in UTF-8 with one sentence a line.")
     logger.info("%s: %s.", text, counts)
-    sample = [*islice(usable_sentences(text), SAMPLE)]
-    if (found := identified(sample, (language, other))) is None:
-        return
-    if (found.odds < 0).mean() > 0.5:
+    found = identified(sentences, (language, other))
+    if found and (found.odds < 0).mean() > 0.5:
         raise RequestError(f"{text} looks like {other}; give text in {language}.")
-    if found.is_whole and (found.elsewhere > 0.9).mean() > 0.5:
+    if found and found.is_whole and (found.elsewhere > 0.9).mean() > 0.5:
         logger.warning("%s is in another language than %s.", text, language)
 
 
@@ -387,9 +381,9 @@ def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
     head = [line.decode("utf-8", "replace").strip() for line in islice(file.lines(), SAMPLE)]
     lines = [line for line in head if line]
     signs = _CELLS | (_NO_SENTENCE if are_languages and len(lines) >= _FEWEST else {})
-    found = [sum(bool(re.search(sign, it)) for it in lines) for sign in signs]
     are_signs = len(lines) > 2 and any(
-        count > share * len(lines) for count, share in zip(found, signs.values(), strict=True)
+        sum(bool(re.search(sign, line)) for line in lines) > share * len(lines)
+        for sign, share in signs.items()
     )
     if are_signs or kind != "table" or is_csv(file.path):
         raise RequestError(f"{file.path} holds cells or keys, not one sentence a line; convert it.")
@@ -424,23 +418,22 @@ def _read_rows(where: str, rows: _Rows, reader: PairReader, unit: str) -> Pairs:
     sample = sampled(rows(), kept_as=lambda numbered: _beginnings(numbered[1]))
     names = [*dict.fromkeys(key for row in sample for key in row if isinstance(key, str))]
     cells = [[row.get(name, "") for name in names or row] for row in sample]
-    cells = [row for row in cells if any(row)]
+    cells = [names, *cells] if names else [row for row in cells if any(row)]
     found = Columns()
-    if cells or names:
-        found = Table(cells, reader.languages, names or None, where).find(reader.given)
+    if cells:
+        found = Table(cells, reader.languages, bool(names), where).find(reader.given)
     if found.warning:
-        reader.note(f"{where}: {found.warning}.")
+        meant = " and ".join(reader.languages)
+        reader.note(f"{where}: the columns for {meant} look swapped ({found.warning}).")
     columns = (where, *(place + 1 for place in found.places), found.decided_by)
     logger.info("%s: source and target are columns %d and %d, by %s.", *columns)
-    header = None
-    if found.has_header:
-        logger.info("%s: the first row is read as a header: %s.", where, cells[0])
-        header = tuple(cells[0][place] for place in found.places)
+    if found.header:
+        logger.info("%s: the first row is read as a header: %s.", where, found.header)
     keys: Any = [names[place] for place in found.places] if names else found.places
     width = None if names else found.width
     for pair in reader.pairs(rows(*keys), lambda row: _pair(row, keys, width), f"{where}:{unit}"):
         # Concatenated files have the header several times.
-        if header != (pair[0].strip(), pair[1].strip()):
+        if found.header != (pair[0].strip(), pair[1].strip()):
             yield pair
 
 
@@ -529,11 +522,15 @@ def _array_rows(file: _File, *_: str) -> Iterator[tuple[int, Any]]:
             raise RequestError(f"{file.path} is not a complete JSON array ({reason}).") from error
 
 
-def _needed(names: Sequence[str], texts: list[str], keys: Sequence[str]) -> list[str]:
+def _needed(schema: pyarrow.Schema, keys: Sequence[str]) -> list[str]:
     """Return the columns to read for the given keys; without keys, all columns of text."""
+    texts = [
+        field.name
+        for field in schema
+        if field.name == "translation" or re.match("(large_)?string|dictionary", str(field.type))
+    ]
     wanted = {*keys, "translation"} if keys else {*texts}
-    found = [each for each in texts if {each, each.removeprefix("translation.")} & wanted]
-    return found or texts or [*names]  # so that the rows without texts are counted
+    return [name for name in texts if name in wanted] or schema.names
 
 
 def _parquet_rows(file: _File, *keys: str) -> Iterator[tuple[int, Any]]:
@@ -546,31 +543,16 @@ def _parquet_rows(file: _File, *keys: str) -> Iterator[tuple[int, Any]]:
         with file.path.open("rb") as content:
             table = ParquetFile(content, buffer_size=2**20)  # otherwise a column is read whole
             names = table.schema_arrow.names
-            texts = [
-                leaf.path
-                for leaf in table.schema
-                if (leaf.logical_type.type, leaf.max_repetition_level) == ("STRING", 0)
-            ]
-            columns = _needed(names, texts, keys)
-            start, step = 0, 1 if keys else table.metadata.num_rows // SAMPLE or 1
+            columns = _needed(table.schema_arrow, keys)
+            step = 1 if keys else table.metadata.num_rows // SAMPLE or 1
             for batch in table.iter_batches(_BATCH, columns=columns, use_threads=False):
-                chosen = pa.array(range(start, len(batch), step), pa.int64())
-                start = (start - len(batch)) % step
-                rows = (batch if step == 1 else batch.take(chosen)).to_pylist()
-                yield [dict.fromkeys(names) | row for row in rows]
+                yield [dict.fromkeys(names) | row for row in batch[::step].to_pylist()]
 
-    number = 0
     try:
-        for batch in bounded.in_bounded_memory(batches()):
-            yield from enumerate(batch, start=number + 1)
-            number += len(batch)
+        yield from enumerate(chain.from_iterable(bounded.in_bounded_memory(batches())), start=1)
     except (pa.ArrowException, MemoryError, OSError) as error:
-        # Arrow says "unknown error" where it cannot start a thread for lack of memory.
-        if isinstance(error, MemoryError) or type(error) is pa.ArrowException:
-            reason = "needs more than 1 GB of memory"
-        else:
-            reason = f"cannot be read as parquet ({bounded.reason_of(error)})"
-        raise RequestError(f"{file.path} {reason}; copy it again, or use JSON Lines.") from error
+        problem = f"cannot be read as parquet in less than 1 GB ({bounded.reason_of(error)})"
+        raise RequestError(f"{file.path} {problem}; copy it again, or use JSON Lines.") from error
 
 
 def _read_dataset(where: str, dataset: Any, reader: PairReader) -> Pairs:
@@ -582,17 +564,15 @@ def _dataset_rows(dataset: Any, *keys: str) -> Iterator[tuple[int, Any]]:
     is_stream = not hasattr(dataset, "__len__")
     # The rows of a stream may differ in columns, which Arrow refuses.
     dataset = dataset.with_format(None if is_stream else "arrow")
-    features = dataset.features or {}  # some streams do not know their features
+    features: Any = dataset.features or {}  # some streams do not know their features
     if features:
-        kinds = {name: str(getattr(kind, "dtype", "")) for name, kind in features.items()}
-        texts = [name for name in kinds if name == "translation" or "string" in kinds[name]]
-        dataset = dataset.select_columns(_needed([*kinds], texts, keys))
+        dataset = dataset.select_columns(_needed(features.arrow_schema, keys))
     if is_stream:
         blocks: Iterable = [dataset if keys else dataset.take(SAMPLE)]
     else:
         chosen = range(0, len(dataset), 1 if keys else len(dataset) // SAMPLE or 1)
         blocks = (table.to_pylist() for table in dataset.select(chosen).iter(_BATCH))
-    rows = (dict.fromkeys(features) | row for block in blocks for row in block)
+    rows = (dict.fromkeys(features) | row for row in chain.from_iterable(blocks))
     yield from enumerate(rows, start=1)
 
 
