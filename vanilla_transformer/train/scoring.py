@@ -46,11 +46,8 @@ def score_run(
     run = model_folder(str(directory))
     test = plan_test(run, test_options)
     options = {**test.scoring, "num_beams": test.num_beams, "tokens_at_once": tokens_at_once}
-    return score_folder(run, test.sets, _typed(test, with_robustness), **options)[2]
-
-
-def _typed(test: ModelTest, with_robustness: bool) -> tuple[str, str] | None:
-    return test.languages if with_robustness else None
+    typed_in = test.languages if with_robustness else None
+    return score_folder(run, test.sets, typed_in, **options)[2]
 
 
 def score_folder(
@@ -142,7 +139,7 @@ def compare_runs(
     for name, folder, test in zip(directories, folders, tests, strict=True):
         asked = {"num_beams": (test or first).num_beams}
         options = {**first.scoring, "tokens_at_once": tokens_at_once, **asked}
-        typed_in = _typed(first, with_robustness)
+        typed_in = first.languages if with_robustness else None
         model, _, results = score_folder(folder, first.sets, typed_in, **options)
         search, size = search_settings(model.generation_config, **asked), model.num_parameters()
         warnings = all_metrics(folder / METRICS).get("warnings", [])

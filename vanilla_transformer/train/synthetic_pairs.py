@@ -279,7 +279,9 @@ def _translate(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> N
     made_from["text"] = None if new.text is None else sha256(Path(new.text))
     made_from["model"] = files.digests(model_folder(new.model), MODEL)
     record = read_json(new.record) if new.record.is_file() and new.file.is_file() else {}
+    facts = {"teacher": _teacher_facts(new.model)}
     if record and record == {**record, **made_from, "translated": sha256(new.file)}:
+        write_json(new.record, {**record, **facts})  # which may have changed, or be damaged
         logger.info("%s is complete.", new.file)
         return
     new.file.unlink(missing_ok=True)
@@ -306,8 +308,7 @@ def _translate(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> N
         share = _LEAST_SURE if new.given == "source" else 0.0
         least = np.quantile([row["score"] for row in _read(everything)], share)
         _write(aside, (row.values() for row in _read(everything) if row["score"] >= least))
-    facts = {"teacher": _teacher_facts(new.model), "translated": sha256(new.file)}
-    write_json(new.record, {**made_from, **facts})
+    write_json(new.record, {**made_from, **facts, "translated": sha256(new.file)})
 
 
 def _teacher_facts(name: str) -> dict[str, Any]:
