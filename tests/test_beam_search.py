@@ -388,7 +388,7 @@ def test_learned_prompts_are_left_to_generate(model, batch):
     ids, mask = batch
     kind = peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)
     adapted = peft.get_peft_model(make_model(), kind).eval()
-    with pytest.raises(ValueError, match="adds a learned prompt"):
+    with pytest.raises(ValueError, match="adapter's learned prompt"):
         beam_search(adapted, ids, mask)
     options = {"input_ids": ids, "attention_mask": mask, "num_beams": 1}
     found = generate_ids(adapted, ids, mask, num_beams=1, max_new_tokens=6).sequences[:, 0]
@@ -407,10 +407,10 @@ def test_masks_that_do_not_fit_are_refused(model, batch):
     for wrong in (mask[:, :1], mask[:2], mask[0]):
         with pytest.raises(ValueError, match="attention_mask has the shape"):
             beam_search(model, ids, wrong)
-    with pytest.raises(ValueError, match="attention_mask of sentence 3 must be 1"):
+    with pytest.raises(ValueError, match="attention_mask of sentence 3 must be 0 at"):
         beam_search(model, ids, mask.index_fill(0, torch.tensor([2, 4]), 0))
     for wrong in ((1.0 - mask) * -1e9, mask * math.nan, mask * 2):
-        with pytest.raises(ValueError, match="attention_mask of sentence 1 must be 1"):
+        with pytest.raises(ValueError, match="attention_mask of sentence 1 must be 0 at"):
             beam_search(model, ids, wrong)
 
 

@@ -173,10 +173,10 @@ def test_text_over_a_limit_on_the_length_is_named(tokenizer, limit, monkeypatch)
         monkeypatch.setattr("vanilla_transformer.batch_translation.MAX_SOURCE_TOKENS", 20)
     model = make_model(len(tokenizer), **table)
     assert len(list(translate(model, tokenizer, ["x" * 19], num_beams=1))) == 1
-    with pytest.raises(ValueError, match="Input 66 has 21 tokens, but 20 are"):
+    with pytest.raises(ValueError, match="Input 66 has 21 tokens; at most 20 are"):
         list(translate(model, tokenizer, ["x"] * 65 + ["x" * 20], num_beams=1))
     pipe = VanillaTransformerTranslationPipeline(model, tokenizer, device=-1)
-    with pytest.raises(ValueError, match="has 21 tokens, but 20 are"):
+    with pytest.raises(ValueError, match="has 21 tokens; at most 20 are"):
         pipe("x" * 20)
 
 
@@ -571,7 +571,7 @@ def test_habits_of_the_translation_pipeline_of_transformers_4(model):
     with pytest.raises(ValueError, match="Got tgt_lang=fr, but the model translates en to de"):
         pipe("a b", tgt_lang="fr")
     long, cut = "a b a b a b a b", "a b a b a"
-    with pytest.raises(ValueError, match="The text has 9 tokens, but 6 are the most"):
+    with pytest.raises(ValueError, match="The text has 9 tokens; at most 6 are"):
         pipe(long)
     assert pipe(long, truncation=True) == pipe(cut)
     assert encode(model, tokenizer, [long, cut, "a b"], truncation=True) == encode(

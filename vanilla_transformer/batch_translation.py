@@ -26,13 +26,13 @@ from .target_tokenizer import target_tokenizer
 from .word_alignment import word_alignment
 from .written_forms import written_forms
 
-# Generation config setting: thresholds of `token_score` and of characters per source token.
+# Key in the generation config: thresholds of `token_score` and of characters per source token.
 DOUBTFUL_BELOW = "doubtful_below"
 # Longest source. With four beams it fills the default budget of a batch. Decoding takes a step
 # for each token, and attention grows with the square of the length.
 MAX_SOURCE_TOKENS = 4096
 _SEARCH_ALONE = ("prefix", "return_alignments")  # arguments that `generate` does not have
-SEARCH_OPTIONS = {*SAVED, "max_new_tokens", "max_length", *_SEARCH_ALONE}  # the paper's search
+SEARCH_OPTIONS = {*SAVED, "max_new_tokens", "max_length", *_SEARCH_ALONE}  # for beam_search
 
 
 def encode(
@@ -66,8 +66,8 @@ def encode(
         if len(row) > limit and truncation:
             encoded[index] = [*row[: limit - 1], row[-1]]  # keep the end token
         elif len(row) > limit:
-            what = f"{_name(first, index)} has {len(row)} tokens, but {limit} are the most"
-            raise RequestError(f"{what} that are translated at once; split it.")
+            what = f"{_name(first, index)} has {len(row)} tokens; at most {limit}"
+            raise RequestError(f"{what} are translated at once; split it.")
     return encoded
 
 
@@ -114,7 +114,7 @@ def translations_of(
     *,
     clean_up: bool = False,
 ) -> Iterator[list[Translation]]:
-    """Yield the translations of each source, a pair (raw text, ids), from a search's output.
+    """Yield each source's translations from a search's output; a source is (raw text, ids).
 
     A short length limit may leave fewer than n.
     """
@@ -193,8 +193,8 @@ def generate_ids(
         scores, its own, only if `return_dict_in_generate` and `output_scores` are set.
     """
     options = {name: value for name, value in generation_kwargs.items() if value is not None}
-    beyond = beyond_paper_search(model, options)
-    if not beyond:
+    obstacles = beyond_paper_search(model, options)
+    if not obstacles:
         if "prefix" in options:
             options["prefix"] = [options["prefix"]] * input_ids.size(0)
         return beam_search(model, input_ids, attention_mask, **_search_options(options))
@@ -217,7 +217,7 @@ def generate_ids(
                 input_ids=input_ids, attention_mask=attention_mask, **options
             )
         except (ImportError, NotImplementedError, TypeError, ValueError) as error:
-            raise RequestError(f"generate failed with {', '.join(beyond)}: {error}") from error
+            raise RequestError(f"generate failed with {', '.join(obstacles)}: {error}") from error
     sequences = getattr(output, "sequences", output)
     sequences = sequences.view(input_ids.size(0), -1, sequences.size(-1))[..., 1:]  # (B, n, T)
     scores = getattr(output, "sequences_scores", None)  # only from a beam search
@@ -228,7 +228,7 @@ def generate_ids(
 def only_paper_search_has(
     name: str, model: PreTrainedModel, options: Mapping[str, Any]
 ) -> RequestError:
-    """Return the error for an argument that only `beam_search` has if it cannot run the call."""
+    """Return the error for a call that `beam_search` cannot run, with an argument only it has."""
     what = f"Got {name}, which only the paper's search supports"
     beside = ", ".join(beyond_paper_search(model, options))
     return RequestError(f"{what}, and {beside}, which it does not; leave one of them out.")
@@ -264,7 +264,7 @@ def _search_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Convert arguments of `generate` to those of `beam_search`."""
     search = {name: value for name, value in options.items() if name in SEARCH_OPTIONS}
     longest = search.pop("max_length", None)
-    if longest is not None:  # counts the start symbol
+    if longest is not None:  # max_length includes the start symbol
         Range(2).check(max_length=longest)
         search.setdefault("max_new_tokens", longest - 1)
     if search.get("max_new_tokens") is not None:

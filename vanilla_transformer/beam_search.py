@@ -101,7 +101,7 @@ def beam_search(
             prompt, or its outputs are not finite.
     """
     if adds_prompt(model):
-        raise RequestError("The model's adapter adds a learned prompt; call translate instead.")
+        raise RequestError("beam_search cannot use an adapter's learned prompt; call translate.")
     if others := settings_of_other_searches(model.generation_config):
         what = f"Got {', '.join(others)} of the generation config"
         raise RequestError(f"{what}, which beam_search does not support; call generate.")
@@ -268,7 +268,7 @@ class Search:
         history = torch.cat((self._ended_so_far(self.history), self.history), dim=1)[done]
         missing = scores == -torch.inf
         finished = (torch.arange(scores.size(1), device=scores.device) < self.beam) & ~missing
-        # Both parts are sorted; missing hypotheses move to the end.
+        # Finished, then unfinished hypotheses, each sorted by score; move missing ones to the end.
         picked = missing.long().argsort(dim=1, stable=True)[:, : self.count]  # (B, n)
         scores, finished = scores.gather(1, picked), finished.gather(1, picked)
         history = _pick(history, picked)
@@ -369,7 +369,7 @@ class ModelDecoder:
         attention_mask: Tensor,
         *,
         alignment_layer: int | None,
-        **_sizes: object,  # which faster decoders need
+        **_sizes: object,  # used only by faster decoders
     ) -> None:
         self.model, self.alignment_layer = model, alignment_layer
         self.input_ids, self.mask = input_ids, attention_mask  # (B, S)
@@ -474,7 +474,7 @@ def _checked_mask(input_ids: Tensor, mask: Tensor | None) -> Tensor:
     valid = ((mask == 0) | (mask == 1)).all(1) & mask.any(1)  # (B,)
     if mask.device.type == "cpu" and not valid.all():  # other devices would synchronize
         what = f"The attention_mask of sentence {int(valid.int().argmin()) + 1}"
-        raise RequestError(f"{what} must be 1 at its tokens (at least one) and 0 at padding.")
+        raise RequestError(f"{what} must be 0 at padding, 1 at tokens, and not all 0.")
     return mask
 
 
@@ -519,7 +519,7 @@ def _checked_ids(model: PreTrainedModel, name: str, ids: Any) -> list[int]:
 
 
 def _alignment_layer(model: PreTrainedModel, layer: int | None) -> int:
-    layers = range(len(model.get_decoder().layers))  # users may have left some out
+    layers = range(len(model.get_decoder().layers))  # users may have removed some
     last_but_one = -2 if len(layers) > 2 else -1
     return layers[last_but_one if layer is None else layer]
 
@@ -624,7 +624,7 @@ SDPA = (sdpa_attention_forward, sdpa_mask)
 
 def attention_of(implementation: str) -> tuple[object, object]:
     """Return the attention and mask functions registered under an implementation's name."""
-    # The model's layers look it up there too.
+    # The default of the model's layers, which look it up in the same module.
     eager: Any = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
     mask = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)  # None: transformers makes no mask
     return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager), mask

@@ -70,7 +70,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     model_type = "vanilla_transformer"
     keys_to_ignore_at_inference = ["cache", "past_key_values"]
-    attribute_map = {  # names as in BART: for layers and heads, the encoder's
+    attribute_map = {  # BART's names; those of layers and heads mean the encoder's
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
         "num_hidden_layers": "encoder_layers",
@@ -190,7 +190,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None
     ) -> PreTrainedConfig:
-        """Return this config; for one stack, a copy whose `vocab_size` etc. are that stack's."""
+        """Return this config or, for one stack, a copy with that stack's `vocab_size` etc."""
         config = self
         if decoder != encoder:  # transformers copies decoder_vocab_size to vocab_size
             config = copy.copy(self)
@@ -198,7 +198,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         return super(VanillaTransformerConfig, config).get_text_config(decoder, encoder)
 
     def validate_kind(self) -> None:
-        """Refuse an `is_encoder_decoder` other than the class's."""
+        """Refuse an `is_encoder_decoder` that differs from the class attribute."""
         kind = type(self).is_encoder_decoder
         if self.is_encoder_decoder != kind:
             raise RequestError(f"{type(self).__name__} requires is_encoder_decoder={kind}.")

@@ -17,7 +17,7 @@ from .input_checks import check_generation
 from .ranges import EXTRA_TOKENS
 
 CACHE_NAMES = ("cache", "past_key_values")  # transformers 5.24 renamed the cache
-_FIELDS = Seq2SeqLMOutput.__dataclass_fields__  # transformers may rename it here too
+_FIELDS = Seq2SeqLMOutput.__dataclass_fields__  # transformers may rename the cache here too
 CACHE = next((name for name in _FIELDS if "Cache" in str(_FIELDS[name].type)), CACHE_NAMES[0])
 HOSTS_LENGTH = 20  # transformers' default `max_length`
 
@@ -89,7 +89,7 @@ class LimitedGenerationMixin(GenerationMixin):
     def _prepare_generated_length(
         self, generation_config: GenerationConfig, *args: Any, **kwargs: Any
     ) -> GenerationConfig:
-        """Limit the length by default to the longest source + 50 tokens, or a larger minimum."""
+        """Limit length by default to the longest source + 50 tokens, or min_length if more."""
         most = generation_config.max_new_tokens
         own: Any = self.generation_config
         # A max_length counts as set, unless Seq2SeqTrainer filled in all defaults: then settings

@@ -54,14 +54,14 @@ def _unread_by(attend: Callable, names: tuple[str, ...], is_causal: bool) -> tup
     """Return the names that an attention function neither takes as parameters nor reads."""
     parameters, source = list(inspect.signature(attend).parameters.values()), ""
     read = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    with contextlib.suppress(OSError, TypeError):  # has no source
+    with contextlib.suppress(OSError, TypeError):  # built-in functions have no source
         source = re.sub("#.*", "", inspect.getsource(attend))
     rest = next((p.name for p in parameters if p.kind == p.VAR_KEYWORD), "")
     looked_up = re.findall(rf"""\b{rest}(?:\.(?:get|pop)\(|\[)\s*["'](\w+)["']""", source)
     in_module = rf"""\b{parameters[0].name}(?:\.|,\s*["'])(scaling|dropout|is_causal)\b"""
     read |= {*looked_up, *re.findall(in_module, source)}
     if not source or len(re.findall(rf"\b{rest}\b", source)) > 1 + len(looked_up):
-        read |= {"scaling", "dropout", "is_causal"}  # unknown, or handed on to another function
+        read |= {"scaling", "dropout", "is_causal"}  # unknown, or passed to another function
     # Without a mask, Eq. 1 attends to all positions, as do functions that never mention "causal".
     says = "causal" in source.replace(getattr(attend, "__name__", "def"), "")
     if str(attend.__module__).startswith(__package__) or not (is_causal or says):

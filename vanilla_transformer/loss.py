@@ -109,7 +109,7 @@ def _scaled(ctx: Any, factor: torch.Tensor, *saved: Any) -> tuple[torch.Tensor |
 
 
 def _may_read(x: torch.Tensor) -> bool:
-    """Return whether Python may read values of x; it is slow on a GPU, which must synchronize."""
+    """Return whether Python may read values of x; a GPU would have to synchronize."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -123,7 +123,7 @@ def _softmax_in_place(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
 
 
 def is_only_weight(linear: nn.Module) -> bool:
-    """Return whether a module is an unmodified `nn.Linear` without a bias and hooks."""
+    """Return whether a module is an unmodified `nn.Linear` without bias and hooks."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     hooks = torch_module._has_any_global_hook() or any(getattr(linear, kind) for kind in kinds)
     replaced = "forward" in linear.__dict__ or nn.Linear.forward is not _LINEAR_FORWARD

@@ -70,7 +70,7 @@ class EncoderLayer(Layer):
         super().__init__(config, heads, config.encoder_ffn_dim, is_causal=False)
 
     def forward(self, x: Tensor, mask: Tensor | None, /, **kwargs: object) -> Tensor:
-        """Map the source's states, (B, S, d); the mask is (B, 1, S, S) or None."""
+        """Map source states to new ones, (B, S, d); the mask is (B, 1, S, S) or None."""
         x = self.residual(x, lambda x: self.self_attn(x, mask, **kwargs)[0], self.self_attn_norm)
         return self.residual(x, self.feed_forward, self.feed_forward_norm)
 
@@ -93,7 +93,7 @@ class DecoderLayer(Layer):
         /,
         **kwargs: object,
     ) -> Tensor:
-        """Map the target's states, (B, T, d), attending to the memory, (B, S, d), under masks."""
+        """Map target states, (B, T, d), to new ones, attending to the memory, (B, S, d)."""
         x = self.residual(x, lambda x: self.self_attn(x, mask, **kwargs)[0], self.self_attn_norm)
         x = self.residual(
             x, lambda x: self.cross_attn(x, memory_mask, memory, **kwargs)[0], self.cross_attn_norm
@@ -125,7 +125,7 @@ def eager_attention_forward(
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
     elif attention_mask is not None:
-        # In float16 a score plus the most negative number is -inf, and a row of those is NaN.
+        # In float16 a score plus the most negative number is -inf; softmax of only -inf is NaN.
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + attention_mask
     weights = scores.softmax(dim=-1).to(value.dtype)
     weights = nn.functional.dropout(weights, p=dropout, training=module.training)
@@ -299,7 +299,7 @@ class PositionalEncoding(nn.Module):
     def first(self, count: int, x: Tensor) -> Tensor:
         """Return the sinusoids of the first positions, (count, d), in the dtype of x."""
         made_of, table = self.table
-        wanted = (sinusoids, self.style, self.offset, x.device)  # all that it depends on
+        wanted = (sinusoids, self.style, self.offset, x.device)  # all that sinusoids depend on
         if made_of != wanted or len(table) < count:
             positions = torch.arange(2 * count, device=x.device) + self.offset
             table = sinusoids(positions, self.d_model, style=self.style)
@@ -612,7 +612,7 @@ class VanillaTransformerForConditionalGeneration(
         if labels is not None:
             use_cache, given = False, labels
             labels = labels if right_padded else self.without_padding(labels)
-            if num_items_in_batch is not None and not right_padded:  # some may be padding
+            if num_items_in_batch is not None and not right_padded:  # some labels may be padding
                 share = (labels != IGNORED).sum() / (given != IGNORED).sum().clamp(min=1)
                 num_items_in_batch = num_items_in_batch * share
             if decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -645,7 +645,7 @@ class VanillaTransformerForConditionalGeneration(
         loss = logits = None
         if return_logits is None:  # without logits, the other entries of a tuple would move
             return_logits = labels is None or not self.training or return_dict is False
-        # A plain head is a matrix, which the loss multiplies piece by piece.
+        # A plain head is only a matrix, which the loss can multiply chunk by chunk.
         if return_logits or not is_only_weight(self.lm_head):
             logits = self.lm_head(hidden_states)  # (B, T, V)
         if labels is not None:  # Section 5.4

@@ -120,7 +120,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
     def preprocess(  # type: ignore[override]  # named arguments
         self, text: str, *, split_sentences: bool | None = None, truncation: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Yield the ids and mask, (1, S), of each sentence of a text, and whether it has text."""
+        """Yield each sentence's ids and mask, (1, S), and whether the sentence is non-empty."""
         parts, forms = [text], written_forms(self.tokenizer)
         if SPLITTERS and (forms.are_sentences if split_sentences is None else split_sentences):
             parts = SPLITTERS[0][0](text, forms.languages[0])
@@ -149,7 +149,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
         if return_scores and found.scores is None:
             raise only_paper_search_has("return_scores", self.model, generation_kwargs)
         outputs = kept
-        for name, part in found.items():  # with rows for blank texts
+        for name, part in found.items():  # add rows for blank texts
             empty = pad if name == "sequences" else 0
             outputs[name] = part.new_full((len(ids), *part.shape[1:]), empty)
             outputs[name][has_text] = part

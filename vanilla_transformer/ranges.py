@@ -17,7 +17,7 @@ class Range:
 
     least: float
     most: float = math.inf  # infinity means no bound
-    whole: bool = True  # only whole numbers; 2.0 is not one
+    whole: bool = True  # only integers; the float 2.0 is refused
     above: bool = False  # more than `least`
     below: bool = False  # less than `most`
 

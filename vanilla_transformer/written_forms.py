@@ -1,5 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Correct the case and final punctuation of typed texts to those of the training sources.
+"""Adapt the case and final punctuation of input texts to the training sources.
 
 A model translates badly what does not look like its training sources. Their case and punctuation
 (`data.form_counts`) are saved in the tokenizer's settings. A text changes only where training
@@ -19,11 +19,11 @@ from transformers import PreTrainedTokenizerBase
 
 from .errors import RequestError
 
-WRITTEN_FORMS = "written_forms"  # the setting that stores them
+WRITTEN_FORMS = "written_forms"  # the tokenizer's setting that stores `WrittenForms`
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u00b4`", "'"))
 _WORD = re.compile(r"([^\W\d_]+(?:'[^\W\d_]+)*)")  # JavaScript: [\p{L}\p{Nl}\p{No}]
 _DOTTED_I = re.compile("(tr|tur|az|aze)([-_]|$)", re.IGNORECASE)  # languages that have a dotless i
-# Frequency rank. Inside a text, one capitalized word below it means title case, else two do.
+# Frequency rank: within a text, one capitalized word below it, or two of any rank, is title case.
 _TELLING = 100
 
 

@@ -266,7 +266,7 @@ def test_quoted_cells_of_a_table_are_translated_and_it_stays_one(run, loud, tmp_
         ),
         ("en\ten\none\ttwo\n", "--tsv en", "needs one column 'en'; its first row is 'en', 'en'"),
         ("id,source\n1,ein\n", "--tsv 2", "needs one column 2; its first row is 'id,source'"),
-        ("id,source\n1,ein\n2,ja, alt\n3,ein", "--csv 2", "line 3 has 3 cells for 2 columns"),
+        ("id,source\n1,ein\n2,ja, alt\n3,ein", "--csv 2", "line 3: 3 cells, not 2; fix it."),
         ('id,source\n1,"ein\n', "--csv 2", "table, line 2: unexpected end of data; repair the"),
     ],
 )

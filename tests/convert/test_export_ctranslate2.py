@@ -185,7 +185,7 @@ def test_converter_of_ctranslate2_knows_the_model(everyday, exported, tmp_path):
 
 def test_tokens_without_a_row_of_the_model_are_refused(tmp_path):
     run, *_ = save(tmp_path, vocab_size=BYTES - 1)
-    with pytest.raises(ValueError, match=f"has id {BYTES - 1}, but the model has {BYTES - 1} rows"):
+    with pytest.raises(ValueError, match=f"has id {BYTES - 1}; the model has {BYTES - 1} emb"):
         export_ctranslate2(run, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 

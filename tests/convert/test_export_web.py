@@ -31,7 +31,7 @@ def test_a_model_without_the_file_that_the_page_reads_is_refused(tmp_path, capsy
     save_opus(tmp_path / "opus", ["a b", "c d"] * 9, ["e f", "g h"] * 9)
     assert main(["import", "marian", str(tmp_path / "opus"), str(tmp_path / "ours")]) == 0
     error = error_of(capsys, "export", "web", tmp_path / "ours", tmp_path / "page")
-    assert "has no single tokenizer.json for both sides" in error
+    assert "needs one tokenizer.json for both sides" in error
 
 
 def test_heads_of_other_widths_are_refused(tmp_path, capsys):

@@ -174,7 +174,7 @@ def test_prenorm_with_learned_positions_gives_equal_logits(tmp_path):
         options |= {f"{stack}_normalize_before": True, f"{stack}_learned_pos": True}
     imported = import_fairseq(save_checkpoint(tmp_path / "a.pt", tensors, **options))
     model = imported.model
-    assert any("positions; the first 30 are kept." in note for note in imported.notes)
+    assert any("positions; only the first 30 are used." in note for note in imported.notes)
     assert_logits(model, make_batch(SIZE), functools.partial(prenorm_logits, tensors))
     assert model.config.max_position_embeddings == 30  # the shorter of both tables
 

@@ -139,11 +139,11 @@ def test_stacks_may_have_separate_learned_positions(tmp_path):
     name = "trg_position_embedding.weight"
     torch.save({**state, name: state[name][:40]}, tmp_path / "model.pt")
     imported = import_torch(tmp_path / "model.pt", **GIVEN)
-    assert "have 50 and 40 positions; the first 40 are kept" in imported.notes[0]
+    assert "have 50 and 40 learned positions; only the first 40 are used" in imported.notes[0]
     assert imported.model.config.max_position_embeddings == 40
     state["other_position_embedding.weight"] = state.pop(name)
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="give one, or one per stack"):
+    with pytest.raises(ValueError, match="at most one per stack"):
         import_torch(tmp_path / "model.pt", **GIVEN)
 
 
@@ -151,7 +151,7 @@ def test_given_names_find_the_tables(tmp_path):
     theirs = make_model()
     renamed = {"src_tok_emb.embedding": "a", "tgt_tok_emb.embedding": "b", "generator": "c"}
     path = save(theirs, tmp_path / "model.pt", transformer="net.core", **renamed)
-    with pytest.raises(ValueError, match=r"source-embedding was not .*: c\.weight, a\.weight"):
+    with pytest.raises(ValueError, match=r"source-embedding was not .*one of c\.weight, a\.weight"):
         import_torch(path, **GIVEN)
     names = {"source_embedding": "a.weight", "target_embedding": "b.weight"}
     model = import_torch(path, generator="c.weight", **names, **GIVEN).model

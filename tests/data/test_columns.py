@@ -344,7 +344,7 @@ def test_the_command_data_tells_what_a_file_holds(tmp_path, capsys):
     for told in (
         f"en: {EN[0]}\nde: {DE[0]}",
         "14 pairs read",
-        "--clean would leave out 1 of 14 pairs, and the doubtful below",
+        "--clean would leave out 1 of 14 pairs, and the doubtful ones:",
         "1 with the two sides swapped",
         "source: 1 with character entities, such as: Tom &amp; Al",
         "target: 1 with pieces of words",

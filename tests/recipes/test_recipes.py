@@ -190,7 +190,7 @@ def test_arguments_of_the_trainer_have_the_names_and_the_checks_of_transformers(
         with pytest.raises(RequestError, match=f"trainer: .*{said}"):
             training_arguments(argument_values(make_recipe({"trainer": trainer})), tmp_path)
     for trainer, said in (
-        ({"max_steps": 3, "fp16": True}, "got fp16, max_steps, which the run sets"),
+        ({"max_steps": 3, "fp16": True}, "leave out fp16, max_steps; the run sets"),
         (["save_steps"], "got a list; it must be NAME=VALUE"),
     ):
         with pytest.raises(RequestError, match=f"trainer: {said}"):
@@ -348,7 +348,7 @@ def test_pairs_of_the_revision_that_the_run_reads_are_counted(tmp_path, monkeypa
 def test_symbols_have_no_merges_for_bpe_dropout_to_undo(caplog):
     with caplog.at_level("INFO"):
         assert load_recipe("few_pairs", {"tokenizer": "symbols"}).bpe_dropout is None
-    assert "resets these values of the recipe: bpe_dropout 0.1" in caplog.text
+    assert "resets recipe values to their defaults: bpe_dropout 0.1" in caplog.text
     assert load_recipe("few_pairs", {"tokenizer": "bytes"}).bpe_dropout == 0.1
 
 
@@ -417,7 +417,7 @@ CORPORA = "train_file: [a.tsv, b.tsv]\ntrain_weights: "
         ("- a\n- b", "the content in"),
         ("tokenizer: 'bpe,'", "give one, or two as A,B"),
         ("tokenizer: bpe,bytes,bpe", "give one, or two as A,B"),
-        (f"{CORPORA}[1]", "train_weights: got 1 for 2 corpora; give one each."),
+        (f"{CORPORA}[1]", "train_weights: got 1 for 2 corpora; give one for each."),
         ("train_weights: [1, 2]", "train_weights: got 2 for 0 corpora"),
         (f"{CORPORA}[1, 0]", "train_weights: got 0.0; it must be a number, more than 0"),
         (f"{CORPORA}[1, inf]", "train_weights: got inf; it must be"),

@@ -149,7 +149,7 @@ def test_resumption_runs_no_code_of_a_checkpoint(checkpoint, tmp_path, name, for
         torch.save(content, checkpoint / name, _use_new_zipfile_serialization=form == "zip")
     seal(checkpoint)
     trainer = make_trainer(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"cannot be resumed from: Weights only load failed"):
+    with pytest.raises(ValueError, match=r"cannot resume from .*: Weights only load failed"):
         trainer.train(resume_from_checkpoint=str(checkpoint))
     assert not (tmp_path / "ran").exists()
 

@@ -349,7 +349,7 @@ def test_run_of_another_or_shorter_recipe_is_rejected(finished):
     before = (run / "recipe.yaml").read_text(encoding="utf-8")
     changed = r"\(dropout: not set -> 0\.3; batch_tokens: 256 -> 512\)"
     for changes, message in (
-        ({"max_steps": 5}, "the run has made 9"),
+        ({"max_steps": 5}, "but 9 updates are done"),
         ({"dropout": 0.3, "batch_tokens": 512, "num_beams": 2}, changed),
     ):
         with pytest.raises(RequestError, match=message):

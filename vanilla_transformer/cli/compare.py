@@ -1,4 +1,4 @@
-"""`vanilla-transformer compare` and `score`: compare models, and score given pairs with one."""
+"""`vanilla-transformer compare` and `score`: compare models, and score given pairs with a model."""
 
 import argparse
 import functools

@@ -46,7 +46,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
     kind = Path(options.output or "").suffix.lower()
     if kind not in ("", ".json", ".jsonl"):
-        raise RequestError(f"{options.output}: scores are written as .json, texts as .jsonl.")
+        raise RequestError(f"got {options.output}; give .json for scores or .jsonl for texts.")
     folder = model_folder(options.directory)
     scores = score_run(folder, with_robustness=options.robustness, **test_options(options))
     print_scores(scores)

@@ -116,7 +116,7 @@ class _Parser(argparse.ArgumentParser):
     _parsing = False
 
     def __init__(self, **options: Any) -> None:
-        """Keep the line breaks of examples, and take options by their whole names only."""
+        """Keep the line breaks of examples, and refuse abbreviated options."""
         options["formatter_class"] = argparse.RawDescriptionHelpFormatter
         super().__init__(**options, allow_abbrev=False)
 

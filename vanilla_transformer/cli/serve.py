@@ -69,10 +69,10 @@ def _serve(options: argparse.Namespace) -> int:
     except (OSError, OverflowError) as error:
         address = f"--host {options.host} --port {options.port}"
         raise RequestError(f"{address} cannot be used ({error}); choose another.") from error
-    # Without its warnings, which quote users' texts.
+    # Switch off warnings about translations, which quote users' texts.
     logging.getLogger("vanilla_transformer.translation").setLevel(logging.ERROR)
     models: dict[tuple[str, str], SharedBatches] = {}
-    executor = ThreadPoolExecutor(1)  # models take turns
+    executor = ThreadPoolExecutor(1)  # one thread, so that models take turns
     for name, pair in zip(options.directories, pairs, strict=True):
         folder = model_folder(name)
         model, tokenizer = load_for_translation(options, folder)

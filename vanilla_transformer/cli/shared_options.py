@@ -15,7 +15,7 @@ Names = Sequence[str]  # names of options
 
 
 def count(text: str) -> int:
-    """Parse a positive integer; argparse turns a ValueError into one that names the option."""
+    """Parse a positive integer; argparse adds the option's name to a ValueError."""
     if int(text) < 1:
         raise ValueError
     return int(text)
@@ -89,7 +89,7 @@ def outputs_held(options: argparse.Namespace) -> Iterator[None]:
         return
     from ..storage.atomic import check_outputs, held_outputs
 
-    read = [*_values(options, options.reads), "/dev/stdin"]  # which may be a redirected file
+    read = [*_values(options, options.reads), "/dev/stdin"]  # stdin may be a redirected file
     inputs = [path for name in read for path in named_files(str(name))]
     check_outputs(files, folders, inputs=inputs, overwrite=options.overwrite)
     with held_outputs([*files, *folders]):

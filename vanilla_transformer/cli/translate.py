@@ -128,7 +128,7 @@ def _translate(options: argparse.Namespace) -> int:
         def answers_to(rows: Iterator[_Row], before: int) -> Iterator[list]:
             """Yield each row's translations, and a warning if they may be wrong, else None."""
             read, rows = itertools.tee(rows)
-            # A row without texts, such as a header, yields an empty one, to be printed in its turn.
+            # A row without texts, such as a header, yields an empty text, to be printed in order.
             texts = (text for row in read for text in row.texts or [""])
             group = None if pipe is None else functools.partial(arriving, pipe=pipe)
             asked = {**search, "group": group, "first": before + 1}
@@ -280,7 +280,7 @@ class _Row(NamedTuple):
     def line(self, *more: str) -> str:
         """Return the row with further cells appended, as a line of the table."""
         cells = [*self.cells, *more]
-        if self.separator == "\t":  # such a table has no quotes
+        if self.separator == "\t":  # tables with tabs have no quoting
             return "\t".join(cell.replace("\t", " ") for cell in cells) + "\n"
         written = io.StringIO()
         csv.writer(written, delimiter=self.separator or ",", lineterminator="\n").writerow(cells)
@@ -302,7 +302,7 @@ def _rows(
     from ..data.tables import Dialect, split_rows
 
     lines, column = _lines(stream, name), options.csv or options.tsv
-    separator = "\t" if options.tsv else "\n"  # of a text, each line is a row with one cell
+    separator = "\t" if options.tsv else "\n"  # in plain text, a line is a row with one cell
     if options.csv:
         first = next(lines, b"")
         separator = ";" if first.count(b";") > first.count(b",") else ","
@@ -323,7 +323,7 @@ def _rows(
             continue
         cells += [""] * (width - len(cells))
         if len(cells) > width:
-            raise RequestError(f"{name}, line {number} has {len(cells)} cells, not {width}.")
+            raise RequestError(f"{name}, line {number}: {len(cells)} cells, not {width}; fix it.")
         yield _Row(cells, _sentences(cells[place], languages), separator)
 
 

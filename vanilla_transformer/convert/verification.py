@@ -53,7 +53,7 @@ def check_equal(differences: Tensor, *, name: str) -> float:
     """
     difference = differences.abs().max().item()
     if not difference <= TOLERANCE:  # true for NaN too
-        raise RequestError(f"The export as {name} differs from the model by {difference:.1e}.")
+        raise RequestError(f"{name} export: log-probabilities are off by {difference:.1e}.")
     return difference
 
 

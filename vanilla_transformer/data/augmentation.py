@@ -1,4 +1,4 @@
-"""Data augmentation: joined pairs, the opposite translation direction, and informal sources."""
+"""Data augmentation: joined pairs, reversed direction, and sources as people type them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _tables(
     corpora = pair_corpora(dataset)
     if corpora is None:
         corpora = np.zeros(len(pairs), int)
-    # The same for every training seed, so that runs with different seeds use the same pairs.
+    # Fixed seeds, so that runs with different training seeds use the same pairs.
     random, typed = np.random.default_rng(0), Random(0)
 
     def made(table: pa.Table, source: pa.Array, target: pa.Array, how: int) -> pa.Table:
@@ -83,7 +83,7 @@ def _tables(
 
     for turn in range(_TURNS if join or noise else 2):
         forward = [pairs]
-        if join:  # as many tokens as two copies of the pairs
+        if join:  # joined pairs have as many tokens as two copies of all pairs
             others = pairs.take(_others(corpora, random.permutation(len(pairs))))
             source, target = (
                 pc.binary_join_element_wise(pairs[side], others[side], " ")

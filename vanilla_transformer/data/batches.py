@@ -156,7 +156,7 @@ class TokenBatchSampler(Sampler[list[int]]):
             given = f"the weights {[*weights]} for corpora of {sizes.tolist()} pairs"
             raise RequestError(f"got {given}; each corpus needs pairs and a weight above 0.")
         tokens = np.bincount(numbers, weights=self.target_lengths)
-        draws = shares * sizes / tokens  # for each target token of an epoch
+        draws = shares * sizes / tokens  # per target token of an epoch
         fewest = min(tokens.sum(), _FEWEST_BATCHES * self.max_tokens)
         epoch = max((tokens / shares).min(), fewest, (_FEWEST_DRAWS / draws).max())
         draws = np.rint(epoch * draws).astype(int).tolist()
@@ -188,7 +188,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         difference = np.where(longest % 2, -difference, difference) * (self.lengths is None)
         order, first_size = np.arange(len(longest)), 1.0
         if self.shuffle:
-            # Shuffle only examples with the same two lengths, or padded to the same length.
+            # The sort below is stable, so only examples of equal (padded) lengths stay shuffled.
             rng = self._generator(stream=0)
             rng.shuffle(order)
             first_size = rng.uniform(0.25, 1.0) if self.lengths is None else 1.0
@@ -257,8 +257,8 @@ def few_lengths(longest: np.ndarray) -> list[int]:
         longest: Length of the longer side of each pair, (N,).
     """
     lengths = np.unique(longest)
-    lengths = lengths[:: -(len(lengths) // 512 + 1)][::-1]  # if many, a sample with the longest
-    rows = np.sort(longest).searchsorted(lengths, side="right")  # that are at most as long
+    lengths = lengths[:: -(len(lengths) // 512 + 1)][::-1]  # a sample, if many, with the longest
+    rows = np.sort(longest).searchsorted(lengths, side="right")  # number of rows at most that long
     # Tokens of the rows between two lengths, padded to the second.
     added = (rows - rows[:, None]) * lengths + np.where(np.tri(len(lengths)), np.inf, 0)
     fewest, ends = rows * lengths.astype(float), []
@@ -293,7 +293,7 @@ class Stream:
         self._restore: Callable[[], None] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # while it is copied or unpickled
+        if name == "loader":  # missing while copied or unpickled
             raise AttributeError(name)
         return getattr(self.loader, name)
 

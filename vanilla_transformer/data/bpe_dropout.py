@@ -92,7 +92,7 @@ class BpeDropout:
             left, right = parts[ids[undone]].T
             ids, row_of = np.repeat(ids, copies), np.repeat(row_of, copies)
             ids[second - 1], ids[second] = left, right
-            # Only the new parts may be split again; what was kept whole stays whole.
+            # Only the new parts may be split again; tokens kept in this round stay.
             new = np.zeros(len(ids), bool)
             new[second - 1] = new[second] = True
         split = np.split(ids, np.cumsum(np.bincount(row_of, minlength=len(rows)))[:-1])

@@ -98,7 +98,7 @@ class PairReader:
     def pairs(
         self, rows: Iterable[tuple[int, Any]], pair_of: Callable[[Any], tuple[str, str]], place: str
     ) -> Pairs:
-        """Yield the pair of each numbered row; skip malformed rows, named by `place` and number."""
+        """Yield each row's pair; skip malformed rows and report their `place` and number."""
         for number, row in rows:
             try:
                 yield pair_of(row)
@@ -114,7 +114,7 @@ class PairReader:
         """Count a line that is not a pair, or refuse it if the reader is strict."""
         complaint = printable(f"{place}: {error}")
         if self.strict:
-            raise RequestError(f"{complaint}. Repair or remove it, or leave out --strict.")
+            raise RequestError(f"{complaint}. Repair or remove this pair, or leave out --strict.")
         self.faults[type(error)] += 1
         if len(self.examples) < 5:
             self.examples.append(complaint)
@@ -141,7 +141,7 @@ def utf8_text(line: bytes) -> str:
     if len(line) > LINE_BYTES:
         raise MalformedError(f"the line is longer than {LINE_BYTES // 2**20} MiB")
     try:
-        return line.decode("utf-8").lstrip("\ufeff")  # concatenated files have several
+        return line.decode("utf-8").lstrip("\ufeff")  # concatenated files have several such marks
     except UnicodeDecodeError as error:
         raise EncodingError(f"invalid UTF-8 at byte {error.start + 1} of the line") from None
 

@@ -185,7 +185,7 @@ def _text_tables(reader: PairReader, *, is_named: bool, show_progress: bool) -> 
     import pyarrow as pa
 
     pairs = iter(progress(reader, what=f"Reading {reader.name}", unit="pairs", shown=show_progress))
-    rows, sample, step = 0, list[tuple[str, str]](), 1  # the same as `sampled`
+    rows, sample, step = 0, list[tuple[str, str]](), 1  # a sample, as `sampled` takes it
     while batch := list(islice(pairs, _READ)):
         sample += batch[-rows % step :: step]
         rows += len(batch)
@@ -358,7 +358,7 @@ class _Encoder:
             self.digest = Hasher.hash(tokenizer)
             return
         self.backend = copy.deepcopy(tokenizer.backend_tokenizer)
-        self.backend.no_truncation()  # an earlier call may have left either on
+        self.backend.no_truncation()  # an earlier call may have switched either on
         self.backend.no_padding()
         self.backend.encode_special_tokens = tokenizer.split_special_tokens
         marks = f"{self.backend.to_str()}{tokenizer.split_special_tokens}{self.start}"
@@ -391,7 +391,7 @@ def _token_tables(
                 report["unknown"].append(f"On the {side} side {unknown}.")
 
     def encoded(block: pa.Table) -> tuple[int, int, pa.Table]:
-        """Return the counts of all and of non-empty pairs, and the tokens of the kept pairs."""
+        """Return two counts, of all and of non-empty pairs, and the kept pairs' tokens."""
         bare = [pc.utf8_trim_whitespace(pc.fill_null(block[side], "")) for side in sides]
         filled = block.filter(pc.and_(*(pc.not_equal(text, "") for text in bare)))
         ids = [
@@ -417,7 +417,7 @@ def _token_tables(
             bar.update(size)
     if not rows:
         remedy = "raise the limits" if report["too_long"] else "give pairs with two texts"
-        raise RequestError(f"got no pair to keep ({_left_out(report)}); {remedy}.")
+        raise RequestError(f"all pairs were left out ({_left_out(report)}); {remedy}.")
     return report
 
 

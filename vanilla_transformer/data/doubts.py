@@ -19,13 +19,13 @@ KINDS = {
     "swapped": "with the two sides swapped",
     "foreign": "with a side in another language",
 }
-_REPEATED = 5  # a placeholder is paired with at least as many different texts,
-_REPEATED_SHARE = 0.03  # and with this share of the number of pairs
-_NO_WORDS = 0.15  # a placeholder is less probable than this in its side's language
-_CERTAIN = 3.0  # log odds for one side
-_OTHER = 0.99  # probability of a language that is neither source nor target
+_REPEATED = 5  # fewest different texts that a placeholder is paired with
+_REPEATED_SHARE = 0.03  # the same, as a share of all pairs; the larger number counts
+_NO_WORDS = 0.15  # a text whose language is less probable may be a placeholder
+_CERTAIN = 3.0  # log odds from which a text is certainly in one of the two languages
+_OTHER = 0.99  # least probability of a third language that makes a text doubtful
 _LONG = 20  # characters needed to identify the language of a text for certain
-_WARNED = 0.02  # share of doubtful pairs; a larger one is a warning
+_WARNED = 0.02  # share of doubtful pairs above which a warning is logged
 _REFUSED = 0.5
 
 
@@ -60,7 +60,7 @@ def doubtful(
 
 
 def _placeholders(texts: Sequence[str], beside: Sequence[str], shares: np.ndarray) -> np.ndarray:
-    """Return a mask of placeholders, (N,): texts that are not language, paired with many others."""
+    """Return a mask of placeholders, (N,): texts without words, paired with many others."""
     least = max(_REPEATED, _REPEATED_SHARE * len(texts))
     others = defaultdict(set)
     for text, other in zip(texts, beside, strict=True):

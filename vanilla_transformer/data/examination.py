@@ -35,7 +35,7 @@ def examine(pairs: Dataset) -> Iterator[str]:
     report = pair_report(pairs)
     yield f"{describe_report(report)}."
     left_out = sum(report[name] for name in ("duplicates", "copies", "odd_ratios"))
-    yield f"--clean would leave out {left_out} of {report['read']} pairs, and the doubtful below."
+    yield f"--clean would leave out {left_out} of {report['read']} pairs, and the doubtful ones:"
     yield reading_report(pairs)["doubts"]["text"] or "No pair is doubtful."
     for side in ("source", "target"):
         yield from _examine_side(pairs, side)

@@ -7,12 +7,12 @@ from unicodedata import category
 from ..texts.sentences import split_sentences
 from ..written_forms import WrittenForms, case_of, first_word, lower, words
 
-_MOST_FORMS, _MOST_COMMON = 20_000, 5_000  # words, the most frequent ones
-_UNUSUAL, _NEARLY_ALL, _MOST = 0.01, 0.9, 2 / 3  # shares
+_MOST_FORMS, _MOST_COMMON = 20_000, 5_000  # most words to store; rarer ones are dropped
+_UNUSUAL, _NEARLY_ALL, _MOST = 0.01, 0.9, 2 / 3  # shares of the sources
 # Where more sources have no final mark (5 % of Multi30k's captions), the model knows both forms.
 _UNMARKED = 0.02
-_FEWEST = 5  # sources with the same first word; fewer have no mark of their own
-_LOOKED_AT = 2_000  # sources, to tell whether they are single sentences
+_FEWEST = 5  # sources that a first word needs to get a final mark of its own
+_LOOKED_AT = 2_000  # sources to inspect for whether they are single sentences
 
 
 def count_forms(

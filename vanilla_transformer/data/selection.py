@@ -59,7 +59,7 @@ def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Datas
     held_out = report["held_out"]
     if count is not None and held_out < count:
         few = f"only {held_out} of {len(dataset)} with unique texts of at most {_MOST_BYTES} bytes"
-        raise RequestError(f"got {counted(count, 'pair')} to hold out; there are {few}.")
+        raise RequestError(f"got {counted(count, 'pair')} to hold out, but there are {few}.")
     if held_out:
         logger.info("Held out for validation: %s, and as many for test.", counted(held_out, "pair"))
     bounds = [0, held_out, 2 * held_out, len(split)]

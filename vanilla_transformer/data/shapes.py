@@ -20,7 +20,7 @@ _FILLERS = {"input_ids": 0, "decoder_input_ids": 0, "attention_mask": 0, "labels
 
 @dataclass(frozen=True)
 class ShapedCollator:
-    """Collator that flags right padding, which saves a GPU the check, and may pad further.
+    """Collator that flags right padding, so that a GPU need not check, and may pad further.
 
     Args:
         collate: The collator of the batches.

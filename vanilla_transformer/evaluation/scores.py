@@ -32,8 +32,8 @@ References: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
 logger = logging.getLogger(__name__)
 
 # sacreBLEU's tokenizers by ISO 15924 script. Other scripts use 13a, the default of sacreBLEU and
-# WMT, which would take a whole clause for one word in scripts without spaces. Five of these can
-# only be split into characters.
+# WMT, which would take a whole clause for one word in scripts without spaces. Five of these
+# scripts can only be split into characters.
 BLEU_TOKENIZERS = {
     "Jpan": "ja-mecab",
     "Kore": "ko-mecab",
@@ -133,7 +133,7 @@ def corpus_scores(
         scores[name] = float(metric.corpus_score(list(hypotheses), streams).score)
         scores[f"{name}_signature"] = str(metric.get_signature())
     if problem := _all_alike(hypotheses, streams[0]):
-        logger.warning("%s: normal early in training; later, check pairs and rate.", problem)
+        logger.warning("%s: normal at first; later, check pairs and learning rate.", problem)
     return cast("Scores", {**scores, "num_sentences": len(hypotheses)})
 
 

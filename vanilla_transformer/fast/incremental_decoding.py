@@ -128,7 +128,7 @@ class IncrementalDecoder:
             self.places = torch.cat((self.places, new.expand(batch, -1)), dim=1)
         self.position += 1
         self.rows, self.kept = self.rows + width, self.kept + width
-        sources = batch  # whose logits are computed at once
+        sources = batch  # sources whose logits are computed at once
         if self.short is None and x.device.type == "cpu":
             sources = max(1, LOGITS // (width * self.decoder.config.target_vocab_size))
         return map(self.short or self.lm_head, self.decoder.norm(x).split(sources))
@@ -140,7 +140,7 @@ class IncrementalDecoder:
         return self.places.gather(1, rows.flatten(1)).view_as(rows)
 
     def _forget(self, ancestors: Tensor) -> None:
-        """Drop rows that are not ancestors of an unfinished hypothesis, if they are more than half.
+        """Drop rows that no unfinished hypothesis descends from, if these are more than half.
 
         The hypotheses of one source soon share all but their last few ancestors, so the rows that
         they attend to become a fraction of all rows.
@@ -161,7 +161,7 @@ class IncrementalDecoder:
     def _embed(self, tokens: Tensor) -> Tensor:
         """Embed tokens at this position as `decoder.embed` does: (B, w) -> (B, w, d)."""
         x = self.decoder.embed_tokens(tokens) * math.sqrt(self.decoder.config.d_model)
-        if self.position == len(self.encodings):  # computing many takes as long as one
+        if self.position == len(self.encodings):  # computing many at once takes as long as one
             many = min(FIRST_POSITIONS, self.length - self.position)
             more = self.decoder.embed_positions(x.new_empty(1, many, 0), None, self.position)
             self.encodings = torch.cat((self.encodings.view(-1, x.size(-1)), more))
@@ -326,7 +326,7 @@ class ShortProjection:
     def __init__(
         self, shortlist: Shortlist, lm_head: nn.Linear, ids: Tensor, mask: Tensor, highest: int
     ) -> None:
-        """Collect the weights for a batch of sources, (B, S), whose mask is 0 at padding.
+        """Gather lm_head's shortlisted rows for sources, (B, S); the mask is 0 at padding.
 
         All ids up to `highest` are usual pieces, so these are in their own columns.
         """
@@ -344,7 +344,7 @@ class ShortProjection:
         self.bias = bias[own].masked_fill(own < 0, -torch.inf)[:, None]  # (B, 1, P)
         # Ids of the columns of the logits, (B, 1, U).
         self.pieces = torch.cat((usual.expand(len(own), -1), own.clamp(min=0)), dim=1)[:, None]
-        self.sources = torch.arange(len(own), device=own.device)  # those not yet done
+        self.sources = torch.arange(len(own), device=own.device)  # indices of unfinished sources
 
     def ids_of(self, columns: Tensor) -> Tensor:
         """Return the ids of columns, (B, w)."""
@@ -356,7 +356,7 @@ class ShortProjection:
         return torch.cat((usual, torch.baddbmm(self.bias, x, self.weight.mT)), dim=-1)
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keep only the sources of `order`; see `GrowingRows.keep`."""
+        """Keep only the sources at the indices `order`; see `GrowingRows.keep`."""
         self.weight, self.bias = (_kept(part, order, moved) for part in (self.weight, self.bias))
         self.sources = self.sources[order]
 
@@ -444,7 +444,7 @@ class FoldedSource:
         return torch.baddbmm(residual, weights.flatten(2), self.values)
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keep the sources of `order`; see `GrowingRows.keep`."""
+        """Keep the sources at the indices `order`; see `GrowingRows.keep`."""
         self.keys, self.bias, self.values = (
             _kept(part, order, moved) for part in (self.keys, self.bias, self.values)
         )
@@ -492,7 +492,7 @@ class LayerMemory:
         return heads.flatten(2)
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keep the sources of `order`; see `GrowingRows.keep`."""
+        """Keep the sources at the indices `order`; see `GrowingRows.keep`."""
         self.rows.keep(order, moved)
         if self.folded is not None:
             self.folded.keep(order, moved)

@@ -33,7 +33,7 @@ _ALWAYS = (
 )
 SMALLEST = 2**17 if _ALWAYS else 2**18  # entries; with smaller weights, packing saves no time
 MOST_ROWS = math.inf if _ALWAYS else 192  # most rows of an input; with more, packing saves no time
-_ROWS = 32  # the number of rows that the layout is made for; it works for any other
+_ROWS = 32  # rows of an input that the layout is optimized for; any number works
 _WORDS = (torch.int64, torch.int32, torch.int16)  # the widest type that divides a row is used
 
 
@@ -52,7 +52,7 @@ class PackedLinear(NamedTuple):
     """
 
     weight: Tensor | None  # (outputs, inputs), or None if only the packed one is kept
-    packed: Tensor | None  # in a layout that only oneDNN can read, or None if it is too small
+    packed: Tensor | None  # in oneDNN's own layout; None if the weight is too small
     bias: Tensor | None  # (outputs,)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class PackedLinear(NamedTuple):
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "relu", [], "")
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
-        """Compute a residual, (..., outputs), + x W^T + b."""
+        """Compute residual + x W^T + b: (..., outputs)."""
         if self._weight_for(x) is not None:
             return self(x).add_(residual)
         add = torch.ops.mkldnn._linear_pointwise.binary
@@ -117,7 +117,7 @@ def packed_linears(*roots: nn.Module) -> Iterator[None]:
     try:
         can_pack = _can_pack()
         for module in (module for root in roots if can_pack for module in root.modules()):
-            # An enclosing block, or one in another thread, may have replaced it already.
+            # An enclosing block, or one in another thread, may have replaced `forward` already.
             if (
                 "forward" not in module.__dict__
                 and _is_unmodified(module)

@@ -31,10 +31,10 @@ from ..storage.saved_model import SHORTLIST, read_config, read_tensors, tokenize
 
 logger = logging.getLogger(__name__)
 
-USUAL = (512, 1024, 2048, 4096)  # numbers of usual pieces to choose from
-LIKELY = 8  # further pieces for each source piece, at most
-MOST_PIECES = 60_000  # of each vocabulary, for a file of less than 1 MiB
-COUNTED = 200_000  # training pairs, at most
+USUAL = (512, 1024, 2048, 4096)  # candidates for the number of usual pieces
+LIKELY = 8  # most target pieces for a source piece, beside the usual ones
+MOST_PIECES = 60_000  # most pieces of a vocabulary, so that the file stays below 1 MiB
+COUNTED = 200_000  # most training pairs to count pieces in
 
 
 class Shortlist(NamedTuple):
@@ -49,7 +49,7 @@ SHORTLISTS: WeakKeyDictionary[PreTrainedModel, Shortlist] = WeakKeyDictionary()
 
 
 def use_shortlist(model: PreTrainedModel, folder: Path) -> None:
-    """Search with the shortlist in the model's folder from now on, if there is one.
+    """Make a model search with the shortlist in its folder, if there is one.
 
     The generation config gets the scores below which such a search's translation may be wrong. If
     the file is damaged or of another model, a warning says so, and nothing changes.
@@ -63,7 +63,7 @@ def use_shortlist(model: PreTrainedModel, folder: Path) -> None:
 
 
 def read_shortlist(folder: Path) -> tuple[Shortlist, list[float]]:
-    """Read what `write_shortlist` wrote.
+    """Read a shortlist and its thresholds of doubtful translations from a model's folder.
 
     Raises:
         ValueError: It is damaged, or of another model.
@@ -88,7 +88,7 @@ def write_shortlist(shortlist: Shortlist, folder: Path, doubtful_below: Sequence
 
 
 def _digest(folder: Path, tensors: dict[str, Tensor]) -> list[int]:
-    """Return the SHA-256 of the content of a shortlist, and of the pieces whose ids it has."""
+    """Return the SHA-256 of a shortlist's tensors and of the vocabulary they refer to."""
     config = read_config(folder)
     pieces = [tokenizer_digests(folder), config.vocab_size, config.target_vocab_size]
     return [*hashlib.sha256(json.dumps(pieces).encode() + save(tensors)).digest()]
@@ -109,7 +109,7 @@ def learn_shortlists(pairs: Any, config: Any) -> list[Shortlist]:
     counts = [count for count in USUAL if 4 * count < sizes[1] and max(sizes) <= MOST_PIECES]
     counted = pairs[:: -(-len(pairs) // COUNTED)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch: sparse matrices are in beta state
+        warnings.simplefilter("ignore")  # torch warns that its sparse matrices are in beta
         in_sources, in_targets = map(_occurrences, (counted["input_ids"], counted["labels"]), sizes)
         together = torch.sparse.mm(in_sources.T, in_targets).coalesce()
     order = together.values().argsort(descending=True)

@@ -22,7 +22,7 @@ from ..ranges import Range
 logger = logging.getLogger(__name__)
 
 GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables with which users set the number
-_LOOK_EVERY = 0.5  # seconds
+_LOOK_EVERY = 0.5  # seconds between two looks at the machine's load
 _WAIT = 20.0  # seconds that cores must stay free before they are used again
 _LIGHT = 0.3  # cores; other programs that use less are ignored
 # Last number of threads, by the number without other programs; the next block starts with it.
@@ -102,7 +102,7 @@ class FreeThreads:
         if self._adapts:
             torch.set_num_threads(_LATEST.get(self.most, self.most))
         self.used = [torch.get_num_threads()]
-        self._look: tuple[float, float, float] | None = None  # time, CPU seconds of all and own
+        self._look: tuple[float, float, float] | None = None  # time; CPU seconds of all and own
         self._no_core_was_free = -math.inf  # time of the last check without a free core
 
     def adapt(self) -> None:

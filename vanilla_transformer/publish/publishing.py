@@ -370,7 +370,7 @@ def _close(logits: torch.Tensor, others: torch.Tensor) -> bool:
 def _draw(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, facts: Metrics
 ) -> None:
-    """Draw the cross-attention of each sample whose translation can be encoded again."""
+    """Draw each sample's cross-attention if its translation can be retokenized."""
     for number, sample in enumerate(facts["samples"]["card"], start=1):
         target = sample["translation"] or sample["reference"]
         try:

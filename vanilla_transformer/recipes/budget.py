@@ -25,10 +25,10 @@ _SIZES = ("d_model", "ffn_dim", "preset", "attention_heads")
 _RATES = ("warmup_steps", "learning_rate", "learning_rate_factor")
 _ADDED = ("join_pairs", "both_directions")
 _DECIDED = (*_BATCHES, "d_model", "ffn_dim", *_RATES, *_ADDED)
-# Updates; where fewer fit, smaller batches and a model of half the width learn more (LOG.md).
+# Updates. If fewer fit, smaller batches and a model of half the width learn more (LOG.md).
 _LEARNS = 2_000
 _BATCH, _NARROWEST = 1_024, 128  # the smallest batch_tokens and d_model
-_WARMUP = 6  # updates of a run per update of warm-up, at least
+_WARMUP = 6  # least ratio of all updates to those of warm-up
 _PAYS = 3_000  # updates after which augmented pairs pay off (LOG.md)
 _SAVES = 20  # checkpoints of a run, at least, from which the averaged ones are chosen
 
@@ -66,9 +66,9 @@ def fit_into_minutes(
         changes, updates = _schedule(plan, updates_within, processes)
         every = max(1, updates // _SAVES)
         every = every if every < plan.arguments["save_steps"] else None
-        text = ", ".join(f"{name}={value}" for name, value in changes.items()) or "as in the recipe"
+        text = ", ".join(f"{name}={value}" for name, value in changes.items()) or "none"
         if updates < settings["max_steps"]:
-            logger.info("About %d updates fit into %g min: %s.", updates, minutes, text)
+            logger.info("About %d updates fit into %g min; changed: %s.", updates, minutes, text)
     if every is not None:
         changes["trainer"] = {**(settings["trainer"] or {}), "save_steps": every}
     return plan_run(make_recipe({**settings, **changes}), run)
@@ -79,7 +79,7 @@ def _schedule(
     updates_within: "Callable[[VanillaTransformerConfig, int, int], int]",
     processes: int,
 ) -> tuple[dict[str, Any], int]:
-    """Make updates faster until enough fit into the time, then adapt the schedule to them.
+    """Make updates cheaper until enough fit into the time; then adapt the schedule.
 
     Returns:
         The settings to change, and the number of updates.

@@ -38,7 +38,7 @@ class TextPairs:
 
     @property
     def targets(self) -> list[str]:
-        """The reference of each source; of several the first."""
+        """The first reference of each source."""
         return [each if isinstance(each, str) else each[0] for each in self.references]
 
     def pairs(self) -> Iterator[tuple[str, str]]:
@@ -63,7 +63,7 @@ def check_files(data: DataPlan) -> None:
 
 
 def training_pairs(data: DataPlan, run: Path | None = None) -> "Dataset":
-    """Return the training pairs of a plan, after `clean_pairs` if it says `clean`.
+    """Return the training pairs of a plan, cleaned if its option `clean` is set.
 
     Args:
         data: The plan. If it names only a text, teachers make the pairs from it.
@@ -102,7 +102,7 @@ def evaluation_sets(data: DataPlan) -> dict[str, TextPairs]:
     """Return the test sets of a plan by name; several test sets are named after their files."""
     files = listed(data.test_file)
     names = ["test"]
-    if len(files) > 1:  # newstest2014 for newstest2014.en,newstest2014.de
+    if len(files) > 1:  # such as newstest2014 for newstest2014.en,newstest2014.de
         names = [named_files(file)[0].name.partition(".")[0] for file in files]
     if len({*names}) < len(files) or "validation" in names:
         given = ", ".join(files)

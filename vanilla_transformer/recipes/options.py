@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _SAME = object()  # marks options whose default is the paper's value
 _SHARE = Range(0, 1, whole=False)
 _RATE = Range(0, 1000, whole=False, above=True)
-_POSITIVE = Range(0, 10**7, whole=False, above=True)  # nineteen years, for minutes
-_VOCABULARY = Range(260, 300_000)  # 256 bytes and 4 special tokens; 32 MiB of tokenizer.json
+_POSITIVE = Range(0, 10**7, whole=False, above=True)  # in minutes, at most nineteen years
+_VOCABULARY = Range(260, 300_000)  # from bytes + 4 specials to 32 MiB of tokenizer.json
 _ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")  # positional encodings
 _SEED = Range(0, 2**32 - 1)  # NumPy accepts no others
 
@@ -215,7 +215,7 @@ class Training:
     trainer: Mapping[str, Any] | None = _option(None, "arguments of transformers: save_steps=500")
 
     def peak_rate(self, d_model: int) -> float:
-        """Return the peak of the learning rate, Eq. 3's if none is set, to two digits."""
+        """Return the peak learning rate, by default Eq. 3's, rounded to two digits."""
         papers = self.learning_rate_factor * (d_model * self.warmup_steps) ** -0.5
         return float(f"{self.learning_rate or papers:.2g}")
 

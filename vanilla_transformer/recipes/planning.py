@@ -163,7 +163,7 @@ def plan_stages(
     if recipe.siblings is None:
         yield plan_run(recipe, run, fixed), run
         return
-    check_files(_part(recipe, DataPlan))  # also files that only the last run reads
+    check_files(_part(recipe, DataPlan))  # even files that only the last run reads
     siblings = [run / f"sibling-{number + 1}" for number in range(recipe.siblings)]
     trainings = len(siblings) + 1
     minutes = recipe.max_minutes and recipe.max_minutes / trainings
@@ -185,7 +185,7 @@ def _taught(siblings: Sequence[Path], text: str | None) -> Recipe:
     early, because the validation loss may rise while BLEU still rises (LOG.md).
     """
     first = make_recipe(recipe_values(siblings[0]))  # as it was fitted into its minutes
-    # The first model has its shape and tokenizer.
+    # Shape and tokenizer are those of the first model, from which the training continues.
     of_model: dict[str, Any] = {name: options.OPTIONS[name].default for name in SHAPE}
     return dataclasses.replace(
         first,

@@ -77,15 +77,15 @@ class Recipe(options.Evaluation, options.Training, options.Tokenizer, DataPlan, 
         weights = len(options.listed(self.train_weights))
         if weights and (weights != corpora or corpora < 2):
             raise RequestError(
-                f"train_weights: got {weights} for {corpora} corpora; give one each."
+                f"train_weights: got {weights} for {corpora} corpora; give one for each."
             )
         if self.monolingual_source is not None and not (self.teachers or self.siblings):
-            raise RequestError("monolingual_source: nothing translates it; give --teachers.")
+            raise RequestError("monolingual_source needs models to translate it; give --teachers.")
         sides = self.tokenizer.split(",")
         if len(sides) > 2 or not all(sides):
             raise RequestError(f"tokenizer: got {quoted(self.tokenizer)}; give one, or two as A,B.")
         if taken := {*(self.trainer or {})} & ({*options.ARGUMENTS.values()} | _OF_RUN):
-            raise RequestError(f"trainer: got {', '.join(sorted(taken))}, which the run sets.")
+            raise RequestError(f"trainer: leave out {', '.join(sorted(taken))}; the run sets them.")
         self.check_positions(self.config(vocab_size=self.vocab_size))
 
 
@@ -156,7 +156,7 @@ def _without(
     lost = {name: values[name] for name in names if not _is_default(name, values[name])}
     if lost:
         text = ", ".join(f"{name} {shown(value)}" for name, value in lost.items())
-        logger.info("%s %s resets these values of the recipe: %s.", by, shown(value), text)
+        logger.info("%s %s resets recipe values to their defaults: %s.", by, shown(value), text)
     return {**values, **{name: options.OPTIONS[name].default for name in lost}}
 
 
@@ -216,7 +216,7 @@ def find_recipe(name_or_path: str) -> Path:
     if name_or_path not in shipped:
         name, known = quoted(name_or_path), ", ".join(shipped) or "none"
         near = _nearest(name_or_path, shipped)
-        raise RequestError(f"There is no recipe {name}{near}; shipped: {known}; or give a .yaml.")
+        raise RequestError(f"There is no recipe {name}{near}; give one of {known}, or a .yaml.")
     return shipped[name_or_path]
 
 

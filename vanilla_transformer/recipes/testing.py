@@ -95,7 +95,7 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
     elif not changed_training and TRAINING_FILES & recorded.keys():
         shared_with_training(trained, training_pairs(trained), sets)
     else:
-        reason = changed_training or f"they are those of {trained.dataset or 'its teachers'}"
+        reason = changed_training or f"those come from {trained.dataset or 'its teachers'}"
         logger.warning(_NOT_COMPARED, run, reason)
     if not any(map(len, sets.values())):
         raise RequestError(f"{run} has no test or validation pairs; give --test-file.")

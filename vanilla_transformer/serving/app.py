@@ -27,7 +27,7 @@ _BODY_BYTES = 2**22  # most bytes of a request
 def create_app(
     models: Mapping[tuple[str, str], SharedBatches], *, char_limit: int, cors: bool = False
 ) -> FastAPI:
-    """Return the application.
+    """Return the web application that answers LibreTranslate's requests with the models.
 
     Args:
         models: By codes of source and target, what translates single sentences.

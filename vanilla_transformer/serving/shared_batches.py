@@ -19,7 +19,7 @@ class SharedBatches:
     def __init__(
         self, translate: Callable[[list[str]], list[Translation]], executor: Executor | None = None
     ) -> None:
-        """Prepare to translate.
+        """Start with an empty queue.
 
         Args:
             translate: Returns a translation of each text, whose `error` says why there is none.
@@ -47,7 +47,7 @@ class SharedBatches:
         return await asyncio.gather(*futures)
 
     async def _work(self, most: int = 64) -> None:
-        """Translate up to `most` waiting texts at a time, for ever."""
+        """Translate up to `most` waiting texts at a time, forever."""
         while True:
             waiting = [await self._queue.get()]
             while not self._queue.empty() and len(waiting) < most:

@@ -15,10 +15,10 @@ from .atomic import sync
 
 logger = logging.getLogger(__name__)
 
-_LONGEST = 2**26  # bytes of a row
-_ROWS = ".vanilla-transformer-rows-"  # prefix of the file beside an output
+_LONGEST = 2**26  # most bytes of a row
+_ROWS = ".vanilla-transformer-rows-"  # prefix of the file of rows beside an output
 _NONE = object()
-_ON_THE_DISK = 30.0  # seconds after which rows are on the disk, even if the power fails
+_ON_THE_DISK = 30.0  # seconds between syncs to the disk; a power failure loses later rows
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def continued(
             mark, known, good = expected, known + 1, file.tell()
             yield json.loads(row)
         if path.stat().st_size > good:
-            message = "%s is damaged or of another text, model or search; redoing rows from %d."
+            message = "%s is damaged or from another text, model or search; redoing rows from %d."
             logger.warning(message, path, known + 1)
         elif known:
             logger.info("%s has the first %s rows; continuing.", path, f"{known:,}")

@@ -86,17 +86,17 @@ class Chosen(TypedDict):
     pairs: int
     averaged: int  # number of averaged checkpoints
     measure: NotRequired[str]  # one of `MEASURES`
-    greedy: NotRequired[dict[str, float]]  # by number of checkpoints
+    greedy: NotRequired[dict[str, float]]  # greedy search's score by number of checkpoints
     length_penalty: NotRequired[float]
-    beam: NotRequired[dict[str, float]]  # by length penalty
-    usual_pieces: NotRequired[int]  # of the shortlist; missing if none was good enough
-    shortlist: NotRequired[dict[str, float]]  # by number of usual pieces
+    beam: NotRequired[dict[str, float]]  # beam search's score by length penalty
+    usual_pieces: NotRequired[int]  # in the shortlist; missing if no shortlist was good enough
+    shortlist: NotRequired[dict[str, float]]  # score by number of usual pieces
 
 
 class RunWarning(TypedDict):
     """A warning for users of a run's model."""
 
-    kind: str  # "outputs": they are useless; "schedule"; "pairs"; "test"
+    kind: str  # subject: "outputs" (useless ones), "schedule", "pairs" or "test"
     text: str
 
 
@@ -172,7 +172,7 @@ def all_metrics(path: Path) -> Metrics:
     content = checked(read_json(own_file(path)), Metrics, path)
     digest = cast("dict[str, Any]", content).pop(_DIGEST, None)
     if digest not in (None, _digest(content)):
-        raise RequestError(f"{path} changed after it was written; restore it, or delete {_DIGEST}.")
+        raise RequestError(f"{path} was changed; restore it, or delete its key {_DIGEST}.")
     return content
 
 

@@ -31,7 +31,7 @@ from ..errors import RequestError
 JSON_BYTES = 32 * 2**20
 YAML_BYTES = 2**20
 _CHUNK = 2**16
-_XZ_BYTES = 2**28  # most for the dictionary; `xz -9` needs a quarter
+_XZ_BYTES = 2**28  # memory limit of xz's dictionary; `xz -9` needs a quarter
 IS_NO_TEXT = "is packed, binary or UTF-16; unpack it, or convert it: iconv -f UTF-16 -t UTF-8."
 StrPath = str | os.PathLike[str]  # how callers may give a path
 LINE_BYTES = 2**20  # longest line of a text: a longer one is neither a sentence nor a pair
@@ -152,7 +152,7 @@ def parse_yaml(text: str, *, typed: bool) -> object:
 
     # A few aliases can expand to gigabytes.
     if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-        raise RequestError("it has an alias, which is not allowed")
+        raise RequestError("YAML aliases, as in *name, are not allowed")
     return yaml.load(text, Loader=yaml.SafeLoader if typed else _text_loader())
 
 
@@ -268,8 +268,8 @@ def _next_in_bounded_memory(batches: Iterator[_Content]) -> _Content | None:
     with _READING:
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         size, used, shared, *_, data, _ = map(int, Path("/proc/self/statm").read_text().split())
-        # Memory that is mapped but not used, as by allocators, is part of the gigabyte.
-        # gVisor does not report `data`.
+        # The limit of one gigabyte includes mapped but unused memory, as of allocators.
+        # gVisor does not report `data`, so `size` replaces it.
         page = resource.getpagesize()
         most = max((used - shared) * page + 2**30, (data or size) * page + 2**28)
         lower = most if soft == resource.RLIM_INFINITY else min(soft, most)

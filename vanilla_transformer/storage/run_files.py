@@ -79,7 +79,7 @@ def check_same(before: Identity, now: Identity, what: str) -> None:
         ValueError: They differ; the message lists all differences.
     """
     if changed := differences(before, now):
-        raise RequestError(f"{what} ({'; '.join(changed)}); give the same, or another directory.")
+        raise RequestError(f"{what} ({'; '.join(changed)}); undo this, or use another directory.")
 
 
 def shown(value: Any) -> str:

@@ -67,7 +67,7 @@ CHOOSE_CODE = {
     *("transformers_weights", "auto_map", "custom_pipelines"),
 }
 _HEADER_BYTES = 2**23  # most bytes of a safetensors header, which has about 100 per tensor
-_NOT_SAVED = 10**7  # weights that a model may compute, such as positions
+_NOT_SAVED = 10**7  # most weights that are computed, not saved, such as positions
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -205,7 +205,7 @@ def load_saved_model(
             described = sum(weight.numel() for weight in kind(config).parameters())
         saved = sum(tensor.numel() for tensor in tensors.values())
         if described > 2 * saved + _NOT_SAVED:  # initializing the missing ones could fill memory
-            raise RequestError(f"config.json describes {described:,} weights, not {saved:,}.")
+            raise RequestError(f"config.json needs {described:,} weights; found only {saved:,}.")
         # Given tensors, transformers opens no file of the directory: no code, pickle or adapter.
         model, report = kind.from_pretrained(
             None,
@@ -353,7 +353,7 @@ def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
         if size > _HEADER_BYTES:  # enough for 80,000 tensors
-            raise SafetensorError(f"its header has {size:,} bytes")
+            raise SafetensorError(f"header too large: {size:,} bytes")
         with safe_open(path, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118, it is not a dict
                 tensor = tensors.get_tensor(name)

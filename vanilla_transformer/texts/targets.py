@@ -44,7 +44,7 @@ def writes_start(tokenizer: PreTrainedTokenizerBase) -> bool:
     if start is None:
         return False
     empty = tokenizer(text_target="", verbose=False)["input_ids"]
-    at_least = 2 if start == tokenizer.eos_token_id else 1  # an empty text may be </s> alone
+    at_least = 2 if start == tokenizer.eos_token_id else 1  # a lone </s> may be the end
     return empty[:1] == [start] and len(empty) >= at_least
 
 

@@ -189,7 +189,7 @@ def choose_on_validation_pairs(
     averaged = max(count for count in greedy if abs(greedy[count] - best) <= CLOSE)
     logger.info(
         "On the validation pairs (%d), averaging the last %d is within %g of the best, and "
-        "averaging more is not. Greedy %s by number: %s.",
+        "averaging more is not. Greedy %s by number averaged: %s.",
         *(len(sources), averaged, CLOSE, label, _listed(greedy)),
     )
     result: Chosen = {"pairs": len(sources), "averaged": averaged, "measure": measure}

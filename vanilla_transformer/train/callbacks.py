@@ -85,7 +85,7 @@ class RunControl(TrainerCallback):
         signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
         saves = args.save_strategy != SaveStrategy.NO
         control.should_save |= bool(signum or save_due or (out_of_time and saves))
-        if (stream := self.trainer.stream) is not None:  # transformers would count from the resume
+        if (stream := self.trainer.stream) is not None:  # transformers counts only since the resume
             batches = state.max_steps * args.gradient_accumulation_steps
             state.epoch = stream.epoch + stream.batches / batches
         if args.logging_strategy != IntervalStrategy.NO:  # log the last few updates too
@@ -140,7 +140,7 @@ class RunControl(TrainerCallback):
             )
             return
         hidden = {"epoch", "train_loss", "eval_training_loss"}
-        if "eval_perplexity" in logs and not self.trainer.has_other_loss:  # the perplexity says it
+        if "eval_perplexity" in logs and not self.trainer.has_other_loss:  # it is exp(eval_loss)
             hidden.add("eval_loss")
         labels = {f"eval_{name}": measure.label for name, measure in MEASURES.items()}
         labels["eval_perplexity"] = "validation perplexity"

@@ -28,7 +28,7 @@ def may_compile(plugin: Any, model: PreTrainedModel) -> bool:
     with without_training_changes(model):
         change = next(changes(model, whole=True), None)
     if plugin.backend != "NO" and change is not None:
-        logger.warning("The model is not compiled, which could bypass its changes: %s.", change)
+        logger.warning("Skipping compilation, which could bypass model changes: %s.", change)
         plugin.backend = type(plugin.backend)("NO")
     return plugin.backend != "NO"
 

@@ -22,8 +22,8 @@ from ..machine.environment import processor_facts
 
 logger = logging.getLogger(__name__)
 
-# Largest error relative to the largest entry of a matmul. float32 stays below 1e-5; bfloat16 and
-# TF32 exceed 1e-3.
+# Largest error of a float32 matmul, relative to its largest entry. float32 stays below 1e-5;
+# bfloat16 and TF32 exceed 1e-3.
 _FLOAT32_ERROR = 1e-4
 # From glibc's malloc.h and manual: blocks above the largest threshold come from the kernel.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD = -1, -3, 2**25

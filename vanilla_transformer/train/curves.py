@@ -24,7 +24,7 @@ def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
             "training": _series(log_history, "eval_training_loss"),
             "validation": _series(log_history, "eval_loss"),
         },
-        # Not comparable to the plain loss. The log does not record smoothing and dropout.
+        # In a plot of its own: smoothing and dropout, which the log does not record, may raise it.
         "training loss, with any smoothing and dropout": {"training": _series(log_history, "loss")},
         "learning rate": {"training": _series(log_history, "learning_rate")},
     }

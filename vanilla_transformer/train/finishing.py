@@ -148,7 +148,7 @@ def _average(
         The averaged checkpoints, and the values and the shortlist chosen on validation pairs, if
         any.
     """
-    every = int(trainer_state(final).save_steps)  # the argument may be a share of the run
+    every = int(trainer_state(final).save_steps)  # args.save_steps may be a fraction
     averaged = averaging_set(final.parent, every=every, count=args.checkpoints_to_keep or 1)
     chosen, shortlist, search = None, None, plan.evaluation.search()
     if plan.evaluation.choose_on_validation and len(pairs.validation):

@@ -82,7 +82,7 @@ def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
             last = last_whole_checkpoint(run / CHECKPOINTS)
             identity = run_directory.identify(plan, run, from_start=last is None)
             if last is not None and (done := step_of(last)) > args.max_steps:
-                raise RequestError(f"got max_steps={args.max_steps}, but the run has made {done}.")
+                raise RequestError(f"got max_steps={args.max_steps}, but {done} updates are done.")
             pairs = run_inputs.read_run_pairs(plan.data)
         added = make_pairs(plan, run, pairs, args, run_plan)
         with args.main_process_first(local=False):

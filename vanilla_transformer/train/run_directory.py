@@ -99,7 +99,7 @@ def completed(plan: Plan, run: Path) -> Metrics | None:
     changed = [] if others else files.changed_files(run, metrics.get(files.MODEL_FILES, {}))
     if there := [name for name in changed if (run / name).exists()]:
         names = " and ".join(there)
-        raise RequestError(f"{run} is complete, but {names} changed; to restore, delete {names}.")
+        raise RequestError(f"{run} is complete, but {names} changed; delete these to restore them.")
     if not others and not changed:
         identify(plan, run)  # refuses a run on other pairs
         logger.info("%s is complete.", run)

@@ -231,7 +231,7 @@ def identify_model(name: str) -> dict[str, Any]:
     load_saved_tokenizer(folder)  # refuses an invalid one
     warn_of_changed_model(folder)
     # The cache names the folder of a Hub snapshot after its commit. A folder given by its path has
-    # none, wherever it lies.
+    # no commit, wherever it lies.
     of_hub = folder != Path(name) and folder.parent.name == "snapshots"
     names = (*(path.name for path in weight_files(folder)), *TOKENIZER_FILES)
     revision = folder.name if of_hub else None

@@ -11,8 +11,8 @@ from .arguments import VanillaTransformerTrainingArguments
 from .cpu_settings import cpu_training_settings
 
 _SPENT = 0.9  # share of the minutes that updates take; evaluations and checkpoints take the rest
-_SECONDS = 4.0  # to measure the speed
-_ROW = 16  # tokens of a sentence
+_SECONDS = 4.0  # spent on measuring the speed
+_ROW = 16  # tokens of each measured sentence
 
 
 def updates_within(

@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 TAG = "<BT> "
 FEWEST_PAIRS = 1_000  # a model trained on fewer cannot back-translate
-_LEAST_SURE = 0.05  # share of a teacher's translations that is left out
+_LEAST_SURE = 0.05  # share of a teacher's translations, the least probable, to leave out
 _TRIED, _TRIED_OF = 100, 2_000  # a teacher is tried with the longest of its first texts
 
 
@@ -80,7 +80,7 @@ class NewPairs(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Folder of their files."""
+        """Folder of the files of these pairs."""
         return self.file.parent
 
     @property

@@ -302,11 +302,11 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return any(replaced) or type(self.data_collator) not in collators
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with named_errors(f"optimizer.pt or scheduler.pt in {checkpoint} cannot be resumed from"):
+        with named_errors(f"cannot resume from optimizer.pt or scheduler.pt in {checkpoint}"):
             super()._load_optimizer_and_scheduler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        with named_errors(f"the random state in {checkpoint} cannot be resumed from"):
+        with named_errors(f"cannot resume from the random state in {checkpoint}"):
             super()._load_rng_state(checkpoint)
 
     @staticmethod
@@ -322,7 +322,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         if args.asks_for_papers_adam and model is not None:
             constants = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
             trained = [weight for weight in model.parameters() if weight.requires_grad]
-            fused = {weight.device.type for weight in trained} <= {"cpu", "cuda"}  # it is faster
+            fused = {weight.device.type for weight in trained} <= {"cpu", "cuda"}  # faster
             return torch.optim.Adam, {"lr": args.learning_rate, "fused": fused, **constants}
         args.optim = args.optim or OptimizerNames(Seq2SeqTrainingArguments.optim)
         return Seq2SeqTrainer.get_optimizer_cls_and_kwargs(args, model)
@@ -381,12 +381,12 @@ class VanillaTransformerTrainer(PublishingTrainer):
         checkpoint = None if asked is None or isinstance(asked, bool) else Path(asked)
         self._resumed_from, self.stream, self._ranks_changed = checkpoint, None, False
         self._begins_anew = self.args.ignore_data_skip
-        if not has_length(self.train_dataset):  # transformers would skip them all in the first pass
+        if not has_length(self.train_dataset):  # transformers cannot skip whole passes
             self.args.ignore_data_skip = True
         try:
             with (
                 free_threads() as self.threads,
-                ExitStack() as self._settings,  # entered by `begin`
+                ExitStack() as self._settings,  # `begin` enters settings here
                 attention_of_any_shape(torch.backends.cuda),
                 interruption.handled(),
                 interruption.step(),  # `RunControl` ends it
@@ -513,7 +513,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return batches, num_items
 
     def _without_padding(self, batch: Any) -> Any:
-        """Replace padding in the labels of a batch by -100, unless a collator did."""
+        """Replace padding in the labels of a batch by -100, unless a collator has done so."""
         if "labels" not in batch or batch.get("right_padded"):
             return batch
         return {**batch, "labels": self.model.without_padding(batch["labels"])}

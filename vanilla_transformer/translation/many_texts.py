@@ -67,7 +67,7 @@ def translate(
     if generation_option(model, options, "num_return_sequences") > 1:
         raise RequestError("Got num_return_sequences > 1; call translate_nbest for several.")
     if options.get("most_tokens") is not None:
-        raise RequestError("Got most_tokens; call translate_nbest, which returns errors of texts.")
+        raise RequestError("translate does not take most_tokens; call translate_nbest.")
     nbest = translate_nbest(model, tokenizer, sentences, **options)
     return (translations[0].text for translations in nbest)
 

@@ -35,7 +35,7 @@ _TITLES = {
 _READABLE = 0.1  # inches that a word needs; if a cell has less, some words are left out
 _COLUMN = 0.1  # inches that a letter of a title needs, at most
 _ARROW = " \N{RIGHTWARDS ARROW} "
-_MOST_TOKENS = 512  # per side: more than a picture can show, in less than a gigabyte
+_MOST_TOKENS = 512  # per side: enough for any picture, in under 1 GB of memory
 _MOST_INCHES = 20  # width and height of all cells of a map, at most
 
 # ------------------------------------------------------------------------------ attention weights

@@ -29,7 +29,7 @@ _WORD = regex.compile(
     | [^\s\p{{L}}\p{{N}}\p{{S}}]+"""
 )
 _IN_WORD = regex.compile(rf"(?V1){_LETTER}|{_JOINED}")
-_LONGEST_LABEL = 24  # columns
+_LONGEST_LABEL = 24  # columns of text
 _INVISIBLE = regex.compile(r"[\p{Cf}\ufe0e\ufe0f]")  # the last two select variants of emoji
 
 
@@ -87,7 +87,7 @@ def _text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
     """Decode ids without the markers of subwords, such as "##" and "@@"."""
     text = str(tokenizer.decode([*ids], clean_up_tokenization_spaces=False))
     signs = "".join(map(str, tokenizer.convert_ids_to_tokens([*ids])))
-    alphabet = {sign: byte for byte, sign in bytes_to_unicode().items()}  # of GPT-2
+    alphabet = {sign: byte for byte, sign in bytes_to_unicode().items()}  # GPT-2's signs for bytes
     if "\ufffd" in text and all(sign in alphabet for sign in signs):
         return bytes(alphabet[sign] for sign in signs).decode("utf-8", "backslashreplace")
     return _MARKS.sub("", text)

@@ -168,7 +168,7 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
     tokens = [f"<unused {number}>" for number in range(size)]
     for token, number in tokenizer.get_vocab().items():
         if number >= size:
-            raise RequestError(f"Token {token!r} has id {number}, but the model has {size} rows.")
+            raise RequestError(f"Token {token!r} has id {number}; the model has {size} embeddings.")
         tokens[number] = token
     return tokens
 
@@ -260,7 +260,7 @@ def _obstacles(model: Model) -> Iterator[str]:
     search = model.generation_config
     for eos in (model.config.eos_token_id, search.eos_token_id or model.config.eos_token_id):
         if eos is None or (isinstance(eos, list) and len(eos) != 1):
-            yield f"eos_token_id={eos}; allowed one id"
+            yield f"eos_token_id={eos}; give exactly one id"
             break
     for name in settings_of_other_searches(search):
         if name != "bad_words_ids":

@@ -41,7 +41,7 @@ def _write(source: Path, folder: Path) -> str:
     model = load_source(source, dtype=torch.float32)
     settings = read_json(source / TOKENIZER_SETTINGS)
     if TARGET_TOKENIZER in settings or not (source / "tokenizer.json").is_file():
-        raise RequestError(f"{source} has no single tokenizer.json for both sides.")
+        raise RequestError(f"The page needs one tokenizer.json for both sides; {source} has none.")
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(weight.half())

@@ -22,7 +22,7 @@ from .state_dict import Imported, Source, finish, setting, special_ids, split_pr
 from .vocabulary import both_tokenizers, read_tokens
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # in order of id
-_FIRST_POSITION = 2  # the one after <pad>'s
+_FIRST_POSITION = 2  # the row after <pad>'s
 
 
 class _Meter:
@@ -36,8 +36,8 @@ _ALLOWED = [*PLAIN_CLASSES, *((_Meter, f"{it}.{name}") for it in _MODULES for na
 _LAYERS = dataclasses.replace(
     MARIAN_LAYERS, layers={stack: f"{stack}.layers" for stack in STACKS}, last_norm="{}.layer_norm"
 )
-_POSITIONS = tuple(f"{stack}.embed_positions.weights" for stack in STACKS)  # until 2018
-_SOFTMAX = ("decoder.output_projection.weight", "decoder.embed_out")  # now, and in 2018
+_POSITIONS = tuple(f"{stack}.embed_positions.weights" for stack in STACKS)  # names until 2018
+_SOFTMAX = ("decoder.output_projection.weight", "decoder.embed_out")  # names now and in 2018
 _UNUSED = ("version", "embed_positions._float_tensor")
 _IGNORED = tuple(f"{stack}.{name}" for stack in STACKS for name in _UNUSED)
 
@@ -80,7 +80,7 @@ def import_fairseq(
     source.find_layers(_LAYERS)
     source.fields |= _settings(options)
     if learned:
-        # The rows before belong to <s>, which is never looked up, and <pad>.
+        # Skip the rows of <s>, which is never looked up, and of <pad>.
         names = {stack: f"{stack}.embed_positions.weight" for stack in STACKS}
         source.find_learned_positions(names, first=_FIRST_POSITION)
     else:

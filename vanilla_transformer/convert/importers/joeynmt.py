@@ -110,7 +110,7 @@ def _check_options(
 def _norm_first(
     stacks: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor], origin: Path
 ) -> bool:
-    """Return whether both stacks are pre-norm; in Joey this is the encoder's default.
+    """Return whether both stacks are pre-norm; Joey NMT's encoder is by default.
 
     Joey's first versions ended pre-norm stacks with a norm, as ours do; later ones do only if
     config.yaml says `layer_norm: pre`.

@@ -95,11 +95,11 @@ def import_archive(
         source.pieces[key] = Piece((_marian_name(name, config),), change)
     source.pieces["lm_head.bias"] = Piece((_BIAS,))
     model = source.build_model(config)
-    if like_transformers:  # its columns are all sines, then all cosines
+    if like_transformers:  # transformers puts all sines before all cosines
         tensors = reordered(model.state_dict(), config.d_model, from_marian=True)
         model.load_state_dict(tensors)
     else:
-        note = "Positions and epsilon are Marian's; --like-transformers takes transformers' own"
+        note = "Sinusoids and epsilon are Marian's; --like-transformers takes transformers' own"
         source.notes += (f"{note}, as export stock needs them.",)
     model.generation_config.num_beams = decoder.get("beam-size")
     classes = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": names[0] != names[1]}
@@ -125,7 +125,7 @@ def _inside(path: Path) -> Any:
 
 
 def _file(folder: Any, name: str) -> Any:
-    """Return the path of an archive's file; its recorded folder may be another machine's.
+    """Return the path of an archive's file; ignore its recorded folder, of another machine.
 
     Raises:
         ValueError: It is missing, or a link to a file elsewhere.
@@ -215,7 +215,7 @@ def _make_config(
     special = {(tokens["</s>"], tokens["<unk>"]) for tokens in vocabularies}
     if len(special) > 1 or counts != sizes:
         what = f"vocabularies of {counts} tokens with </s> and <unk> at {sorted(special)}"
-        raise RequestError(f"{source.origin} has {what} for {sizes} embeddings; give the model's.")
+        raise RequestError(f"{source.origin} has {what} for {sizes} embeddings; give its own.")
     ((end, unknown),) = special
     given = {name: setting(options, f"transformer-{name}", it) for name, it in _OPERATIONS.items()}
     order = tuple(str(value).replace("d", "") for value in given.values())

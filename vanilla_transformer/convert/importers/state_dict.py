@@ -79,7 +79,7 @@ class Source:
     def __init__(
         self, origin: object, tensors: Mapping[str, Tensor], notes: tuple[str, ...] = ()
     ) -> None:
-        """Store the tensors; everything else is inferred from them later."""
+        """Store the tensors; the configuration is inferred from them later."""
         self.origin, self.tensors, self.notes = origin, dict(tensors), notes
         self.fields: dict[str, Any] = {}
         self.pieces: dict[str, Piece] = {}
@@ -117,7 +117,7 @@ class Source:
             self.pieces[ours] = Piece((*others, *those), change)
 
     def find_layers(self, names: LayerNames) -> None:
-        """Infer the number of layers and their widths from their tensors.
+        """Infer the number and the widths of the layers from their tensors.
 
         Raises:
             ValueError: The first layer of a stack is missing.
@@ -130,7 +130,7 @@ class Source:
             self.fields[f"{stack}_layers"] = layers
 
     def sinusoid_style(self, tables: Collection[Tensor]) -> str | None:
-        """Return the style of the sinusoids in all position tables, (positions, d), or None."""
+        """Return the style of sinusoids that all tables, (positions, d), hold; None for others."""
         width = self.fields["d_model"]
         odd = tables and width % 2  # sinusoids need an even width
         for style in () if odd else ("sinusoidal", "tensor2tensor"):
@@ -155,7 +155,7 @@ class Source:
             )
         if len(set(rows)) > 1:
             lengths = " and ".join(map(str, rows))
-            note = f"The learned tables have {lengths} positions; the first {kept} are kept."
+            note = f"The stacks have {lengths} learned positions; only the first {kept} are used."
             self.notes += (note,)
 
     def make_config(self, **fields: Any) -> VanillaTransformerConfig:
@@ -237,7 +237,7 @@ class Source:
             there = {name: self.tensors[name] for name in piece.keys if name in self.tensors}
             if not there:
                 problems["missing"] += piece.keys[:1]
-                found[key] = torch.zeros(shapes[key], dtype=torch.bool)  # bool: widens no dtype
+                found[key] = torch.zeros(shapes[key], dtype=torch.bool)  # bool: it widens no dtype
                 continue
             (name, first), *others = there.items()
             check_finite(name, first, Path(str(self.origin)))
@@ -334,7 +334,7 @@ def setting(settings: Mapping[str, Any], name: str, default: Any) -> Any:
 
 
 def special_ids(start: str, **ids: int | None) -> dict[str, int | None]:
-    """Return the config fields of special ids; the decoder starts with that of role `start`."""
+    """Return the config fields of special ids; decoding starts with the id of role `start`."""
     fields = {f"{role}_token_id": number for role, number in ids.items()}
     return {**fields, "decoder_start_token_id": ids[start]}
 

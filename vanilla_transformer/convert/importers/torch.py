@@ -154,7 +154,7 @@ def _find(tensors: Mapping[str, Tensor], pattern: re.Pattern[str], option: str, 
     if len(found) != 1:
         problem = "matches several tables" if found else "was not found"
         names = listed(found or matrices)
-        raise RequestError(f"{file}: the {option} {problem}; give --{option}. Matrices: {names}.")
+        raise RequestError(f"{file}: the {option} {problem}; give --{option}, one of {names}.")
     return found[0]
 
 
@@ -166,4 +166,4 @@ def _by_stack(names: list[str], file: Path) -> dict[str, str]:
     if len(names) == 2 and len(of_target) == 1:
         (of_source,) = set(names) - set(of_target)
         return {"encoder": of_source, "decoder": of_target[0]}
-    raise RequestError(f"{file} has position tables {listed(names)}; give one, or one per stack.")
+    raise RequestError(f"{file} has position embeddings {listed(names)}; at most one per stack.")
