@@ -217,7 +217,7 @@ def test_words_that_overwrite_earlier_ones_have_their_ids(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("the 3\n", r"dict\.de\.txt holds 5 tokens, but the model has 11"),
+        ("the 3\n", r"dict\.de\.txt has size 5, but the model needs 11"),
         ("the\n", r"line 1, is not a token and count"),
         ("the 3\n" * 7, "holds 'the' twice"),
     ],

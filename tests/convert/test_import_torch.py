@@ -197,7 +197,7 @@ def test_vocabularies_give_word_tokenizers(tmp_path):
     target = target_tokenizer(source)
     assert source("source3 what source0").input_ids == [2, 7, 0, 4, 3]
     assert target.decode([2, 5, 4, 3], skip_special_tokens=True) == "target1 target0"
-    with pytest.raises(ValueError, match=r"source\.txt holds 33 tokens, but the model has 37"):
+    with pytest.raises(ValueError, match=r"source\.txt has size 33, but the model needs 37"):
         import_torch(path, **GIVEN, source_vocab=tmp_path / "source.txt")
 
 
