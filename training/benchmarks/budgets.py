@@ -1,0 +1,65 @@
+"""Compare runs that `--max-minutes` planned with runs that it only cut off.
+
+    python training/benchmarks/budgets.py --recipe fewest_pairs --pair de-en --minutes 5 10 20 \
+        --train-file few.jsonl --validation-file validation.jsonl.gz --work budgets
+
+For each number of minutes and each seed, one run lets `--max-minutes` choose the schedule, and one
+has the recipe's own schedule typed, which it keeps. They take turns, and the order changes from
+seed to seed. Run nothing else meanwhile. The same command goes on after a stop: a run with
+metrics is done, and another one begins again.
+"""
+
+import argparse
+import itertools
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from vanilla_transformer.recipes.recipe import load_recipe
+from vanilla_transformer.storage.metrics import read_metrics
+
+TRAIN = (sys.executable, "-m", "vanilla_transformer.cli", "train")
+# What --max-minutes may change; typed, it stays.
+SCHEDULE = ("batch_tokens", "gradient_accumulation", "d_model", "ffn_dim", "warmup_steps")
+FLAGS = ("join_pairs", "both_directions")
+
+
+def as_typed(recipe: str) -> list[str]:
+    """Return the options that fix a recipe's schedule, model and pairs."""
+    settings = load_recipe(recipe)
+    words = [("--" + name.replace("_", "-"), str(getattr(settings, name))) for name in SCHEDULE]
+    words.append(("--learning-rate-factor", str(settings.learning_rate_factor)))
+    flags = [
+        ("--" if getattr(settings, name) else "--no-") + name.replace("_", "-") for name in FLAGS
+    ]
+    return [*itertools.chain(*words), *flags]
+
+
+def main() -> None:
+    """Read the command line, train, and print a table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--recipe", required=True, help="name of a recipe")
+    parser.add_argument("--minutes", type=float, nargs="+", default=[5, 10, 20])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--work", type=Path, required=True, help="folder for the runs")
+    options, files = parser.parse_known_args()
+    print("| Minutes | Seed | Schedule | Updates | BLEU, validation |\n|---|---|---|---|---|")
+    for minutes, (turn, seed) in itertools.product(options.minutes, enumerate(options.seeds)):
+        schedules = {"planned": [], "cut off": as_typed(options.recipe)}
+        for name in [*schedules][:: -1 if turn % 2 else 1]:
+            run = options.work / f"{minutes:g}-{seed}-{name.replace(' ', '-')}"
+            if not (run / "metrics.json").exists():
+                shutil.rmtree(run, ignore_errors=True)
+                command = [*TRAIN, options.recipe, *files, *schedules[name], "--seed", str(seed)]
+                command += ["--max-minutes", f"{minutes:g}", "--output-dir", str(run)]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            metrics = read_metrics(run / "metrics.json")
+            bleu = metrics["scores"]["validation"]["bleu"]
+            print(
+                f"| {minutes:g} | {seed} | {name} | {metrics['updates']} | {bleu:.1f} |", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()
