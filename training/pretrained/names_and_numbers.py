@@ -48,6 +48,8 @@ FAMILIAR = {
         "zh": {"Japan": "日本", "Australia": "澳大利亚|澳洲", "China": "中国", "France": "法国"},
     },
 }
+# Percent of the pairs that are made because they have a familiar name or number of this kind.
+SHARES = {"man": 22, "woman": 16, "town": 18, "country": 4, "number": 40}
 # Countries whose people write with Latin letters, in the names that Faker gives them.
 PEOPLES = (
     *("cs_CZ", "da_DK", "de_DE", "en_GB", "en_IN", "en_NG", "en_US", "es_ES", "es_MX", "et_EE"),
@@ -136,11 +138,13 @@ def _both(names: Iterable[str], target: str) -> list[tuple[str, str]]:
     return list(zip(words, in_chinese(words) if target == "zh" else words, strict=True))
 
 
-def other_name(source: str, translation: str, names: Names) -> Change | None:
+def other_name(
+    source: str, translation: str, names: Names, kinds: Iterable[str] = tuple(FAMILIAR)
+) -> Change | None:
     """Replace the names that a pair has once on each side, or return None if there is none."""
     changed = False
-    for kind, of_target in FAMILIAR.items():
-        for name, targets in of_target[names.target].items():
+    for kind in kinds:
+        for name, targets in FAMILIAR[kind][names.target].items():
             if source.count(name) != 1 or not re.search(rf"\b{name}\b", source):
                 continue
             edge = "" if names.target == "zh" else r"\b"
@@ -215,7 +219,7 @@ def number_like(value: int, random_: random.Random) -> int:
 def make_pairs(
     pairs: Iterable[tuple[str, str]], target: str, held_out: Iterable[str], count: int, seed: int
 ) -> Iterator[Change]:
-    """Yield distinct pairs with other names and numbers, half of them with another number.
+    """Yield distinct pairs with other names and numbers.
 
     Args:
         pairs: English sentences and their translations.
@@ -226,15 +230,18 @@ def make_pairs(
     """
     random_, held_out = random.Random(seed), {*held_out}
     names = Names(target, random_)
-    with_number, with_name = [], []
+    by_kind: dict[str, list[Change]] = {kind: [] for kind in SHARES}
     for pair in pairs:
+        kinds = [kind for kind in FAMILIAR if other_name(*pair, names, [kind])]
         if other_number(*pair, target, random_):
-            with_number.append(pair)
-        elif other_name(*pair, names):
-            with_name.append(pair)
+            kinds.append("number")
+        if kinds:
+            by_kind[kinds[-1]].append(pair)  # the rarest that it has
+    shares = {kind: SHARES[kind] for kind, known in by_kind.items() if known}
     seen = set()
     while len(seen) < count:
-        pair = random_.choice(with_number if random_.random() < 0.5 else with_name)
+        (kind,) = random_.choices([*shares], [*shares.values()])
+        pair = random_.choice(by_kind[kind])
         numbered = other_number(*pair, target, random_) or pair
         made = other_name(*numbered, names) or numbered
         if made not in seen and held_out.isdisjoint(re.findall(r"[\w:]+", made[0])):

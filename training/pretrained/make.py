@@ -1,0 +1,190 @@
+"""Make a model that comes with the package, from pairs to rounded weights, in one command.
+
+    python training/pretrained/make.py everyday-en-de --pairs tatoeba --work runs/everyday-en-de
+
+`--pairs` is a folder with train.jsonl.gz, validation.jsonl.gz and test.jsonl.gz, or without .gz.
+`--work` gets the results of each stage; the folder with the model's name in it is what the
+repository has. The same command goes on after a stop: a stage with a result is done, and a training
+continues.
+
+1. Pairs with other names and numbers, short pairs, and greetings, from the training pairs.
+2. A teacher, trained on the pairs and on those with other names and numbers. `--teacher MODEL`
+   takes another model; its translations of sources with digits are left out.
+3. The teacher's translations of the training sources, and of the sentences of `--more TEXT`.
+4. The model, which learns from the translations, the pairs and those of stage 1, by weight.
+   `--start MODEL` goes on from an earlier model, with fewer updates.
+5. Weights of 16 bits, their scores, and the card.
+
+Needs `pip install faker`; Chinese sentences must be in simplified characters.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from vanilla_transformer.data.pair_files import read_pairs
+from vanilla_transformer.storage.atomic import write_text
+
+HERE = Path(__file__).parent
+PROGRAM = "-m", "vanilla_transformer.cli"
+SOURCE = (
+    "Tatoeba, as selected by manythings.org/anki; other names and numbers; a model's translations"
+)
+SIMPLIFIED = "; Chinese in simplified characters by OpenCC (t2s), the references of the scores too"
+LICENSE = "--data-license", "CC BY 2.0 FR"
+
+
+@dataclass(frozen=True)
+class Model:
+    """How a model is made.
+
+    Attributes:
+        pair: Source and target language, one of them English.
+        recipe: Its recipe.
+        short: Most characters of the English side of a short pair.
+        greeting: Most characters of that of a greeting.
+        made: Number of pairs with other names and numbers.
+        weights: Those of the teacher's translations, the pairs, the short ones, the greetings, and
+            the pairs with other names and numbers.
+        updates: Number of updates from scratch.
+        further: Number of updates from an earlier model.
+    """
+
+    pair: str
+    recipe: str
+    short: int
+    greeting: int
+    made: int
+    weights: tuple[int, ...] = (46, 24, 8, 4, 18)
+    updates: int = 24_000
+    further: int = 5_000
+
+
+MODELS = {
+    "everyday-en-de": Model("en-de", "everyday_en_de", short=20, greeting=24, made=80_000),
+    "everyday-de-en": Model("de-en", "everyday_en_de", short=20, greeting=24, made=80_000),
+    "everyday-en-zh": Model(
+        "en-zh",
+        "everyday_en_zh",
+        short=16,
+        greeting=30,
+        made=80_000,
+        weights=(38, 22, 6, 4, 30),
+        further=6_000,
+    ),
+}
+
+
+def stage(result: Path, *command: str | Path) -> None:
+    """Run a Python program, unless its result is there."""
+    if not result.exists():
+        print("python", *command, flush=True)
+        subprocess.run([sys.executable, *map(str, command)], check=True)
+
+
+def file_of(folder: Path, split: str) -> Path:
+    """Return the file of a split in a folder of pairs."""
+    packed = folder / f"{split}.jsonl.gz"
+    return packed if packed.is_file() else folder / f"{split}.jsonl"
+
+
+def write_sources(model: Model, pairs: Path, more: Path | None, digits: bool, output: Path) -> None:
+    """Write what a teacher translates: training sources, and other sentences that are not scored.
+
+    Args:
+        model: The model that learns from the translations.
+        pairs: Folder of pairs.
+        more: Text with other sentences, or None.
+        digits: Whether to keep sentences with digits.
+        output: The file.
+    """
+    source, target = model.pair.split("-")
+    texts = {
+        split: [
+            text
+            for text, _ in read_pairs(
+                file_of(pairs, split), source_language=source, target_language=target
+            )
+        ]
+        for split in ("train", "validation", "test")
+    }
+    if more is not None:
+        scored = {re.sub(r"\W", "", text.lower()) for text in texts["validation"] + texts["test"]}
+        sentences = more.read_text(encoding="utf-8").splitlines()
+        texts["train"] += [
+            text for text in sentences if re.sub(r"\W", "", text.lower()) not in scored
+        ]
+    kept = (text for text in dict.fromkeys(texts["train"]) if digits or not re.search(r"\d", text))
+    write_text(output, "".join(f"{text}\n" for text in kept))
+
+
+def make(
+    name: str, pairs: Path, work: Path, teacher: str | None, start: str | None, more: Path | None
+) -> None:
+    """Make a model, going on where an earlier call was stopped; see the top of this file."""
+    model = MODELS[name]
+    source, target = model.pair.split("-")
+    other = target if source == "en" else source
+    train, validation, test = (file_of(pairs, each) for each in ("train", "validation", "test"))
+    scored = "--pair", model.pair, "--validation-file", validation, "--test-file", test
+    origin = "--data-source", SOURCE + SIMPLIFIED * (other == "zh")
+    made, short, greetings = (work / f"{part}.jsonl" for part in ("made", "short", "greetings"))
+    work.mkdir(parents=True, exist_ok=True)
+
+    count = "--count", str(model.made)
+    stage(made, HERE / "names_and_numbers.py", train, made, "--pair", f"en-{other}", *count)
+    select = HERE / "short_pairs.py", train
+    stage(short, *select, short, "--target", other, "--longest", str(model.short))
+    longest = "--longest", str(model.greeting), "--greetings"
+    stage(greetings, *select, greetings, "--target", other, *longest)
+
+    is_given = teacher is not None
+    if not is_given:
+        teacher = str(work / "teacher")
+        given = "--train-file", train, made, "--train-weights", "82", "18"
+        options = "--vocab-size", "5000", "--max-steps", "12000", "--output-dir", teacher
+        recipe = *PROGRAM, "train", "many_pairs"
+        stage(Path(teacher, "metrics.json"), *recipe, *scored, *given, *origin, *LICENSE, *options)
+
+    sources, translated = work / f"sources.{source}", work / f"translated.{target}"
+    if not sources.exists():
+        write_sources(model, pairs, more, not is_given, sources)
+    stage(translated, *PROGRAM, "translate", teacher, sources, "--output", translated)
+
+    run = work / "run"
+    given = "--train-file", f"{sources},{translated}", train, short, greetings, made
+    options = "--train-weights", *map(str, model.weights), "--output-dir", run
+    if start is None:
+        options += "--max-steps", str(model.updates)
+    else:
+        options += "--init-from", start, "--max-steps", str(model.further)
+        options += "--learning-rate", "1e-3", "--warmup-steps", "400"
+        options += "--batch-tokens", "2048"
+    recipe = *PROGRAM, "train", model.recipe
+    stage(run / "metrics.json", *recipe, *scored, *given, *origin, *LICENSE, *options)
+
+    folder, card, scores = work / "model", work / name, work / "model/metrics.json"
+    stage(folder, HERE / "round_weights.py", run, folder)
+    evaluation = "--pair", model.pair, "--test-file", test, "--robustness", "--output", scores
+    stage(scores, *PROGRAM, "evaluate", folder, *evaluation)
+    published = "--run", run, "--repo", f"vanilla-transformer/{name}", "--license", "cc-by-2.0"
+    stage(card, *PROGRAM, "publish", folder, *published, *LICENSE, "--output", card)
+
+
+def main() -> None:
+    """Read the command line, and make the model."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", choices=MODELS)
+    parser.add_argument("--pairs", type=Path, required=True, help="folder of pairs")
+    parser.add_argument("--work", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--teacher", help="model that translates; default: one is trained")
+    parser.add_argument("--start", help="earlier model to go on from")
+    parser.add_argument("--more", type=Path, help="text with other sentences for the teacher")
+    make(**vars(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
