@@ -64,6 +64,8 @@ def hardware() -> dict[str, Any]:
 def cpu_cores(facts: Mapping[str, Any]) -> str:
     """Describe how many of the CPU cores a run used."""
     cores = facts["hardware"]["cores"]
+    if cores == 1:
+        return "1 CPU core"
     threads = facts.get("threads") or [facts["hardware"].get("threads", cores)]
     used = sorted({min(number * facts["devices"], cores) for number in threads})
     text = f"{used[0]} to {used[-1]}" if len(used) > 1 else f"{used[0]}"
