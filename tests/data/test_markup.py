@@ -139,7 +139,7 @@ def test_what_cannot_be_read_says_what_it_is(tmp_path, name, content, reason):
 @pytest.mark.parametrize(
     ("names", "way", "reason"),
     [
-        (["xl/a.xlm", "xl/b.bin"], zipfile.ZIP_STORED, "save a spreadsheet as CSV"),
+        (["xl/a.xlm", "xl/b.bin"], zipfile.ZIP_STORED, "save spreadsheets as CSV"),
         (["a.en", "a.de"], zipfile.ZIP_LZMA, "is not compressed with deflate; decompress it"),
     ],
 )

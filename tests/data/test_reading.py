@@ -355,7 +355,7 @@ def test_each_file_of_a_folder_is_read_as_if_given_alone(tmp_path, caplog):
     assert list(reader) == pairs
     assert reader.num_malformed == 1
     assert reader.examples[0].startswith(f"{folder / 'b.jsonl'}:2: no ")
-    assert "not read: ['notes.md', 'x.en']" in caplog.text
+    assert "ignored ['notes.md', 'x.en']" in caplog.text
     datasets.Dataset.from_dict({"fr": ["a"]}).to_parquet(folder / "c.parquet")
     with pytest.raises(
         ValueError, match=r"c\.parquet: there are no two columns of text among \['fr'\]"

@@ -270,6 +270,6 @@ def test_the_best_checkpoint_is_kept_and_loaded_at_the_end(tmp_path, limit, monk
 def test_gradient_accumulation_is_divided_among_processes():
     for batches, processes, share in ((1, 1, 1), (8, 8, 1), (8, 2, 4)):
         assert share_of_update(batches, processes) == share
-    message = r"gradient_accumulation: got 3 .* among 2 processes; give a multiple of 2\."
+    message = "gradient_accumulation=3; not divisible by 2 processes"
     with pytest.raises(ValueError, match=message):
         share_of_update(3, 2)

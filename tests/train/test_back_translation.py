@@ -134,7 +134,7 @@ def test_pairs_that_others_wrote_are_not_taken(start, tmp_path):
     (tmp_path / "run-back").mkdir()
     write_pairs(tmp_path / "run-back" / "train.jsonl", 200, 7)
     content = (tmp_path / "run-back" / "train.jsonl").read_bytes()
-    with pytest.raises(RequestError, match="run-back holds other files"):
+    with pytest.raises(RequestError, match="run-back must hold only translations"):
         start(TEXT)
     assert (tmp_path / "run-back" / "train.jsonl").read_bytes() == content
 
@@ -191,7 +191,7 @@ def test_nothing_is_trained_for_a_run_that_cannot_follow(start, tmp_path):
     other.unlink()
     start(TEXT)
     shutil.rmtree(tmp_path / "run-back")
-    with pytest.raises(RequestError, match=r"needs .*translated\.jsonl as it was"):
+    with pytest.raises(RequestError, match=r"translated\.jsonl is missing or changed"):
         start(TEXT, max_steps=12)
     assert not (tmp_path / "run-back").exists()
 

@@ -28,17 +28,17 @@ from ..errors import RequestError
 from ..storage.reading import printable, shortened
 from .languages import folded, identified, is_meant, language_of, places_of
 
-Languages: TypeAlias = "tuple[str, str]"  # of source and target, or other names of the two sides
+Languages: TypeAlias = "tuple[str, str]"  # codes of source and target, or other names of the sides
 # Columns given by the user, by name or number from 1; None: detect them.
 Given: TypeAlias = "tuple[str | int, str | int] | None"
 
 SAMPLE = 1_000  # fewest rows to inspect; at most twice as many
-_CELLS = 20_000  # cells, of all columns together, whose language is identified
-_FEWEST = 20  # but at least this many cells of each column
+_CELLS = 20_000  # most cells, of all columns together, whose language is identified
+_FEWEST = 20  # fewest cells of each column to identify
 _IN_LANGUAGE = 0.55  # least mean share of a language in the cells of its column
-_IN_LANGUAGE_OF_TWO = 0.35  # the least if only two columns hold text
-_ODDS = 3.0  # log odds, 20 to 1
-_TEXTS = 0.5  # share of a column's cells that have letters and are not identifiers
+_IN_LANGUAGE_OF_TWO = 0.35  # least mean share if only two columns hold text
+_ODDS = 3.0  # log odds (20 to 1) from which columns look swapped
+_TEXTS = 0.5  # least share of cells with letters, not identifiers, in a column of text
 _FEW = 0.1  # "few" cells are at most this share of a column
 _WEIGHT = 0.25  # least share of the longest column's text; notes and categories have less
 # Words in column names that mean source or target.
@@ -228,7 +228,7 @@ class Table:
         languages, texts = " and ".join(self.languages), self.texts
         if len(texts) < 2:
             names = reprlib.repr(self.first)
-            return self._refusal(f"there are no two columns of text among {names}; name them")
+            return self._refusal(f"there are no two columns of text among {names}; name two")
         problem = f"it is not clear which columns are {languages} ({self._described(texts[:6])})"
         example = f"--source-column {texts[0] + 1} --target-column {texts[1] + 1}"
         return self._refusal(f"{problem}; name them, for example {example}")

@@ -20,7 +20,7 @@ _KNOWN_AS = {"nb": "no", "sh": "sr", "fil": "tl", "in": "id", "mo": "ro"}
 # Languages most used in table headers.
 _LARGE = ("en", "es", "fr", "de", "pt", "it", "ru", "zh", "ja", "ko", "nl", "pl", "cs", "tr", "ar")
 _CHARACTERS = 200  # most characters of a text that are read
-# Share of the probability that must be on the two languages for full weight. Short texts of
+# Probability of the two languages together from which a text has full weight. Short texts of
 # everyday words have about this much; with 140 languages, chance gives 0.014.
 _FULL_WEIGHT = 0.1
 _SURE, _HARDLY = 0.9, 0.01  # least probability of another language, most of the expected one
@@ -73,7 +73,7 @@ def language_of(name: str) -> str | None:
 
 
 def script_of(language: str) -> str:
-    """Return the likeliest script of a language by its code in ISO 15924, "" if unknown."""
+    """Return the ISO 15924 code of a language's likeliest script, "" if unknown."""
     return _parsed(language)[1]
 
 

@@ -43,9 +43,9 @@ _Rows: TypeAlias = "Callable[..., Iterator[tuple[int, Any]]]"
 
 logger = getLogger(__name__)
 
-_BATCH = 500  # rows, whose texts may be large
-_CELL = 200  # characters of a cell in a sample
-_LONGEST = 4_000  # bytes of a sentence, so that it has no more tokens than can be translated
+_BATCH = 500  # rows read at once; their texts may be large
+_CELL = 200  # most characters of a cell in a sample
+_LONGEST = 4_000  # most bytes of a sentence, so that it is not too long to translate
 _HEAD = 4_096  # bytes to detect a file's format from
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # File names that are not names on the Hub.
@@ -57,7 +57,7 @@ _ABOUT = re.compile(r"\.|__MACOSX|(readme|licen[cs]e|copying)\b", re.I)  # files
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
-# Patterns of lines that are not sentences but cells or records, and the share that may have them.
+# Patterns of cells or records instead of sentences, and the allowed share of such lines.
 _CELLS = {r"\t|^[{[]\"": 0.5, r'^".*"$': 0.99}
 # Signs, labels and codes that sentences hardly ever have; tasks without languages may have them.
 _NO_SENTENCE = dict.fromkeys(
@@ -285,7 +285,7 @@ def _read_zip(path: Path, reader: PairReader) -> Pairs:
         with bounded.errors_naming(path), ZipFile(path) as archive:
             members = [info for info in archive.infolist() if not info.is_dir()]
             if {info.compress_type for info in members} - {ZIP_STORED, ZIP_DEFLATED}:
-                # LZMA may ask for 4 GB.
+                # LZMA may need 4 GB of memory.
                 raise RequestError(f"{path} is not compressed with deflate; decompress it.")
             names = [info.filename for info in members]
             files = [_File(path / name, partial(archive.open, name)) for name in names]  # type: ignore[arg-type]
@@ -305,9 +305,9 @@ def _read_members(where: Path, found: Sequence[_File], reader: PairReader) -> Pa
     if not tables:
         names = reprlib.repr([str(file.path.relative_to(where)) for file in found])
         needed = f"files of pairs, or two texts named *.{' and *.'.join(reader.languages)}"
-        raise RequestError(f"{where} has {names}; it needs {needed}; save a spreadsheet as CSV.")
+        raise RequestError(f"{where} has {names}, not {needed}; save spreadsheets as CSV.")
     if left_out := [file.path.name for file in files if file not in tables]:
-        reader.note(f"{where}: not read: {reprlib.repr(left_out)}.")
+        reader.note(f"{where}: ignored {reprlib.repr(left_out)}.")
     for file in tables:
         yield from _read_file(file, reader)
 

@@ -15,9 +15,9 @@ from .columns import SAMPLE, sampled
 
 _Decode: TypeAlias = Callable[[bytes], str]
 SEPARATORS = ("\t", ",", ";", " ||| ", "|")
-_NAMED = re.compile(r"sep=([,;\t|])")  # the first line that Excel writes
-_LINE = 4_096  # bytes of a line
-_MOST = 0.5  # share of lines; a separator in fewer is part of the texts
+_NAMED = re.compile(r"sep=([,;\t|])")  # Excel's first line, which names the separator
+_LINE = 4_096  # bytes of a line to inspect, at most
+_MOST = 0.5  # least share of lines with a separator; a rarer one is part of the texts
 _FEW = 0.05  # share of lines that may be damaged
 
 
@@ -65,7 +65,7 @@ def sniff(lines: Iterable[bytes], name: str) -> tuple[Dialect, int, list[list[st
         separators = sorted(SEPARATORS, key=lambda sign: sign == "\t" and is_csv(Path(name)))
         filled = [line for line in some if line.strip()]
         found = [_best_quoting(filled, quoted, separator) for separator in separators]
-        best = max(found, key=lambda each: each[0])  # the first of equal ones
+        best = max(found, key=lambda each: each[0])  # of equally good ones the first
         dialect, above = (best if best[0] >= _MOST else found[0])[1], 0
     rows = [_parsed(line, dialect) for line in some[above:]]
     return dialect, above, [row for row in rows if any(map(str.strip, row))]

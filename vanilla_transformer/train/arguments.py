@@ -124,7 +124,7 @@ def share_of_update(batches: int, processes: int) -> int:
     """
     if batches % processes == 0:
         return batches // processes
-    raise RequestError(f"gradient_accumulation: {batches} is no multiple of {processes} processes.")
+    raise RequestError(f"gradient_accumulation={batches}; not divisible by {processes} processes.")
 
 
 def check_arguments(

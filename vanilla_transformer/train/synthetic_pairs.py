@@ -175,7 +175,7 @@ def with_made(data: DataPlan, pairs: RunPairs, added: Sequence[NewPairs]) -> Run
         known = {compared(text) for each in pairs.scored.values() for text in chain(*each.pairs())}
         kept = [row for row, text in enumerate(new[made.given]) if compared(text) not in known]
         if others := len(new) - len(kept):
-            logger.info("Sentences left out that are in validation or test pairs: %d.", others)
+            logger.info("Left out sentences that are in validation or test pairs: %d.", others)
         new = new.select(kept)
         facts[name] = facts.get(name, 0) + len(new)
         facts["train_pairs"] += len(new)
@@ -195,7 +195,7 @@ def _check_unchanged(new: NewPairs, run: Path) -> None:
     """Refuse to resume a run without its new pairs, or after their model has changed."""
     record = read_json(new.record) if new.record.is_file() else {}
     if not new.file.is_file() or record.get("translated") != sha256(new.file):
-        raise RequestError(f"{run} needs {new.file} as it was; put it back.")
+        raise RequestError(f"{new.file} is missing or changed; {run} needs it: put it back.")
     now = files.digests(Path(new.model), record["model"])  # of the files that are still there
     before = {name: record["model"][name] for name in now}
     files.check_same(before, now, f"{new.model} has changed since it translated for {run}")
@@ -208,7 +208,7 @@ def _check(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> None:
     """
     is_ours = new.record.is_file() or (new.folder / "model").is_dir()
     if not is_ours and any(new.folder.glob("[!.]*")):
-        raise RequestError(f"{new.folder} holds other files; give another --output-dir.")
+        raise RequestError(f"{new.folder} must hold only translations; give another --output-dir.")
     if new.given == "target":
         if len(train) < FEWEST_PAIRS:
             got = f"Got {counted(len(train), 'training pair')}, without those held out"
