@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, TypedDict, cast
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from ..errors import RequestError, quoted
 from .atomic import write_json
@@ -152,9 +152,22 @@ class Metrics(TypedDict, total=False):
     git_commit: str | None
 
 
-def write_metrics(path: Path, metrics: Metrics) -> None:
-    """Write a metrics.json, with a digest of its content."""
+def write_metrics(path: Path, metrics: Mapping[str, Any]) -> None:
+    """Write a metrics.json, or another record, with a digest of its content."""
     write_json(path, {**metrics, _DIGEST: _digest(metrics)})
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the content of a file that `write_metrics` wrote.
+
+    Raises:
+        ValueError: It is damaged, or was changed after it was written.
+    """
+    content = read_json(path)
+    digest = content.pop(_DIGEST, None)
+    if digest not in (None, _digest(content)):
+        raise RequestError(f"{path} was changed; restore it, or delete its key {_DIGEST}.")
+    return content
 
 
 def _digest(metrics: Mapping[str, Any]) -> str:
@@ -169,11 +182,7 @@ def all_metrics(path: Path) -> Metrics:
     """
     if not path.is_file():
         return Metrics()
-    content = checked(read_json(own_file(path)), Metrics, path)
-    digest = cast("dict[str, Any]", content).pop(_DIGEST, None)
-    if digest not in (None, _digest(content)):
-        raise RequestError(f"{path} was changed; restore it, or delete its key {_DIGEST}.")
-    return content
+    return checked(read_record(own_file(path)), Metrics, path)
 
 
 def read_metrics(path: Path) -> Metrics | None:

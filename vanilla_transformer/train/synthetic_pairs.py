@@ -41,10 +41,10 @@ from ..recipes.options import LANGUAGES, listed
 from ..recipes.plan import DataPlan, Plan
 from ..recipes.testing import as_dataset
 from ..storage import run_files as files
-from ..storage.atomic import file_written_aside, write_aside, write_json
+from ..storage.atomic import file_written_aside, write_aside
 from ..storage.continued import continued, kept_rows
-from ..storage.metrics import all_metrics
-from ..storage.reading import counted, read_json, sha256
+from ..storage.metrics import all_metrics, read_record, write_metrics
+from ..storage.reading import counted, sha256
 from ..storage.saved_model import MODEL, load_saved_model, load_saved_tokenizer, model_folder
 from ..storage.shipped import local_model
 from ..translation import translate_nbest
@@ -165,7 +165,7 @@ def with_made(data: DataPlan, pairs: RunPairs, added: Sequence[NewPairs]) -> Run
         if made.given == "source":
             name, new = "train_taught", clean_pairs(new, data.languages, show_progress=True)
             logger.info("Translations by %s: %s.", made.model, describe_report(pair_report(new)))
-            facts["teachers"] = [*facts.get("teachers", []), read_json(made.record)["teacher"]]
+            facts["teachers"] = [*facts.get("teachers", []), read_record(made.record)["teacher"]]
         for doubt in few_sources(new["source"], "translated pairs"):
             logger.warning(doubt)
         if not (facts["train_pairs"] or pairs.scored):
@@ -193,7 +193,7 @@ def with_made(data: DataPlan, pairs: RunPairs, added: Sequence[NewPairs]) -> Run
 
 def _check_unchanged(new: NewPairs, run: Path) -> None:
     """Refuse to resume a run without its new pairs, or after their model has changed."""
-    record = read_json(new.record) if new.record.is_file() else {}
+    record = read_record(new.record) if new.record.is_file() else {}
     if not new.file.is_file() or record.get("translated") != sha256(new.file):
         raise RequestError(f"{new.file} is missing or changed; {run} needs it: put it back.")
     now = files.digests(Path(new.model), record["model"])  # of the files that are still there
@@ -278,15 +278,15 @@ def _translate(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> N
     made_from: dict[str, Any] = {"pairs": texts_digest(train), "languages": [*languages]}
     made_from["text"] = None if new.text is None else sha256(Path(new.text))
     made_from["model"] = files.digests(model_folder(new.model), MODEL)
-    record = read_json(new.record) if new.record.is_file() and new.file.is_file() else {}
+    record = read_record(new.record) if new.record.is_file() and new.file.is_file() else {}
     facts = {"teacher": _teacher_facts(new.model)}
     if record and record == {**record, **made_from, "translated": sha256(new.file)}:
-        write_json(new.record, {**record, **facts})  # which may have changed, or be damaged
+        write_metrics(new.record, {**record, **facts})  # which may have changed, or be damaged
         logger.info("%s is complete.", new.file)
         return
     new.file.unlink(missing_ok=True)
     new.folder.mkdir(parents=True, exist_ok=True)
-    write_json(new.record, made_from)
+    write_metrics(new.record, made_from)
     translations, total = _translator(new.model, languages), sum(1 for _ in new.texts(train))
     logger.info("%s translates %s.", new.model, counted(total, "sentence"))
 
@@ -308,7 +308,7 @@ def _translate(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> N
         share = _LEAST_SURE if new.given == "source" else 0.0
         least = np.quantile([row["score"] for row in _read(everything)], share)
         _write(aside, (row.values() for row in _read(everything) if row["score"] >= least))
-    write_json(new.record, {**made_from, **facts, "translated": sha256(new.file)})
+    write_metrics(new.record, {**made_from, **facts, "translated": sha256(new.file)})
 
 
 def _teacher_facts(name: str) -> dict[str, Any]:
