@@ -512,7 +512,7 @@ def test_every_start_of_a_run_loads_the_recorded_revision(tmp_path, monkeypatch,
     assert hub.fetched == splits
     hub.word = "Hunde"  # a revision that is no commit may hold other pairs
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "third")
-    with pytest.raises(RequestError, match=r"another run \(pairs: train changed; pairs: valid"):
+    with pytest.raises(RequestError, match=r"records other pairs \(train changed; valid"):
         run_recipe(load_recipe(path, {"max_steps": 3}), tmp_path / "run")
     hub.word = "Hund"
     evaluated = load_recipe(path, {"test_file": "none", "max_steps": 2})

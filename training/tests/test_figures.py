@@ -185,7 +185,7 @@ def test_sentences_on_speed_agree_with_the_result_files():
     first = (ROOT / "README.md").read_text(encoding="utf-8")
     (told,) = re.findall(r"processes ([\d.]+) times as many tokens per second", first)
     assert close(told, row("training_small", "Marian")["ours / it"])
-    (told,) = re.findall(r"([\d.]+) times as many if the MarianMTModel is given our batches", first)
+    (told,) = re.findall(r"([\d.]+) times as many if both train on our batches", first)
     assert close(told, row("training_small", "Marian, our buckets")["ours / it"])
     (told,) = re.findall(r"takes (\d+) % of the time of Marian's `generate`", first)
     assert close(f"0.{told}", sentences_on_speed()[r"takes ([\d.]+) of the time of a `Marian"])
