@@ -3,11 +3,11 @@
     python training/pretrained/names_and_numbers.py train.jsonl.gz made.jsonl --pair en-de
 
 In Tatoeba every fourth sentence is about Tom, who lives in Boston and has three children, so a
-model learns no other names or numbers. Here Tom becomes one of some ten thousand persons, Boston
-one of some thousand towns, Japan another country, "three" becomes 47, and "at seven o'clock" 7:35.
+model learns no other names or numbers. Here Tom gets one of some ten thousand first names, Boston
+becomes one of fourteen thousand towns, Japan another country, "three" 47, and "seven o'clock" 7:35.
 
-First names and surnames are Faker's, of many countries; names of towns and countries are CLDR's in
-both languages, through Babel. Chinese names are written as they sound (chinese_names.py).
+Names of persons and most towns are Faker's, of many countries; countries and other towns are CLDR's
+in both languages, through Babel. Chinese names are written as they sound (chinese_names.py).
 Needs `pip install faker babel`.
 """
 
