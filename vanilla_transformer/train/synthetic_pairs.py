@@ -281,7 +281,7 @@ def _translate(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> N
     record = read_record(new.record) if new.record.is_file() and new.file.is_file() else {}
     facts = {"teacher": _teacher_facts(new.model)}
     if record and record == {**record, **made_from, "translated": sha256(new.file)}:
-        write_metrics(new.record, {**record, **facts})  # which may have changed, or be damaged
+        write_metrics(new.record, {**record, **facts})  # the teacher may have new scores
         logger.info("%s is complete.", new.file)
         return
     new.file.unlink(missing_ok=True)
