@@ -13,7 +13,6 @@ Needs `pip install faker babel`.
 
 import argparse
 import importlib
-import json
 import random
 import re
 from collections.abc import Iterable, Iterator
@@ -22,9 +21,9 @@ from pathlib import Path
 
 from babel import Locale
 from chinese_names import in_chinese
+from short_pairs import write_pairs
 
 from vanilla_transformer.data.pair_files import read_pairs
-from vanilla_transformer.storage.atomic import write_text
 
 FAMILIAR = {
     "man": {"de": {"Tom": "Tom", "John": "John|Johannes"}, "zh": {"Tom": "汤姆", "John": "约翰"}},
@@ -70,7 +69,7 @@ VALUES = {
     | dict(zip(TENS[language].split(), range(20, 100, 10), strict=True))
     for language in NUMBERS
 }
-CHINESE_DIGITS = dict(zip("二三四五六七八九", range(2, 10), strict=True)) | {"两": 2}
+CHINESE_DIGITS = dict(zip("一二三四五六七八九", range(1, 10), strict=True)) | {"两": 2}
 Change = tuple[str, str]  # a sentence and its translation, changed
 
 
@@ -171,16 +170,14 @@ def number_in(text: str, language: str) -> list[tuple[int, int, int]]:
 
 
 def _value(text: str, language: str) -> int:
-    """Return the value of a number from 2 to 99 or in digits; that of others is 0."""
+    """Return the value of a number in digits, or in words from 2 to 99; 0 for other words."""
     if text.isascii() and text.isdecimal():
         return int(text)
     if language != "zh":
         return VALUES[language].get(text, 0)
     tens, ten, ones = text.rpartition("十")
-    value = CHINESE_DIGITS.get(ones, 0) if ones not in ("", "一") else len(ones)
-    if not ten:
-        return value
-    return 10 * (CHINESE_DIGITS.get(tens, 0) if tens else 1) + value
+    value = CHINESE_DIGITS.get(ones, 0)
+    return value + 10 * (CHINESE_DIGITS.get(tens, 0) if tens else 1) if ten else value
 
 
 def other_number(
@@ -209,7 +206,7 @@ def other_number(
 
 
 def number_like(value: int, random_: random.Random) -> int:
-    """Draw a number in the place of another: a year for a year, else up to four digits."""
+    """Draw a year if the value looks like one, else a number of up to four digits."""
     if 1000 < value < 2100:
         return random_.randint(1500, 2040)
     digits = random_.choices((1, 2, 3, 4), weights=(1, 5, 3, 1))[0]
@@ -244,7 +241,7 @@ def make_pairs(
         pair = random_.choice(by_kind[kind])
         numbered = other_number(*pair, target, random_) or pair
         made = other_name(*numbered, names) or numbered
-        if made not in seen and held_out.isdisjoint(re.findall(r"[\w:]+", made[0])):
+        if made not in seen and held_out.isdisjoint(re.findall(r"\w+(?:[:,]\w+)*", made[0])):
             seen.add(made)
             yield made
 
@@ -262,11 +259,8 @@ def main() -> None:
     pairs = read_pairs(options.pairs, source_language="en", target_language=target)
     listed = (Path(__file__).parent / "names.tsv").read_text(encoding="utf-8").splitlines()[1:]
     held_out = [each for line in listed for each in line.split("\t")[1:3]]
-    lines = []
-    for source, translation in make_pairs(pairs, target, held_out, options.count, options.seed):
-        pair = {"en": source, target: translation}
-        lines.append(json.dumps({"translation": pair}, ensure_ascii=False) + "\n")
-    write_text(options.output, "".join(lines))
+    made = make_pairs(pairs, target, held_out, options.count, options.seed)
+    write_pairs(options.output, made, target)
 
 
 if __name__ == "__main__":

@@ -13,17 +13,19 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from vanilla_transformer.storage.atomic import folder_written_aside
 from vanilla_transformer.storage.saved_model import SETTINGS, WEIGHTS
 
 
 def round_weights(run: Path, output: Path) -> None:
     """Copy the model and the tokenizer of a run, without its scores, which are of other weights."""
-    output.mkdir(parents=True)
-    for name in SETTINGS:
-        if (run / name).is_file():
-            shutil.copyfile(run / name, output / name)
-    tensors = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(run / WEIGHTS).items()}
-    save_file(tensors, output / WEIGHTS, metadata={"format": "pt"})
+    weights = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(run / WEIGHTS).items()}
+    with folder_written_aside(output) as aside:
+        aside.mkdir()
+        for name in SETTINGS:
+            if (run / name).is_file():
+                shutil.copyfile(run / name, aside / name)
+        save_file(weights, aside / WEIGHTS, metadata={"format": "pt"})
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ python training/pretrained/short_pairs.py PAIRS.jsonl.gz OUT.jsonl --longest 20 
 
 import argparse
 import re
+from collections.abc import Iterable
 from json import dumps
 from pathlib import Path
 
@@ -21,6 +22,12 @@ GREETING = re.compile(
 )
 
 
+def write_pairs(path: Path, pairs: Iterable[tuple[str, str]], target: str) -> None:
+    """Write English sentences and their translations as JSON Lines, all or nothing."""
+    rows = ({"translation": {"en": source, target: text}} for source, text in pairs)
+    write_text(path, "".join(f"{dumps(row, ensure_ascii=False)}\n" for row in rows))
+
+
 def main() -> None:
     """Read the command line, and write the pairs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -30,15 +37,12 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=20, help="characters of a source")
     parser.add_argument("--greetings", action="store_true", help="greetings and wishes alone")
     options = parser.parse_args()
-    lines = []
-    for source, target in read_pairs(
-        options.pairs, source_language="en", target_language=options.target
-    ):
-        is_meant = not options.greetings or GREETING.match(source)
-        if is_meant and len(source) <= options.longest:
-            pair = {"en": source, options.target: target}
-            lines.append(dumps({"translation": pair}, ensure_ascii=False) + "\n")
-    write_text(options.output, "".join(lines))
+    short = (
+        pair
+        for pair in read_pairs(options.pairs, source_language="en", target_language=options.target)
+        if len(pair[0]) <= options.longest and (not options.greetings or GREETING.match(pair[0]))
+    )
+    write_pairs(options.output, short, options.target)
 
 
 if __name__ == "__main__":

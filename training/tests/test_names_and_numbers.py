@@ -2,16 +2,10 @@
 
 import random
 import re
-import sys
-from pathlib import Path
 
 import pytest
-
-FOLDER = Path(__file__).parents[2] / "training/pretrained"
-sys.path.insert(0, str(FOLDER))
-
-from chinese_names import characters  # noqa: E402
-from names_and_numbers import make_pairs, number_in, other_number  # noqa: E402
+from chinese_names import characters
+from names_and_numbers import make_pairs, number_in, other_number
 
 GERMAN = [
     ("Tom's house has three rooms.", "Toms Haus hat drei Zimmer."),
@@ -22,6 +16,12 @@ GERMAN = [
     ("They moved to Japan.", "Sie zogen nach Japan."),
     ("It is raining.", "Es regnet."),
 ]
+
+
+def test_a_held_out_number_is_not_drawn_with_a_comma_either():
+    pair = [("I see three birds.", "Ich sehe drei Vögel.")]
+    held_out = [f"{number:,}" for number in range(1_000, 10_000)]
+    assert not any("," in source for source, _ in make_pairs(pair, "de", held_out, 200, seed=0))
 
 
 def test_both_sides_get_the_same_name_and_number():
