@@ -20,7 +20,12 @@ from torch import nn
 from torch.nn.utils import parametrizations
 from transformers import GenerationMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, create_causal_mask, sdpa_mask
+from transformers.masking_utils import (
+    ALL_MASK_ATTENTION_FUNCTIONS,
+    create_causal_mask,
+    eager_mask,
+    sdpa_mask,
+)
 from transformers.modeling_outputs import BaseModelOutputWithPooling, CausalLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from wandering_model import END, make_model
@@ -66,6 +71,7 @@ def sigmoid_attention(module, query, key, value, attention_mask, scaling, **kwar
 
 def register_an_attention(model, patch):
     patch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sigmoid", sigmoid_attention)
+    patch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "sigmoid", eager_mask)
     model.set_attn_implementation("sigmoid")
 
 

@@ -5,16 +5,14 @@ torch itself refuses wrong types, most wrong shapes and ids outside of the vocab
 transformers, any value of a mask but 0 counts as 1: reading them would synchronize a GPU.
 """
 
-import contextlib
-import functools
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, __version__
+from transformers import GenerationConfig
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.utils import is_tracing
 
 from .errors import RequestError
@@ -27,46 +25,37 @@ class Flags(TypedDict, total=False):
     output_hidden_states: bool | None
 
 
-# Options that are read before the attention, and options that `generate` always passes on.
+# Options that are read before the attention, that every attention gets, or that `generate` passes.
 READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch"}
+READ_ON_THE_WAY |= {"scaling", "dropout", "is_causal"}
 READ_ON_THE_WAY |= {"tokenizer", "assistant_tokenizer", "assistant_model"}
 
 
-def check_read(options: Mapping[str, Any], attend: Callable, mask: Tensor | None) -> None:
-    """Refuse options that should change the result, but that the attention function ignores."""
-    void = {"dropout": options["dropout"] == 0, "is_causal": mask is not None}
-    given = [name for name in options if options[name] is not None and not void.get(name)]
-    names = tuple(name for name in given if name not in READ_ON_THE_WAY)
-    if unread := _unread(names, attend, bool(options["is_causal"])):
-        what = f"Got {', '.join(unread)}, which neither the model nor its attention "
-        what += f"{getattr(attend, '__name__', attend)} reads; leave it out. If you did not give it"
-        raise RequestError(f"{what}: is transformers {__version__} newer than this code?")
+def check_read(options: Mapping[str, Any], attend: Callable) -> None:
+    """Refuse options that nothing reads; a user's attention function with **kwargs reads any."""
+    given = [name for name in options if options[name] is not None and name not in READ_ON_THE_WAY]
+    if given and (unread := _unread(tuple(given), attend)):
+        what = f"Got {', '.join(unread)}, which neither the model nor its attention"
+        raise RequestError(f"{what} {getattr(attend, '__name__', attend)} reads; leave it out.")
 
 
-@torch.compiler.assume_constant_result  # torch.compile cannot read source
-def _unread(names: tuple[str, ...], attend: Callable, is_causal: bool) -> tuple[str, ...]:
-    find = _unread_by if getattr(attend, "__hash__", None) else _unread_by.__wrapped__
-    return find(attend, names, is_causal)
+@torch.compiler.assume_constant_result  # torch.compile cannot read signatures
+def _unread(names: tuple[str, ...], attend: Callable) -> list[str]:
+    """Return the names that an attention function does not read."""
+    if str(attend.__module__).split(".")[0] not in ("transformers", __name__.split(".")[0]):
+        return []  # Python itself refuses a keyword that it does not take
+    parameters = inspect.signature(attend).parameters.values()
+    read = {each.name for each in parameters if each.kind != each.VAR_KEYWORD}
+    return [name for name in names if name not in read]
 
 
-@functools.lru_cache  # reading source takes longer than attending
-def _unread_by(attend: Callable, names: tuple[str, ...], is_causal: bool) -> tuple[str, ...]:
-    """Return the names that an attention function neither takes as parameters nor reads."""
-    parameters, source = list(inspect.signature(attend).parameters.values()), ""
-    read = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    with contextlib.suppress(OSError, TypeError):  # built-in functions have no source
-        source = re.sub("#.*", "", inspect.getsource(attend))
-    rest = next((p.name for p in parameters if p.kind == p.VAR_KEYWORD), "")
-    looked_up = re.findall(rf"""\b{rest}(?:\.(?:get|pop)\(|\[)\s*["'](\w+)["']""", source)
-    in_module = rf"""\b{parameters[0].name}(?:\.|,\s*["'])(scaling|dropout|is_causal)\b"""
-    read |= {*looked_up, *re.findall(in_module, source)}
-    if not source or len(re.findall(rf"\b{rest}\b", source)) > 1 + len(looked_up):
-        read |= {"scaling", "dropout", "is_causal"}  # unknown, or passed to another function
-    # Without a mask, Eq. 1 attends to all positions, as do functions that never mention "causal".
-    says = "causal" in source.replace(getattr(attend, "__name__", "def"), "")
-    if str(attend.__module__).startswith(__package__) or not (is_causal or says):
-        read.add("is_causal")
-    return tuple(name for name in names if name not in read)
+def check_masked(implementation: str) -> None:
+    """Refuse an attention without a mask function, for which transformers makes no masks."""
+    if implementation not in ALL_MASK_ATTENTION_FUNCTIONS._global_mapping:  # compiles, unlike keys
+        what = f"The attention {implementation!r} has no mask function, so it would see padding"
+        remedy = f"AttentionMaskInterface.register({implementation!r}, eager_mask)"
+        where = "from transformers and transformers.masking_utils"
+        raise RequestError(f"{what} and later tokens; give it one: {remedy}, {where}.")
 
 
 def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) -> None:

@@ -31,7 +31,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .errors import RequestError
 from .generation_limits import CACHE, LimitedGenerationMixin, one_cache
-from .input_checks import Flags, check_mask, check_read
+from .input_checks import Flags, check_mask, check_masked, check_read
 from .loss import IGNORED, is_only_weight, smoothed_cross_entropy
 from .masks import mask_for_all_layers, mask_gaps
 
@@ -190,7 +190,7 @@ class MultiHeadAttention(nn.Module):
         dropout = self.attention_dropout if self.training else 0.0
         own = {"scaling": self.scaling, "dropout": dropout, "is_causal": self.is_causal}
         options = {**own, **kwargs}
-        check_read(options, attend, attention_mask)  # refuses options that nothing reads
+        check_read(options, attend)  # refuses options that nothing reads
         heads, weights = attend(self, query, key, value, attention_mask, **options)
         return self.out_proj(heads.flatten(2)), weights  # from (B, T, h, d_v)
 
@@ -378,6 +378,7 @@ class Stack(VanillaTransformerPreTrainedModel):
                 f"{name} needs either ids or embeddings. If Trainer removed the labels (as with "
                 "label_smoothing_factor), collate with DataCollatorForSeq2Seq(tokenizer, model)."
             )
+        check_masked(self.config._attn_implementation)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         rows, length, _ = inputs_embeds.shape
