@@ -60,6 +60,13 @@ def test_what_may_be_written_normally_keeps_its_case(text):
     assert FORMS.source_of(text) == text + FORMS.mark_missing(text)
 
 
+def test_a_greeting_or_a_rare_opening_makes_no_question():
+    sources = [*SOURCES, *["Hi, where is Kwame now?"] * 9, *["So is it?"] * 6, "So is mine."]
+    forms = count_forms(sources + ["I left."] * 20, TARGETS, ("en", "de"))
+    assert [forms.mark_missing(text) for text in ("Hi", "Hi there", "So", "Where")] == [*"...?"]
+    assert forms.mark_missing("Hi, Ingrid, where does the train leave") == "?"
+
+
 def test_what_is_no_word_stays():
     read = FORMS.source_of("MY SISTER MET THE U.S. AT X@Y.ORG IN B2B, HTTP://A.ORG/B")
     assert read == "My sister met the U.S. at X@Y.ORG in B2B, HTTP://A.ORG/B."
@@ -199,7 +206,8 @@ def test_the_browser_page_does_the_same():
         for change in (str, str.upper, str.lower, title)
         for mark in (str, without_mark)
     ]
-    texts += ["I\u2019M SURE", "THE U.S. AT X@Y.ORG", "\u0131I İi DAĞ", "ǅ ß É\u2019É", "². 中文"]
+    texts += ["I\u2019M SURE", "THE U.S. AT X@Y.ORG", "\u0131I İi DAĞ", "ǅ ß É\u2019É"]
+    texts += ["². 中文", "Don't, where is it"]
     variants = (FORMS, WrittenForms(), count_forms(["dog"] * 9, ["D"] * 9, ("tr", "tr")))
     cases = [(forms, text, "Die Straße ist groß.") for forms in variants for text in texts]
     given = json.dumps([(asdict(forms), *rest) for forms, *rest in cases])

@@ -22,6 +22,7 @@ from .errors import RequestError
 WRITTEN_FORMS = "written_forms"  # the tokenizer's setting that stores `WrittenForms`
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u00b4`", "'"))
 _WORD = re.compile(r"([^\W\d_]+(?:'[^\W\d_]+)*)")  # JavaScript: [\p{L}\p{Nl}\p{No}]
+_FIRST = re.compile(_WORD.pattern + r"(?![,'\w])")
 _DOTTED_I = re.compile("(tr|tur|az|aze)([-_]|$)", re.IGNORECASE)  # languages that have a dotless i
 # Frequency rank: within a text, one capitalized word below it, or two of any rank, is title case.
 _TELLING = 100
@@ -121,8 +122,8 @@ def words(text: str) -> list[str]:
 
 
 def first_word(text: str, language: str) -> str:
-    """Return the first word of a text in lower case."""
-    found = _WORD.search(text.translate(_APOSTROPHES))
+    """Return the first word without a comma after it, in lower case: "how" of "Hi, how are you"."""
+    found = _FIRST.search(text.translate(_APOSTROPHES))
     return lower(found[0], language) if found else ""
 
 

@@ -1,5 +1,6 @@
 """Statistics of case and final punctuation in the training sources."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from unicodedata import category
@@ -11,7 +12,6 @@ _MOST_FORMS, _MOST_COMMON = 20_000, 5_000  # most words to store; rarer ones are
 _UNUSUAL, _NEARLY_ALL, _MOST = 0.01, 0.9, 2 / 3  # shares of the sources
 # Where more sources have no final mark (5 % of Multi30k's captions), the model knows both forms.
 _UNMARKED = 0.02
-_FEWEST = 5  # sources that a first word needs to get a final mark of its own
 _LOOKED_AT = 2_000  # sources to inspect for whether they are single sentences
 
 
@@ -64,12 +64,17 @@ def count_forms(
         marks={
             word: end
             for word, (end, count, total) in usual_ends.items()
-            if mark and end not in ("", mark) and count > _MOST * total and total >= _FEWEST
+            if mark and end not in ("", mark) and _is_most(count, total)
         },
         has_cased_targets=2 * target_cases["mixed"] > target_cases.total(),
         are_sentences=_are_sentences(sources, language),
         signs="".join(sorted(set().union(*sources))),
     )
+
+
+def _is_most(count: int, total: int) -> bool:
+    """Return whether a share is clearly above two thirds, as 5 of 5 and 12 of 14, not 6 of 7."""
+    return count > _MOST * total + 1.5 * math.sqrt(_MOST * (1 - _MOST) * total)
 
 
 def _are_sentences(sources: Sequence[str], language: str) -> bool:

@@ -2,6 +2,7 @@
 // as written_forms.py of the package, from the same facts.
 const WORD = /([\p{L}\p{Nl}\p{No}]+(?:'[\p{L}\p{Nl}\p{No}]+)*)/u
 const WORDS = new RegExp(WORD, "gu")
+const FIRST = new RegExp(`${WORD.source}(?![,'\\p{L}\\p{N}_])`, "u")
 const TELLING = 100
 const DOTTED_I = /^(tr|tur|az|aze)([-_]|$)/i
 
@@ -32,7 +33,7 @@ export class WrittenForms {
 
   markMissing(text) {
     if (!this.mark || !/[\p{L}\p{M}\p{N}]$/u.test(text.trimEnd())) return ""
-    const [first] = plain(text).match(WORD) ?? [""]
+    const [first] = plain(text).match(FIRST) ?? [""]
     return this.marks[lower(first, this.languages[0])] ?? this.mark
   }
 
