@@ -251,6 +251,6 @@ def _picture(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # an error in a picture must not end the run
-        unforeseen = not isinstance(error, RequestError)
+        unforeseen = not isinstance(error, (RequestError, OSError))
         message = "%s could not be drawn (%s); the run continues without it."
         logger.warning(message, name, error, exc_info=unforeseen)
