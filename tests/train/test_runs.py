@@ -683,17 +683,31 @@ def test_a_useless_model_is_named_at_the_end_and_published_only_by_force(copied,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [{"warmup_steps": 4_000}, {"learning_rate": 0.3}])
-def test_the_remedy_of_a_warning_about_the_schedule_helps(fault, tmp_path):
+@pytest.mark.parametrize(
+    ("fault", "gain"),
+    [
+        ({"warmup_steps": 4_000}, 5),
+        ({"learning_rate": 0.3}, 5),
+        ({"warmup_steps": 250, "checkpoints_to_average": 6}, 0),
+        ({"copied": True}, 1),
+    ],
+)
+def test_the_remedy_of_a_warning_helps(fault, gain, tmp_path):
     """The user types what the warning says: it is gone, and the model is better."""
     values = {"train_file": write_pairs(tmp_path / "many.jsonl", 2_000, 1), "batch_tokens": 1024}
     values |= {"d_model": 32, "ffn_dim": 64, "max_steps": 300, "warmup_steps": 50, **fault}
+    if values.pop("copied", False):
+        pairs = Path(values["train_file"])
+        lines = pairs.read_text(encoding="utf-8").splitlines(keepends=True)
+        copy = r'(": "(.+)", .*": ").+"}}'
+        lines[::3] = [re.sub(copy, r'\1\2"}}', line) for line in lines[::3]]
+        pairs.write_text("".join(lines), encoding="utf-8")
     path = str(tiny_recipe(tmp_path, trainer={"save_steps": 50}, **values))
     before = run_recipe(load_recipe(path), tmp_path / "before")
-    (told,) = [it["text"] for it in before["warnings"] if it["text"].startswith("The ")][:1]
-    remedy = dict(re.findall(r"--([a-z-]+) ([0-9.e-]+)", told))
-    assert remedy
-    typed = {name.replace("-", "_"): value for name, value in remedy.items()}
-    after = run_recipe(load_recipe(path, typed), tmp_path / "after")
-    assert "schedule" not in [warning["kind"] for warning in after["warnings"]]
-    assert after["scores"]["validation"]["bleu"] > before["scores"]["validation"]["bleu"] + 5
+    (told,) = [it for it in before["warnings"] if "--" in it["text"]][:1]
+    typed = re.findall(r"--([a-z-]+) ?([0-9.e-]*)", told["text"])
+    remedy = {name.replace("-", "_"): value or "true" for name, value in typed}
+    after = run_recipe(load_recipe(path, remedy), tmp_path / "after")
+    assert told["kind"] not in [warning["kind"] for warning in after["warnings"]]
+    bleu = [run["scores"]["validation"]["bleu"] for run in (before, after)]
+    assert bleu[1] > bleu[0] + gain, bleu

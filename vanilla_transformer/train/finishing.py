@@ -131,7 +131,8 @@ def _warnings(
     texts = [*odd_texts(pairs.given)]
     if (doubts := reading_report(pairs.given).get("doubts", {})).get("is_warning"):
         counts = "; ".join(f"{count} {KINDS[kind]}" for kind, count in doubts["counts"].items())
-        texts.append(f"Of {counted(doubts['pairs'], 'inspected training pair')}: {counts}.")
+        inspected = counted(doubts["pairs"], "inspected training pair")
+        texts.append(f"Of {inspected}: {counts}. --clean leaves such pairs out.")
     for text in texts:
         yield "pairs", text
     for name, count in pairs.facts.get("shared_with_training", {}).items():
