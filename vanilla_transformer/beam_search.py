@@ -213,7 +213,7 @@ class Search:
         log_probs.masked_fill_(barred[:, None], -torch.inf)
 
     def _grow(self, best: Tensor, tokens: Tensor, row: int) -> None:
-        """Extend each unfinished hypothesis by one of its best tokens, (B, w, c).
+        """Extend each unfinished hypothesis by one of its `tokens`, (B, w, c), with scores `best`.
 
         The score of a hypothesis so far does not change the order of its own tokens.
         """

@@ -26,7 +26,7 @@ records = st.recursive(
         ({"pairs": ONE}, {}, ["pairs: aaaaaaaa -> not set"]),
         ({"model": {"d": 4, "e": 1}}, {"model": {"d": 8, "e": 1}}, ["model: d: 4 -> 8"]),
         ({"test": {"a": ONE, "b": ONE}}, {"test": {"a": OTHER, "b": ONE}}, ["test: a changed"]),
-        ({"test": {"a": ONE}}, {}, ["test: a is gone"]),
+        ({"test": {"a": ONE}}, {}, ["test: no longer a"]),
     ],
 )
 def test_each_difference_is_named_with_both_values(before, now, lines):

@@ -142,7 +142,7 @@ def test_held_out_pairs_of_a_changed_file_are_not_tested_on(tmp_path, capsys):
     assert "are read differently now (source_column, target_column); give --test-file" in line
     pairs.unlink()
     line = error_of(capsys, "compare", tmp_path / "run", tmp_path / "run")
-    assert f"differently now (train: {pairs.name} is gone); give --test-file" in line
+    assert f"differently now (train: no longer {pairs.name}); give --test-file" in line
 
 
 def test_runs_with_different_test_pairs_or_languages_are_refused(folder, tmp_path, capsys):

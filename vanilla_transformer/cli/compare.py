@@ -54,7 +54,7 @@ def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("directory", metavar="DIR", help="run directory, or any model")
     text = "JSON Lines, a table (.tsv, .csv, .parquet), or two text files as SOURCE,TARGET"
     command.add_argument("pairs", metavar="PAIRS", help=text)
-    text = "print the mean over each pair's target tokens instead of the sum"
+    text = "print log-probabilities per target token, not of the whole target"
     command.add_argument("--per-token", action="store_true", help=text)
     add_pair_options(command)
     text = "size of a batch: pairs x tokens of the longest side (default: 4096)"

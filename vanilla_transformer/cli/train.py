@@ -21,7 +21,7 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     names = ", ".join(shipped_recipes())
     text = f"path to a YAML file, or one of {names} (default: by the number of training pairs)"
     command.add_argument("recipe", metavar="RECIPE", nargs="?", help=text)
-    text = "run directory (default: runs/RECIPE, or runs/own; with --pair, -S-T follows)"
+    text = "run directory (default: runs/RECIPE or runs/own; --pair S-T adds -S-T)"
     command.add_argument("--output-dir", metavar="DIR", help=text)
     command.add_argument("--pair", metavar="S-T", help="source and target language, such as en-de")
     command.usage = "%(prog)s [RECIPE] [options]"

@@ -1,4 +1,4 @@
-"""Data augmentation: joined pairs, reversed direction, and sources as people type them."""
+"""Data augmentation: joined pairs, reversed direction, and noisy sources."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ class Stream:
                 self.batches += 1
                 yield batch
         if self.epoch == self.batches == 0:
-            raise RequestError(f"the stream has fewer batches than one update, {self.per_update}.")
+            raise RequestError(f"an update needs {self.per_update} batches; the stream has fewer.")
 
     def _updates(self) -> Iterator[list[Any]]:
         batches = iter(self.loader)

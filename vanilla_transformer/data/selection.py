@@ -154,7 +154,7 @@ def describe_report(report: dict[str, int]) -> str:
 
 
 def _faults(dataset: Dataset) -> tuple[np.ndarray, dict[str, int]]:
-    """Return each pair's fault, (N,), 0 for none, else its place in `_FAULTS`; and the report."""
+    """Return each pair's fault, (N,), 0 for none, else 1 + its place in `_FAULTS`; and counts."""
     hashes, lengths = _hashes_and_lengths(dataset)
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])

@@ -187,7 +187,7 @@ class IncrementalDecoder:
 
 
 class ModuleLayer:
-    """A decoder layer that calls its modules one by one, with its keys and values."""
+    """A decoder layer that calls its modules unfused, with its cached keys and values."""
 
     def __init__(self, layer: DecoderLayer, memory: LayerMemory) -> None:
         self.layer, self.memory = layer, memory

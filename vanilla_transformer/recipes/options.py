@@ -151,7 +151,7 @@ class Data:
     )
     train_weights: float | tuple[float, ...] | None = _training(
         None,
-        "token shares of training files, teachers, other text: 4 1 is 80 % and 20 %",
+        "shares of files, distilled and backtranslated pairs; 4 1 is 80 % and 20 %",
         _POSITIVE,
         paper="each pair once",
     )

@@ -90,7 +90,7 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
         other = sorted({"pair", "source_column", "target_column"} & given.keys())
         if changed_training or other:
             how = f"differently now ({changed_training or ', '.join(other)}); give --test-file"
-            raise RequestError(f"{run} holds out test pairs, but its files are read {how}.")
+            raise RequestError(f"{run} held out test pairs, which change if files are read {how}.")
         sets = {"test": held_out(data, training_pairs(data, run))[2]}
     elif not changed_training and TRAINING_FILES & recorded.keys():
         shared_with_training(trained, training_pairs(trained), sets)

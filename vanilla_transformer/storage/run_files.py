@@ -59,7 +59,7 @@ def differences(before: Identity, now: Identity) -> list[str]:
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             lines += [f"{name}: {line}" for line in differences(old, new)]
         elif isinstance(old, Mapping) and new is None:
-            lines.append(f"{name}: {', '.join(old)} is gone")
+            lines.append(f"{name}: no longer {', '.join(old)}")
         elif all(isinstance(value, str) and _DIGEST.fullmatch(value) for value in (old, new)):
             lines.append(f"{name} changed")
         else:

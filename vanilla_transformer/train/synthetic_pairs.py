@@ -1,4 +1,4 @@
-"""Make training pairs by translation: by teachers, and back from text in the target language.
+"""Make training pairs by translation: distillation from teachers, and back-translation.
 
 Teachers translate `monolingual_source` and the sources of a run's pairs, if it is given any (Kim
 and Rush, 2016). For `monolingual_target`, the pairs of the run train a model of the opposite

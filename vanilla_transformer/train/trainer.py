@@ -558,7 +558,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
                 output = super().evaluation_loop(
                     dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
                 )
-                # compute_metrics takes precedence. A mean over batches is not a loss per token.
+                # compute_metrics replaces our values, not losses: its own are means over batches.
                 losses = {name: by_token[name] for name in by_token if name.endswith("_loss")}
                 metrics = {**by_token, **(output.metrics or {}), **losses}
                 output = output._replace(metrics=metrics)
