@@ -175,6 +175,7 @@ def test_full_disk_gives_a_one_line_error_and_the_run_can_resume(trained, tmp_pa
     ):
         trainer.train(resume_from_checkpoint=True)
     assert last_whole_checkpoint(run).name == "checkpoint-3"
+    (run / "checkpoint-6" / "tokenizer.json" / "a folder").mkdir(parents=True)
     make_trainer(run, max_steps=6, save_steps=3).train(resume_from_checkpoint=True)
     assert is_whole(run / "checkpoint-6")
 

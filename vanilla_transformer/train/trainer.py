@@ -7,6 +7,7 @@ import itertools
 import logging
 import math
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -666,6 +667,9 @@ class VanillaTransformerTrainer(PublishingTrainer):
         if self.stream is not None:
             self.progress.stream_epoch = self.stream.epoch
             self.progress.stream_batches = self.stream.batches
+        if self.args.should_save and checkpoint.is_dir() and not checkpoints.is_whole(checkpoint):
+            shutil.rmtree(checkpoint)  # a damaged one, whose files may not be writable
+        self.accelerator.wait_for_everyone()  # before the others write into the folder
         with _full_disk_named(checkpoint):
             if self.args.should_save:  # first, so that a push of the checkpoint holds it
                 checkpoint.mkdir(parents=trial is not None, exist_ok=True)
