@@ -168,8 +168,9 @@ def test_transformers_field_names_are_aliases():
 # ------------------------------------------------------------------------ names that are not fields
 
 UNKNOWN = {
-    **{"droput": "did you mean dropout", "num_heads": "num_attention_heads"},
-    **{"n_layers": "encoder_layers", "my_note": "help"},
+    **{"droput": "did you mean dropout", "n_layers": "encoder_layers and decoder_layers"},
+    **{"h": "encoder_attention_heads and decoder_a", "d_ff": "encoder_ffn_dim and decoder_ffn_dim"},
+    **{"num_heads": "encoder_attention_heads and", "eps_ls": "label_smoothing", "my_note": "help"},
 }
 
 

@@ -822,6 +822,11 @@ def test_masks_of_wrong_shape_are_refused(name, wrong):
             model(**{**arguments, "input_ids": None}, encoder_outputs=(states,))
 
 
+def test_a_decoder_without_memory_is_refused():
+    with pytest.raises(RequestError, match="The decoder needs encoder_hidden_states"):
+        tiny_model().get_decoder()(GOOD["input_ids"])
+
+
 def test_decoder_mask_of_a_cached_step_covers_earlier_tokens():
     model = tiny_model()
     first = model(**{**GOOD, "labels": None}, use_cache=True)

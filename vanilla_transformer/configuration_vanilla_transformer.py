@@ -50,6 +50,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     "E_learned": {"position_encoding": "learned"},
 }
 
+# Fields that the paper's symbols and other libraries' names stand for.
+_both = "encoder_{0} and decoder_{0}".format
+_MEANT = dict.fromkeys(("N", "n_layers", "num_layers"), _both("layers"))
+_MEANT |= dict.fromkeys(("h", "heads", "n_heads", "nhead", "num_heads"), _both("attention_heads"))
+_MEANT |= dict.fromkeys(("d_ff", "dim_feedforward", "intermediate_size"), _both("ffn_dim"))
+_MEANT["eps_ls"] = "label_smoothing"
+
 # Fields of a config that name code files, and the entries that `publish --with-code` writes.
 _COPIED_CODE = {
     "auto_map": ("AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"),
@@ -162,9 +169,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
             cutoff = 0.9 if misspelt_only else 0.6
             near = difflib.get_close_matches(name.lower(), fields, cutoff=cutoff)
             if near or not misspelt_only:
-                remedy = (
-                    f"did you mean {' or '.join(near)}?" if near else "help() lists the fields."
-                )
+                meant = _MEANT.get(name) or " or ".join(near)
+                remedy = f"did you mean {meant}?" if meant else "help() lists the fields."
                 raise RequestError(f"A config has no field {quoted(name)}; {remedy}")
 
     def head_dims(self, num_heads: int) -> tuple[int, int]:

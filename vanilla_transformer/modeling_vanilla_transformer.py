@@ -462,7 +462,9 @@ class Decoder(Stack):
         x = self.embed(input_ids, inputs_embeds, attention_mask, past_length)
         mask = create_causal_mask(self.config, x, attention_mask, own_cache)
         memory, source_mask = encoder_hidden_states, encoder_attention_mask
-        rows, length, _ = memory.shape  # type: ignore[union-attr]  # None raises AttributeError
+        if memory is None:
+            raise RequestError("The decoder needs encoder_hidden_states, the encoder's output.")
+        rows, length, _ = memory.shape
         check_mask(source_mask, rows, length, "Decoder encoder_attention_mask")
         memory_mask = create_bidirectional_mask(self.config, x, source_mask, memory)
         for index, layer in enumerate(self.layers):
