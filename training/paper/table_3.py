@@ -277,7 +277,8 @@ class Table3(TranslationExperiment):
             "there is no verdict on it.\n"
             "- Without the causal mask a model reads the word that it has to predict, so that its "
             "perplexity means nothing; its BLEU shows what it has learned.\n"
-            "- **Format** is that of the matrix products, which `--precision auto` chose.\n"
+            "- **Format** is that of the matrix products, which `--precision auto` chose on the "
+            "machine of each row: rows in bf16 and rows in float32 are compared with each other.\n"
             "- The row big has dropout 0.3 and, unlike in the paper, no more updates than base; "
             "compare it with C_d1024, which is as wide and has base's dropout."
         )
