@@ -24,12 +24,13 @@ from provenance import describe_provenance, provenance
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 PAGES = (
-    *("README.md", "training/README.md", "training/serving.md"),
+    *("README.md", "vanilla_transformer/README.md"),
+    *("training/README.md", "training/serving.md"),
     "training/other_tasks.md",
     *("training/diagnosis.md", "training/diagnosis.zh-CN.md"),
     *("training/benchmarks/README.md", "vanilla_transformer/convert/README.md"),
 )
-CARDS = "model_cards"
+CARDS, PRETRAINED = "model_cards", "vanilla_transformer/pretrained"
 MARKED_TABLE = re.compile(r"<!-- figures: (\S+) -->\n+((?:\|.*\n)+)")
 BEGIN, END = "<!-- results: written by report.py -->", "<!-- end of results -->"
 BF16 = "_bf16"  # ends the names of results from a processor with bfloat16
@@ -236,14 +237,17 @@ def filled(page: str) -> str:
     repository. Its rows and columns fill those of the table with the same names. If PATH is
     `model_cards`, each row is about the run whose card its first cell links to; the columns are
     those of `OF_RUNS`, and those of `NO_FIGURES`, which are left as they are. So are rows without
-    a link, about runs whose metrics.json is not in the repository.
+    a link, about runs whose metrics.json is not in the repository. If PATH is
+    `vanilla_transformer/pretrained`, the columns are models in that folder, and a row has their
+    BLEU on texts typed in one form.
     """
 
     def table(match: re.Match[str]) -> str:
         path, lines = match[1], match[2].splitlines()
         before = match[0][: -len(match[2])]
         columns, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
-        cells_of = _cells_of_run if path == CARDS else _cells_of_results(ROOT / path)
+        of_folders = {CARDS: _cells_of_run, PRETRAINED: _cells_of_typed_text}
+        cells_of = of_folders.get(path) or _cells_of_results(ROOT / path)
         new = [cells_of(columns, row) for row in rows]
         return before + "\n".join(markdown_table(columns, new)) + "\n"
 
@@ -259,6 +263,12 @@ def _cells_of_run(columns: list[str], row: list[str]) -> list[str]:
         cell if column in NO_FIGURES else OF_RUNS[column](metrics)
         for column, cell in zip(columns, row, strict=True)
     ]
+
+
+def _cells_of_typed_text(columns: list[str], row: list[str]) -> list[str]:
+    runs = [read_json(ROOT / PRETRAINED / model / "metrics.json") for model in columns[1:]]
+    scores = [metrics["scores"]["test"]["robustness"][row[0]] for metrics in runs]
+    return [row[0], *(f"{score['bleu']:.1f}" for score in scores)]
 
 
 def _cells_of_results(path: Path) -> Callable[[list[str], list[str]], list[object]]:

@@ -91,6 +91,8 @@ def test_every_marked_table_has_its_command():
         if file == report.CARDS:
             column = cells(lines[0]).index("Command")
             assert all(re.fullmatch("`.+`", cells(line)[column]) for line in lines[2:]), path
+        elif file == report.PRETRAINED:
+            assert before.rstrip().endswith("(`evaluate --robustness`):"), path
         else:
             command, _ = report.COMMANDS[Path(file).stem]
             assert f"`python training/benchmarks/{command}`" in before.split("\n## ")[-1], path
@@ -213,14 +215,28 @@ def test_demo_output_in_the_readme_is_what_its_run_measured():
 
 
 def test_readme_states_the_length_penalty_of_each_headline_score():
+    # Where validation pairs chose the penalty, "published" has it.
+    runs = {p.parent.name: read(p) for p in in_clone(f"{report.CARDS}/*/metrics.json")}
     alphas = {
-        path.parent.name: read(path)["recipe"]["length_penalty"] or 0.6
-        for path in in_clone(f"{report.CARDS}/*/metrics.json")
+        name: (metrics["recipe"] | metrics["published"])["length_penalty"] or 0.6
+        for name, metrics in runs.items()
     }
-    assert {name for name, alpha in alphas.items() if alpha != 0.6} == {"multi30k_en_de"}
+    bundled = {"everyday_en_de", "everyday_en_zh"}
+    assert {name for name, alpha in alphas.items() if alpha != 0.6} == {"multi30k_en_de", *bundled}
     told = " ".join(README.split())
     assert f"penalty is the paper's 0.6, or {alphas['multi30k_en_de']:g} for the captions." in told
-    assert f"its row in the results, {alphas['multi30k_en_de']:g} |" in told
+    assert f"its row in the results, {alphas['multi30k_en_de']:g}. With" in told
+    chinese = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
+    for name in bundled:
+        bleu = f"{runs[name]['scores']['test']['bleu']:.1f}"
+        model = f"`{name.replace('_', '-')}`"
+        assert re.search(rf"{model}[^`]* {bleu}[^`;]* \(length penalty {alphas[name]:g}\)", told)
+        assert re.search(rf"{model}[^`]* {bleu}.长度惩罚 {alphas[name]:g}\b", chinese)
+
+
+def test_all_recipes_but_the_papers_choose_the_average():
+    fixed = {name for name in RECIPES if not load_recipe(name).choose_on_validation}
+    assert fixed == {name for name in RECIPES if name.startswith("wmt14_")}
 
 
 # ------------------------------------------------------------------ comments of the recipes
