@@ -25,6 +25,7 @@ def card_problems(card, folder):
     prose = re.sub(r"```.*?```", "", card.text, flags=re.DOTALL)
     prose = re.sub(r"^    .*$", "", prose, flags=re.M)  # without samples
     problems += [f"the text {text!r}" for text in sorted(set(_LEFT_OVER.findall(prose)))]
+    problems += [f"{text!r} in a table" for text in re.findall(r"^\|.*\n([^|\n].*)", prose, re.M)]
     for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", card.text):
         if not (folder / picture).is_file():
             problems.append(f"the picture {picture}, which is not there")
