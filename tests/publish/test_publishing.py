@@ -407,7 +407,8 @@ def test_no_path_of_this_machine_is_published(private, tmp_path, quick_publishin
         ({"data": {"train_back_translated": 70}}, ["read, 70 of which are text in the target"]),
         ({"threads": [1, 2]}, ["on 1 to 2 CPU cores"]),
         ({"threads": [1]}, ["on 1 of 2 CPU cores"]),
-        ({}, [f"train.jsonl (SHA-256 `{'8e' * 32}`)"]),
+        ({}, [f"train.jsonl (SHA-256 `{'8e' * 32}`)", "100,000), 5.259 epochs, 2,522,630"]),
+        ({"recipe": {"train_weights": [4, 1]}}, ["100,000), 2,522,630 target"]),
         (
             {"data": {"files": {}, "revision": "ab" * 20}}
             | {"recipe": {"train_file": None, "dataset": "user/pairs"}},

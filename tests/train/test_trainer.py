@@ -68,7 +68,8 @@ def test_losses_logged_after_a_resumption_are_means_over_as_many_updates(tmp_pat
     assert means[1] < means[0]  # of the later updates alone
 
 
-def test_resuming_between_weighted_corpora_gives_the_uninterrupted_weights(tmp_path):
+def test_resuming_between_weighted_corpora_gives_the_uninterrupted_weights(tmp_path, caplog):
+    caplog.set_level("INFO", logger="vanilla_transformer")
     train = copy_task(600).add_column("corpus", [0] * 100 + [1] * 500)
     settings = {"train": train, "train_weights": [4, 1], "batch_tokens": 60, "max_steps": 30}
     whole = make_trainer(tmp_path / "whole", save_steps=30, **settings)
@@ -83,6 +84,8 @@ def test_resuming_between_weighted_corpora_gives_the_uninterrupted_weights(tmp_p
             make_trainer(tmp_path / "part", **{**settings, **changed}).train(True)
     resumed.train(resume_from_checkpoint=True)
     assert_equal(weights(resumed), weights(whole))
+    # An epoch is no pass over the pairs.
+    assert re.search(r"600 training pairs\.\n.* ends after 30 updates\.\n", caplog.text)
 
 
 def test_a_training_is_neither_replaced_nor_begun_by_mistake(tmp_path):

@@ -125,7 +125,7 @@ class Metrics(TypedDict, total=False):
     recipe: dict[str, Any]
     data: dict[str, Any]  # counts of the pairs, files, revision and initial model
     updates: int
-    epochs: float
+    epochs: float  # passes over the pairs, but not with the recipe's `train_weights`
     last_evaluation: dict[str, float]  # a Trainer's own metrics, by its names
     averaged_checkpoints: list[str]
     chosen_on_validation: Chosen

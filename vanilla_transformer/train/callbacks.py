@@ -54,8 +54,9 @@ class RunControl(TrainerCallback):
             each = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
             self.trainer.updates_per_epoch = each
             facts.append(counted(len(self.trainer.train_dataset), "training pair"))
-            facts.append(f"{counted(each, 'update')} an epoch")
-            epochs = f" ({state.max_steps / each:.1f} epochs)"
+            if not args.train_weights:  # with them, an epoch is no pass over the pairs
+                facts.append(f"{counted(each, 'update')} an epoch")
+                epochs = f" ({state.max_steps / each:.1f} epochs)"
         if state.is_world_process_zero:
             time_limit = "" if args.max_minutes is None else f" or {args.max_minutes:g} min"
             logger.info("%s.", ", ".join(facts))
