@@ -166,24 +166,31 @@ def test_published_config_has_no_leftovers_from_training(copied, tmp_path):
 def test_another_model_than_the_runs_is_published_with_its_own_scores_only(
     copied, tmp_path, quick_publishing, capsys
 ):
+    """With what holds for it too: of the run's rounded weights, or of the run's test pairs."""
     whole = json.loads((copied / "metrics.json").read_text())
-    whole["data"]["shared_with_training"] = {"test": 3}
-    whole["chosen_on_validation"] = {"pairs": 200, "averaged": 2, "length_penalty": 2.0}
+    whole["data"] |= {"shared_with_training": {"test": 3}, "files": {"test": {"test.tsv": "ab"}}}
+    whole["recipe"]["checkpoints_to_average"] = 7
+    whole["chosen_on_validation"] = {"pairs": 200, "averaged": 2, "usual_pieces": 9}
     (copied / "metrics.json").write_text(json.dumps(whole))
     other = write_run(tmp_path / "other", seed=1)
     (other / "metrics.json").unlink()
     assert "give different outputs; score" in error_of(capsys, *request(other, "--run", copied))
-    scores = {"scores": {"test": {**SCORES, "bleu": 12.34}}}
-    (other / "metrics.json").write_text(json.dumps(scores))
+
+    def card_of_other(output, **scores):
+        (other / "metrics.json").write_text(json.dumps({"scores": {"test": SCORES | scores}}))
+        publish_folder(other, "u/n", run=copied, license="mit", output=tmp_path / output)
+        return (tmp_path / output / "README.md").read_text()
+
     search = json.loads((other / "generation_config.json").read_text())
     (other / "generation_config.json").write_text(json.dumps({**search, "length_penalty": 1.7}))
-    publish_folder(other, "u/n", run=copied, license="mit", output=tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    card = card_of_other("average", bleu=12.34)
     assert "BLEU 12.3 on the test set" in card
     assert "| `length_penalty` | 1.7 | 0.6 |" in card
-    # The rest holds only for the run's own weights and test pairs.
-    run_facts = ("mean of the last", "on 200", "checkpoints_to_average", "Test file", "pairs too")
-    assert not [fact for fact in run_facts if fact in card]
+    run_facts = ("mean of the last", "on 200", "`checkpoints_to_average`", "Test file", "pairs too")
+    assert [fact for fact in run_facts if fact in card] == ["Test file", "pairs too"]
+    tiny_model().bfloat16().float().save_pretrained(other)  # the run's, rounded
+    card = card_of_other("rounded", copy_baseline={"bleu": 0.5})  # of other pairs
+    assert [fact for fact in run_facts if fact in card] == [*run_facts[:3]]
     tiny_tokenizer(280).save_pretrained(other)
     assert "have different vocabularies" in error_of(capsys, *request(other, "--run", copied))
 
@@ -544,7 +551,10 @@ def test_a_card_shows_the_length_penalty_that_the_model_has(shipped, of_recipe):
     content = facts(length_penalty=shipped)
     content["recipe"]["length_penalty"] = of_recipe
     used = of_recipe if shipped is None else shipped
-    found = re.findall(r"^\| `length_penalty` \| (\S+) \| 0.6 \|", render_card(content).text, re.M)
+    content["chosen_on_validation"] = {"pairs": 200, "averaged": 2, "length_penalty": 1.5}
+    text = render_card(content).text
+    assert ("this one and the length penalty 1.5 of" in text) == (shipped == 1.5)
+    found = re.findall(r"^\| `length_penalty` \| (\S+) \| 0.6 \|", text, re.M)
     assert found == ([] if used in (None, 0.6) else [f"{used:g}"])
 
 

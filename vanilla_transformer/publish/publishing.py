@@ -30,7 +30,7 @@ from ..recipes.recipe import languages_of_model
 from ..storage import run_files
 from ..storage import saved_model as saved
 from ..storage.atomic import copy_files, folder_written_aside, temporary_folder, write_json
-from ..storage.metrics import Metrics, Published, TestTexts, all_metrics, write_metrics
+from ..storage.metrics import Metrics, Published, Scores, TestTexts, all_metrics, write_metrics
 from ..storage.reading import StrPath, checked, own_file, read_json
 from ..target_tokenizer import TARGET_TOKENIZER
 from ..visualization import attention_weights, plot_attention, save_figure
@@ -223,19 +223,40 @@ def _metrics(source: Path, run: Path) -> Metrics:
     tokenizers = [saved.load_saved_tokenizer(folder) for folder in (source, run)]
     if tokenizers[0].get_vocab() != tokenizers[1].get_vocab():
         raise RequestError(f"{source} and {run} have different vocabularies; check --run.")
-    if own:  # it has scores of its own, such as another average of the run's checkpoints
-        files = metrics["data"].get("files", {})
-        files = {split: files[split] for split in TRAINING_FILES & files.keys()}
-        metrics["data"] |= {"shared_with_training": {}, "files": files}
-        metrics |= {"scores": own["scores"], "averaged_checkpoints": []}
-        metrics.pop(run_files.CHOSEN, None)
+    models = [saved.load_saved_model(folder) for folder in (source, run)]
+    if own:  # it has scores of its own
+        if not _same_pairs(own["scores"], metrics["scores"]):
+            files = metrics["data"].get("files", {})
+            files = {split: files[split] for split in TRAINING_FILES & files.keys()}
+            metrics["data"] |= {"shared_with_training": {}, "files": files}
+        if _has_rounded_weights(*models):
+            # What a shortlist costs was measured with the run's weights.
+            metrics.get(run_files.CHOSEN, {}).pop("usual_pieces", None)
+        else:  # such as another average of the run's checkpoints
+            metrics["averaged_checkpoints"] = []
+            metrics.pop(run_files.CHOSEN, None)
+        metrics["scores"] = own["scores"]
         metrics.pop("warnings", None)  # these are about the run's own model
         return metrics
-    models = [saved.load_saved_model(folder) for folder in (source, run)]
     if not _close(*(_logits(*both, _ANY_TEXT) for both in zip(models, tokenizers, strict=True))):
         remedy = f"vanilla-transformer evaluate {source} ... --output {source / run_files.METRICS}"
         raise RequestError(f"{source} and {run} give different outputs; score the model: {remedy}")
     return metrics
+
+
+def _same_pairs(scores: Mapping[str, Scores], of_run: Mapping[str, Scores]) -> bool:
+    """Return True if both are of the same pairs, whose untranslated sources score the same."""
+    key = "copy_baseline"
+    return all(it.get(key, {}) == of_run.get(name, {}).get(key) for name, it in scores.items())
+
+
+def _has_rounded_weights(model: PreTrainedModel, of_run: PreTrainedModel) -> bool:
+    """Return True if a model has the weights of a run's model, perhaps rounded to 16 bits."""
+    weights, exact = model.state_dict(), of_run.state_dict()
+    return weights.keys() == exact.keys() and any(
+        all(torch.equal(it, exact[name].to(dtype).to(it.dtype)) for name, it in weights.items())
+        for dtype in (torch.float32, torch.bfloat16, torch.float16)
+    )
 
 
 def _form(directory: Path, *, with_code: bool) -> str:
