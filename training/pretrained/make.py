@@ -7,12 +7,14 @@
 repository has. The same command goes on after a stop: a stage with a result is done, and a training
 continues.
 
-1. Pairs with other names and numbers, short pairs, and greetings, from the training pairs.
-2. A teacher, trained on the pairs and on those with other names and numbers. `--teacher MODEL`
-   takes another model; its translations of sources with digits are left out.
-3. The teacher's translations of the training sources, and of the sentences of `--more TEXT`.
-4. The model, which learns from the translations, the pairs and those of stage 1, by weight.
-   `--start MODEL` goes on from an earlier model, with fewer updates.
+1. Short pairs, and greetings, from the training pairs.
+2. A teacher, trained on the pairs and on pairs made of them with other names and numbers.
+   `--teacher MODEL` takes another model; its translations of sources with digits are left out.
+3. The teacher's translations of the training sources, and of the sentences of `--more TEXT`; and
+   pairs with other names and numbers.
+4. The model, which learns from the pairs and all of these, by weight.
+   `--start MODEL` goes on from an earlier model, with fewer updates; characters that it spells in
+   bytes get pieces of their own.
 5. Weights of 16 bits, their scores, and the card.
 
 Needs `pip install faker`; Chinese sentences must be in simplified characters.
@@ -71,9 +73,9 @@ MODELS = {
         "everyday_en_zh",
         short=16,
         greeting=30,
-        made=80_000,
-        weights=(38, 22, 6, 4, 30),
-        further=6_000,
+        made=160_000,
+        weights=(34, 18, 6, 4, 38),
+        further=10_000,
     ),
 }
 
@@ -134,8 +136,8 @@ def make(
     made, short, greetings = (work / f"{part}.jsonl" for part in ("made", "short", "greetings"))
     work.mkdir(parents=True, exist_ok=True)
 
-    count = "--count", str(model.made)
-    stage(made, HERE / "names_and_numbers.py", train, made, "--pair", f"en-{other}", *count)
+    change = HERE / "names_and_numbers.py", train
+    described = "--pair", f"en-{other}", "--count", str(model.made)
     select = HERE / "short_pairs.py", train
     stage(short, *select, short, "--target", other, "--longest", str(model.short))
     longest = "--longest", str(model.greeting), "--greetings"
@@ -143,8 +145,9 @@ def make(
 
     is_given = teacher is not None
     if not is_given:
-        teacher = str(work / "teacher")
-        given = "--train-file", train, made, "--train-weights", "82", "18"
+        teacher, first = str(work / "teacher"), work / "first.jsonl"
+        stage(first, *change, first, *described)
+        given = "--train-file", train, first, "--train-weights", "82", "18"
         options = "--vocab-size", "5000", "--max-steps", "12000", "--output-dir", teacher
         recipe = *PROGRAM, "train", "many_pairs"
         stage(Path(teacher, "metrics.json"), *recipe, *scored, *given, *origin, *LICENSE, *options)
@@ -153,6 +156,8 @@ def make(
     if not sources.exists():
         write_sources(model, pairs, more, not is_given, sources)
     stage(translated, *PROGRAM, "translate", teacher, sources, "--output", translated)
+    texts = (sources, translated) if source == "en" else (translated, sources)
+    stage(made, *change, made, *described, "--places", *texts)
 
     run = work / "run"
     given = "--train-file", f"{sources},{translated}", train, short, greetings, made
@@ -160,7 +165,9 @@ def make(
     if start is None:
         options += "--max-steps", str(model.updates)
     else:
-        options += "--init-from", start, "--max-steps", str(model.further)
+        grown = work / "start"
+        stage(grown, HERE / "add_characters.py", start, made, grown, "--target", target)
+        options += "--init-from", grown, "--max-steps", str(model.further)
         options += "--learning-rate", "1e-3", "--warmup-steps", "400"
         options += "--batch-tokens", "2048"
     recipe = *PROGRAM, "train", model.recipe

@@ -4,7 +4,8 @@
 
 In Tatoeba every fourth sentence is about Tom, who lives in Boston and has three children, so a
 model learns no other names or numbers. Here Tom gets one of some ten thousand first names, Boston
-becomes one of fourteen thousand towns, Japan another country, "three" 47, and "seven o'clock" 7:35.
+becomes one of fourteen thousand towns, Japan a town or another country, "three" 47, and "seven
+o'clock" 7:35. Few sentences have a place, so those of `--places`, which a model translated, join.
 
 Names of persons and most towns are Faker's, of many countries; countries and other towns are CLDR's
 in both languages, through Babel. Chinese names are written as they sound (chinese_names.py).
@@ -48,7 +49,7 @@ FAMILIAR = {
     },
 }
 # Percent of the pairs that are made because they have a familiar name or number of this kind.
-SHARES = {"man": 22, "woman": 16, "town": 18, "country": 4, "number": 40}
+SHARES = {"man": 20, "woman": 14, "town": 26, "country": 10, "number": 30}
 # Countries whose people write with Latin letters, in the names that Faker gives them.
 PEOPLES = (
     *("cs_CZ", "da_DK", "de_DE", "en_GB", "en_IN", "en_NG", "en_US", "es_ES", "es_MX", "et_EE"),
@@ -85,7 +86,9 @@ class Names:
         self.target, self.random = target, random_
 
     def draw(self, kind: str) -> tuple[str, str]:
-        """Return a name of a "man", "woman", "town" or "country", in both languages."""
+        """Return a name of a kind in `SHARES`, in both languages; for "country" perhaps a town."""
+        if kind == "country" and self.random.random() < 0.6:
+            kind = "town"
         english, target = self.random.choice(self.random.choice(_names(kind, self.target)))
         if self.random.random() < 0.2 and kind in ("man", "woman"):
             surname = self.random.choice(self.random.choice(_names("surname", self.target)))
@@ -213,8 +216,19 @@ def number_like(value: int, random_: random.Random) -> int:
     return random_.randint(max(2, 10 ** (digits - 1)), 10**digits - 1)
 
 
+def _has_all_names(source: str, translation: str, target: str) -> bool:
+    """Return whether a translation has each familiar name of its source."""
+    named = [(name, known[target][name]) for known in FAMILIAR.values() for name in known[target]]
+    return all(re.search(other, translation) for name, other in named if name in source)
+
+
 def make_pairs(
-    pairs: Iterable[tuple[str, str]], target: str, held_out: Iterable[str], count: int, seed: int
+    pairs: Iterable[tuple[str, str]],
+    target: str,
+    held_out: Iterable[str],
+    count: int,
+    seed: int,
+    places: Iterable[tuple[str, str]] = (),
 ) -> Iterator[Change]:
     """Yield distinct pairs with other names and numbers.
 
@@ -224,6 +238,7 @@ def make_pairs(
         held_out: Words and numbers that no source may have, because something is tested with them.
         count: Number of pairs.
         seed: Seed of all draws.
+        places: More pairs, of which those with a town or a country are used.
     """
     random_, held_out = random.Random(seed), {*held_out}
     names = Names(target, random_)
@@ -234,6 +249,10 @@ def make_pairs(
             kinds.append("number")
         if kinds:
             by_kind[kinds[-1]].append(pair)  # the rarest that it has
+    for pair in places:
+        kinds = [kind for kind in FAMILIAR if other_name(*pair, names, [kind])]
+        if kinds and kinds[-1] in ("town", "country") and _has_all_names(*pair, target):
+            by_kind[kinds[-1]].append(pair)
     shares = {kind: SHARES[kind] for kind, known in by_kind.items() if known}
     seen = set()
     while len(seen) < count:
@@ -252,14 +271,18 @@ def main() -> None:
     parser.add_argument("pairs", help="file of pairs")
     parser.add_argument("output", type=Path, help="JSON Lines to write")
     parser.add_argument("--pair", default="en-de", help="en-de, de-en or en-zh")
+    files = {"nargs": 2, "type": Path, "metavar": ("SOURCES", "TRANSLATIONS"), "default": ()}
+    parser.add_argument("--places", **files, help="texts of which lines with a place are used")
     parser.add_argument("--count", type=int, default=60_000, help="number of pairs")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     (target,) = {*options.pair.split("-")} - {"en"}
     pairs = read_pairs(options.pairs, source_language="en", target_language=target)
+    texts = [file.read_text(encoding="utf-8").splitlines() for file in options.places]
+    places = zip(*texts, strict=True)
     listed = (Path(__file__).parent / "names.tsv").read_text(encoding="utf-8").splitlines()[1:]
     held_out = [each for line in listed for each in line.split("\t")[1:3]]
-    made = make_pairs(pairs, target, held_out, options.count, options.seed)
+    made = make_pairs(pairs, target, held_out, options.count, options.seed, places)
     write_pairs(options.output, made, target)
 
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import make
 import pytest
+import torch
+from add_characters import add_characters
 from count_names import NAMES, name_is_kept, number_is_right
 from short_pairs import write_pairs
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -39,16 +41,18 @@ def ran(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "source"), [("everyday-en-de", "A"), ("everyday-de-en", "Ein")])
-@pytest.mark.parametrize("teacher", [None, "runs/teacher"])
-def test_every_stage_is_run_once_with_known_options(ran, tmp_path, name, source, teacher):
+@pytest.mark.parametrize(("teacher", "start"), [(None, None), ("runs/teacher", "runs/start")])
+def test_every_stage_is_run_once_with_known_options(ran, tmp_path, name, source, teacher, start):
     more = tmp_path / "more"
     more.write_text(f"{source} test\nNew.\n", encoding="utf-8")
     for _ in range(2):
-        make.make(name, tmp_path, tmp_path / "work", teacher, None, more)
+        make.make(name, tmp_path, tmp_path / "work", teacher, start, more)
     stages = [Path(words[0]).stem if words[:2] != PROGRAM else words[2] for words in ran]
-    begin = ["names_and_numbers", "short_pairs", "short_pairs"]
-    taught = ["translate", "train", "round_weights", "evaluate", "publish"]
-    assert stages == [*begin, *["train"] * (teacher is None), *taught]
+    begin = ["short_pairs", "short_pairs", *["names_and_numbers", "train"] * (teacher is None)]
+    grown = ["add_characters"] * (start is not None)
+    taught = ["translate", "names_and_numbers", *grown, "train"]
+    end = ["round_weights", "evaluate", "publish"]
+    assert stages == [*begin, *taught, *end]
     for words in ran:
         if words[:2] == PROGRAM:
             assert build_parser().parse_known_args(words[2:])[1] == []
@@ -98,3 +102,24 @@ def test_the_page_tells_what_the_models_keep(target):
     said = {"de": "kept", "zh": "plausible"}[target]
     page = (NAMES.parent / "README.md").read_text(encoding="utf-8")
     assert f"| {model} | {names} of 100 {said} | {numbers} of 100 right |" in page
+
+
+def test_a_start_gets_pieces_for_characters_that_it_spells_in_bytes(tmp_path):
+    start, before = pretrained("everyday-en-zh"), ("I like tea.", "我喜欢茶。")
+    old = AutoTokenizer.from_pretrained(start)
+    spelt = [each for each in "齄鬱" if len(old.tokenize(each)) > 1]  # in no training pair
+    assert spelt
+    add_characters(start, ["我", *spelt], tmp_path / "grown")
+    new = AutoTokenizer.from_pretrained(tmp_path / "grown")
+    models = [AutoModelForSeq2SeqLM.from_pretrained(path) for path in (start, tmp_path / "grown")]
+    tables = [model.get_input_embeddings().weight for model in models]
+    assert torch.equal(tables[1][: len(old)], tables[0])
+    for character in spelt:
+        (piece,) = new.tokenize(character)
+        pieces = old.convert_tokens_to_ids(old.tokenize(character))
+        mean = tables[0][pieces].mean(dim=0)
+        torch.testing.assert_close(tables[1][new.convert_tokens_to_ids(piece)], mean)
+        text = f"我{character}们"
+        assert new.decode(new(text)["input_ids"], skip_special_tokens=True) == text
+    for text in before:
+        assert new(text) == old(text)  # others are split as before

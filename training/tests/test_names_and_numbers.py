@@ -43,6 +43,16 @@ def test_both_sides_get_the_same_name_and_number():
             assert re.search(r"um \d+:\d\d Uhr auf", translation)
 
 
+def test_of_translated_pairs_those_with_a_place_and_all_names_are_used():
+    places = [
+        ("Tom left London.", "Tom verließ London."),
+        ("Tom sold London.", "Er verkaufte London."),  # lacks a name
+        ("Tom ate.", "Tom aß."),  # without a place
+    ]
+    made = [source for source, _ in make_pairs([], "de", (), 20, 0, places)]
+    assert all(" left " in source for source in made)
+
+
 @pytest.mark.parametrize(
     ("source", "translation", "target"),
     [
