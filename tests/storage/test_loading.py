@@ -219,6 +219,14 @@ def test_config_files_cannot_choose_code_or_replace_methods(run, monkeypatch):
     assert all(torch.equal(found.state_dict()[name], names[name]) for name in names)
 
 
+def test_ids_that_the_generation_config_lacks_are_the_models(run):
+    """A stock class cannot search without them; ours has the same ids in both files."""
+    (run / "generation_config.json").write_text("{}", encoding="utf-8")
+    model = load_saved_model(run)
+    for name in ("decoder_start_token_id", "eos_token_id", "pad_token_id"):
+        assert getattr(model.generation_config, name) == getattr(model.config, name)
+
+
 def refuse_a_quantizer(config, quantization_config, device_map, *others, **more):
     assert not hasattr(config, "quantization_config")
     return None, config, device_map

@@ -68,6 +68,7 @@ CHOOSE_CODE = {
 }
 _HEADER_BYTES = 2**23  # most bytes of a safetensors header, which has about 100 per tensor
 _NOT_SAVED = 10**7  # most weights that are computed, not saved, such as positions
+_IDS = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -377,16 +378,18 @@ def check_finite(name: str, tensor: torch.Tensor, path: Path) -> None:
 
 
 def read_generation_config(directory: Path) -> GenerationConfig:
-    """Return the generation settings in generation_config.json, or else in config.json.
+    """Return the generation settings of generation_config.json, with missing ids of config.json.
 
     Raises:
         ValueError: The file is damaged. The search checks the values that it reads.
     """
     path = directory / GENERATION_CONFIG
     with named_errors(f"{path} is not a valid generation config"):
+        config = read_json(directory / CONFIG)
         if not path.exists():  # saved by an older version of transformers
-            return GenerationConfig.from_model_config(read_json(directory / CONFIG))
-        settings = checked(read_json(path), _Generation, path)
+            return GenerationConfig.from_model_config(config)
+        ids = {name: config[name] for name in _IDS if name in config}
+        settings = {**ids, **checked(read_json(path), _Generation, path)}
         return GenerationConfig.from_dict(_without_code(settings, GenerationConfig))
 
 
