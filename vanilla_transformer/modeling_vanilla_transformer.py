@@ -70,7 +70,7 @@ class EncoderLayer(Layer):
         super().__init__(config, heads, config.encoder_ffn_dim, is_causal=False)
 
     def forward(self, x: Tensor, mask: Tensor | None, /, **kwargs: object) -> Tensor:
-        """Map source states to new ones, (B, S, d); the mask is (B, 1, S, S) or None."""
+        """Map source states to new ones, (B, S, d); the mask is (B, 1, S or 1, S) or None."""
         x = self.residual(x, lambda x: self.self_attn(x, mask, **kwargs)[0], self.self_attn_norm)
         return self.residual(x, self.feed_forward, self.feed_forward_norm)
 
