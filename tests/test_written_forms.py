@@ -60,6 +60,14 @@ def test_what_may_be_written_normally_keeps_its_case(text):
     assert FORMS.source_of(text) == text + FORMS.mark_missing(text)
 
 
+def test_a_missing_apostrophe_is_restored_where_the_word_is_no_other():
+    sources = ["I don't know it.", "We're here.", "We were here."] * 20
+    forms = count_forms(sources, TARGETS, ("en", "de"))
+    typed = ["I dont know", "DONT GO!", "we were here", "I don\u2019t go", "dont@x.org"]
+    read = ["I don't know.", "Don't go!", "We were here.", "I don\u2019t go.", "dont@x.org."]
+    assert [forms.source_of(text) for text in typed] == read
+
+
 def test_a_greeting_or_a_rare_opening_makes_no_question():
     sources = [*SOURCES, *["Hi, where is Kwame now?"] * 9, *["So is it?"] * 6, "So is mine."]
     forms = count_forms(sources + ["I left."] * 20, TARGETS, ("en", "de"))
@@ -207,7 +215,7 @@ def test_the_browser_page_does_the_same():
         for mark in (str, without_mark)
     ]
     texts += ["I\u2019M SURE", "THE U.S. AT X@Y.ORG", "\u0131I İi DAĞ", "ǅ ß É\u2019É"]
-    texts += ["². 中文", "Don't, where is it"]
+    texts += ["². 中文", "Don't, where is it", "IM SURE", "Im sure that"]
     variants = (FORMS, WrittenForms(), count_forms(["dog"] * 9, ["D"] * 9, ("tr", "tr")))
     cases = [(forms, text, "Die Straße ist groß.") for forms in variants for text in texts]
     given = json.dumps([(asdict(forms), *rest) for forms, *rest in cases])

@@ -25,9 +25,8 @@ class Flags(TypedDict, total=False):
     output_hidden_states: bool | None
 
 
-# Options that are read before the attention, that every attention gets, or that `generate` passes.
+# Options that are read before the attention, and options that `generate` always passes on.
 READ_ON_THE_WAY = {*Flags.__annotations__, "use_cache", "num_items_in_batch"}
-READ_ON_THE_WAY |= {"scaling", "dropout", "is_causal"}
 READ_ON_THE_WAY |= {"tokenizer", "assistant_tokenizer", "assistant_model"}
 
 
@@ -44,18 +43,16 @@ def _unread(names: tuple[str, ...], attend: Callable) -> list[str]:
     """Return the names that an attention function does not read."""
     if str(attend.__module__).split(".")[0] not in ("transformers", __name__.split(".")[0]):
         return []  # Python itself refuses a keyword that it does not take
-    parameters = inspect.signature(attend).parameters.values()
-    read = {each.name for each in parameters if each.kind != each.VAR_KEYWORD}
-    return [name for name in names if name not in read]
+    known = inspect.signature(attend).parameters
+    return [it for it in names if it not in known or known[it].kind.name == "VAR_KEYWORD"]
 
 
 def check_masked(implementation: str) -> None:
     """Refuse an attention without a mask function, for which transformers makes no masks."""
     if implementation not in ALL_MASK_ATTENTION_FUNCTIONS._global_mapping:  # compiles, unlike keys
-        what = f"The attention {implementation!r} has no mask function, so it would see padding"
-        remedy = f"AttentionMaskInterface.register({implementation!r}, eager_mask)"
-        where = "from transformers and transformers.masking_utils"
-        raise RequestError(f"{what} and later tokens; give it one: {remedy}, {where}.")
+        what = "has no mask function, so it would see padding and later tokens; give it one: "
+        what += f"transformers.AttentionMaskInterface.register({implementation!r}, eager_mask)"
+        raise RequestError(f"The attention {implementation!r} {what}, of masking_utils.")
 
 
 def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) -> None:

@@ -189,9 +189,8 @@ class MultiHeadAttention(nn.Module):
         )
         dropout = self.attention_dropout if self.training else 0.0
         own = {"scaling": self.scaling, "dropout": dropout, "is_causal": self.is_causal}
-        options = {**own, **kwargs}
-        check_read(options, attend)  # refuses options that nothing reads
-        heads, weights = attend(self, query, key, value, attention_mask, **options)
+        check_read(kwargs, attend)  # refuses options that nothing reads
+        heads, weights = attend(self, query, key, value, attention_mask, **own | kwargs)
         return self.out_proj(heads.flatten(2)), weights  # from (B, T, h, d_v)
 
     def split_heads(self, x: Tensor, head_dim: int) -> Tensor:

@@ -84,9 +84,8 @@ def search_settings(
 ) -> SearchSettings:
     """Return the settings of a search: from the call, else the generation config, else the paper.
 
-    The generation config's limits on the length are not read: transformers writes its default of 20
-    tokens there, which must not cut translations short. In a call, None means not given, except for
-    `max_extra_tokens`.
+    The generation config's limits on the length are not read, because transformers writes its
+    default of 20 tokens there. In a call, None means not given, except for `max_extra_tokens`.
     """
     chosen: dict[str, Any] = {name: getattr(generation_config, name, None) for name in SAVED}
     chosen |= {name: value for name, value in call.items() if value is not None}

@@ -1,9 +1,8 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Adapt the case and final punctuation of input texts to the training sources.
+"""Adapt case, apostrophes and final punctuation of input texts to the training sources.
 
-A model translates badly what does not look like its training sources. Their case and punctuation
-(`data.form_counts`) are saved in the tokenizer's settings. A text changes only where training
-sources hardly ever look like it.
+A model translates badly what does not look like its training sources. How they are written
+(`data.form_counts`) is saved in the tokenizer's settings; only what they hardly ever do changes.
 """
 
 from __future__ import annotations
@@ -36,12 +35,11 @@ class WrittenForms:
     unusual: tuple[str, ...] = ()  # cases few sources have: "lower", "upper", "title", "mixed"
     is_upper: bool = False  # all sources are in capitals
     is_raised: bool = False  # nearly all sources begin with a capital
-    # Words that mostly have capitals inside a sentence, as they are written there.
-    forms: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()  # words that mostly have capitals inside a sentence, as written
     common: tuple[str, ...] = ()  # words that are mostly in lower case, most frequent first
+    contractions: tuple[str, ...] = ()  # words that are never without their apostrophe: "don't"
     mark: str = ""  # usual final mark of the sources; empty if they have none
-    # Usual final mark by first word where it differs from `mark`, such as ? after "where".
-    marks: dict[str, str] = field(default_factory=dict)
+    marks: dict[str, str] = field(default_factory=dict)  # others, by first word: ? for "where"
     has_cased_targets: bool = False  # targets have capitals and small letters
     are_sentences: bool = False  # hardly any source has several sentences
     signs: str = ""  # the characters of the sources; empty if unknown
@@ -60,26 +58,34 @@ class WrittenForms:
         """The usual form of each word that has capitals, by its lower case."""
         return {lower(form, self.languages[0]): form for form in self.forms}
 
+    @cached_property
+    def _contracted(self) -> dict[str, int]:
+        """Place of the apostrophe of each contraction, by the word without it."""
+        return {word.replace("'", ""): word.index("'") for word in self.contractions}
+
     def source_of(self, text: str) -> str:
-        """Return a text in the case of the training sources, with the usual final mark."""
+        """Return a text as training sources write it: case, apostrophes and final mark."""
         language = self.languages[0]
         case = case_of(text, language, self._ranks)
-        if case in self.unusual:
+        is_unusual = case in self.unusual
 
-            def usual(word: str) -> str:
-                small = lower(word, language)
-                if case == "title" and small not in self._ranks:
-                    return self._forms.get(small, word)  # a rare word may be a name
-                return self._forms.get(small, upper(word, language) if self.is_upper else small)
+        def usual(word: str) -> str:
+            if place := self._contracted.get(lower(word, language)):
+                word = f"{word[:place]}'{word[place:]}"
+            small = lower(word, language)
+            if case == "title" and is_unusual and small not in self._ranks:
+                return self._forms.get(small, word)  # a rare word may be a name
+            others = upper(word, language) if self.is_upper else small
+            return self._forms.get(small, others) if is_unusual else word
 
-            tokens = text.translate(_APOSTROPHES).split(" ")
-            text = " ".join(
-                token if is_address(token) else _WORD.sub(lambda word: usual(word[0]), token)
-                for token in tokens
-            )
-            if self.is_raised and not is_address(tokens[0]):
-                begin = next((place for place, sign in enumerate(text) if sign.isalnum()), 0)
-                text = text[:begin] + upper(text[begin : begin + 1], language) + text[begin + 1 :]
+        tokens = (text.translate(_APOSTROPHES) if is_unusual else text).split(" ")
+        text = " ".join(
+            token if is_address(token) else _WORD.sub(lambda word: usual(word[0]), token)
+            for token in tokens
+        )
+        if is_unusual and self.is_raised and not is_address(tokens[0]):
+            begin = next((place for place, sign in enumerate(text) if sign.isalnum()), 0)
+            text = text[:begin] + upper(text[begin : begin + 1], language) + text[begin + 1 :]
         return text + self.mark_missing(text)
 
     def mark_missing(self, text: str) -> str:
@@ -108,7 +114,7 @@ def written_forms(tokenizer: PreTrainedTokenizerBase) -> WrittenForms:
 def _read(written: str) -> WrittenForms:
     try:
         values = json.loads(written)
-        lists = ("languages", "unusual", "forms", "common")
+        lists = ("languages", "unusual", "forms", "common", "contractions")
         values |= {name: tuple(map(str, values[name])) for name in lists if name in values}
         return WrittenForms(**values)
     except (TypeError, ValueError) as error:

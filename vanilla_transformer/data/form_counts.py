@@ -12,6 +12,7 @@ _MOST_FORMS, _MOST_COMMON = 20_000, 5_000  # most words to store; rarer ones are
 _UNUSUAL, _NEARLY_ALL, _MOST = 0.01, 0.9, 2 / 3  # shares of the sources
 # Where more sources have no final mark (5 % of Multi30k's captions), the model knows both forms.
 _UNMARKED = 0.02
+_OFTEN = 20  # occurrences from which a word is known to need its apostrophe
 _LOOKED_AT = 2_000  # sources to inspect for whether they are single sentences
 
 
@@ -28,9 +29,11 @@ def count_forms(
     language, sources = languages[0], [text for text in sources if text.strip()]
     inside: dict[str, Counter[str]] = defaultdict(Counter)  # words as written, by lower case
     ends: dict[str, Counter[str]] = defaultdict(Counter)  # final marks, by first word
+    seen: Counter[str] = Counter()  # words in lower case
     raised = 0
     for text in sources:
         found = words(text)[1:]
+        seen.update(lower(word, language) for word in found[::2])
         if found:
             raised += found[0][0] != lower(found[0][0], language)
         for before, word in zip(found[1:-1:2], found[2::2], strict=True):
@@ -60,6 +63,11 @@ def count_forms(
         is_raised=raised > _NEARLY_ALL * with_cases,
         forms=tuple(forms[:_MOST_FORMS]),
         common=common,
+        contractions=tuple(
+            word
+            for word, count in sorted(seen.items())
+            if word.count("'") == 1 and count >= _OFTEN and word.replace("'", "") not in seen
+        ),
         mark=mark,
         marks={
             word: end

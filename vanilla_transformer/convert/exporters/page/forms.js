@@ -12,22 +12,25 @@ export class WrittenForms {
     const [source] = this.languages
     this.places = new Map(this.common.map((word, place) => [word, place]))
     this.usual = new Map(this.forms.map((form) => [lower(form, source), form]))
+    this.contracted = new Map(this.contractions.map((it) => [it.replace("'", ""), it.indexOf("'")]))
   }
 
   sourceOf(text) {
     const [language] = this.languages
     const kind = caseOf(text, language, this.places)
-    if (this.unusual.includes(kind)) {
-      const usual = (word) => {
-        const small = lower(word, language)
-        if (kind === "title" && !this.places.has(small)) return this.usual.get(small) ?? word
-        return this.usual.get(small) ?? (this.is_upper ? upper(word, language) : small)
-      }
-      const tokens = plain(text).split(" ")
-      text = tokens.map((token) => (isAddress(token) ? token : token.replace(WORDS, usual))).join(" ")
-      if (this.is_raised && !isAddress(tokens[0]))
-        text = text.replace(/[\p{L}\p{N}]/u, (sign) => upper(sign, language))
+    const isUnusual = this.unusual.includes(kind)
+    const usual = (word) => {
+      const place = this.contracted.get(lower(word, language))
+      if (place) word = `${word.slice(0, place)}'${word.slice(place)}`
+      const small = lower(word, language)
+      if (!isUnusual) return word
+      if (kind === "title" && !this.places.has(small)) return this.usual.get(small) ?? word
+      return this.usual.get(small) ?? (this.is_upper ? upper(word, language) : small)
     }
+    const tokens = (isUnusual ? plain(text) : text).split(" ")
+    text = tokens.map((token) => (isAddress(token) ? token : token.replace(WORDS, usual))).join(" ")
+    if (isUnusual && this.is_raised && !isAddress(tokens[0]))
+      text = text.replace(/[\p{L}\p{N}]/u, (sign) => upper(sign, language))
     return text + this.markMissing(text)
   }
 
