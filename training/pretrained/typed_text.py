@@ -13,8 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 import vanilla_transformer  # noqa: F401  # registers the model
 from vanilla_transformer.data import load_pairs
 from vanilla_transformer.data.form_counts import count_forms
-from vanilla_transformer.storage.atomic import write_json
-from vanilla_transformer.storage.reading import read_json
+from vanilla_transformer.storage.metrics import read_record, write_metrics
 from vanilla_transformer.storage.run_files import METRICS, MODEL_FILES, digests
 from vanilla_transformer.storage.saved_model import MODEL
 from vanilla_transformer.translation.doubt_thresholds import set_doubt_thresholds
@@ -38,11 +37,11 @@ def main() -> None:
     scores = set_doubt_thresholds(model, tokenizer, held_out["source"])
     tokenizer.save_pretrained(options.model)
     model.generation_config.save_pretrained(options.model)
-    metrics = read_json(options.model / METRICS)
+    metrics = read_record(options.model / METRICS)
     metrics["validation_scores"] = scores
     if MODEL_FILES in metrics:
         metrics[MODEL_FILES] = digests(options.model, MODEL)
-    write_json(options.model / METRICS, metrics)
+    write_metrics(options.model / METRICS, metrics)
     print(f"Scores of a token on validation sources, by percentile: {scores}")
 
 
