@@ -66,13 +66,13 @@ class WrittenForms:
     def source_of(self, text: str) -> str:
         """Return a text as training sources write it: case, apostrophes and final mark."""
         language = self.languages[0]
-        case = case_of(text, language, self._ranks)
-        is_unusual = case in self.unusual
+        is_unusual = (case := case_of(text, language, self._ranks)) in self.unusual
 
         def usual(word: str) -> str:
-            if place := self._contracted.get(lower(word, language)):
-                word = f"{word[:place]}'{word[place:]}"
             small = lower(word, language)
+            place = self._contracted.get(small)
+            if place and (is_unusual or word == small or text.startswith(word)):  # Wed may be a day
+                word, small = (f"{form[:place]}'{form[place:]}" for form in (word, small))
             if case == "title" and is_unusual and small not in self._ranks:
                 return self._forms.get(small, word)  # a rare word may be a name
             others = upper(word, language) if self.is_upper else small

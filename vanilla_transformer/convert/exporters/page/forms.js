@@ -20,9 +20,10 @@ export class WrittenForms {
     const kind = caseOf(text, language, this.places)
     const isUnusual = this.unusual.includes(kind)
     const usual = (word) => {
-      const place = this.contracted.get(lower(word, language))
-      if (place) word = `${word.slice(0, place)}'${word.slice(place)}`
-      const small = lower(word, language)
+      let small = lower(word, language)
+      const place = this.contracted.get(small)
+      if (place && (isUnusual || word === small || text.startsWith(word)))
+        [word, small] = [word, small].map((form) => `${form.slice(0, place)}'${form.slice(place)}`)
       if (!isUnusual) return word
       if (kind === "title" && !this.places.has(small)) return this.usual.get(small) ?? word
       return this.usual.get(small) ?? (this.is_upper ? upper(word, language) : small)
