@@ -8,13 +8,13 @@ repository has. The same command goes on after a stop: a stage with a result is 
 continues.
 
 1. Short pairs, and greetings, from the training pairs.
-2. A teacher, trained on the pairs and on pairs made of them with other names and numbers.
-   `--teacher MODEL` takes another model; its translations of sources with digits are left out.
-3. The teacher's translations of the training sources, and of the sentences of `--more TEXT`; and
-   pairs with other names and numbers.
-4. The model, which learns from the pairs and all of these, by weight.
-   `--start MODEL` goes on from an earlier model, with fewer updates; characters that it spells in
-   bytes get pieces of their own.
+2. A first model, trained on these, the pairs, and pairs made of them with other names and numbers.
+   `--start MODEL` takes an earlier model instead; characters that it spells in bytes get pieces of
+   their own.
+3. Translations of the training sources, and of the sentences of `--more TEXT`, by that model. A
+   model given by `--teacher MODEL` translates instead, but no sources with digits. And pairs with
+   other names and numbers again, with places from translated sentences too.
+4. The model: the first one, trained further on the pairs and all of these, by weight.
 5. Weights of 16 bits, their scores, and the card.
 
 Needs `pip install faker`; Chinese sentences must be in simplified characters.
@@ -49,10 +49,10 @@ class Model:
         short: Most characters of the English side of a short pair.
         greeting: Most characters of that of a greeting.
         made: Number of pairs with other names and numbers.
-        weights: Those of the teacher's translations, the pairs, the short ones, the greetings, and
-            the pairs with other names and numbers.
-        updates: Number of updates from scratch.
-        further: Number of updates from an earlier model.
+        weights: Those of the translations, the pairs, the short ones, the greetings, and the pairs
+            with other names and numbers.
+        updates: Number of updates of the first model.
+        further: Number of updates after them.
     """
 
     pair: str
@@ -143,35 +143,33 @@ def make(
     longest = "--longest", str(model.greeting), "--greetings"
     stage(greetings, *select, greetings, "--target", other, *longest)
 
-    is_given = teacher is not None
-    if not is_given:
-        teacher, first = str(work / "teacher"), work / "first.jsonl"
-        stage(first, *change, first, *described)
-        given = "--train-file", train, first, "--train-weights", "82", "18"
-        options = "--vocab-size", "5000", "--max-steps", "12000", "--output-dir", teacher
-        recipe = *PROGRAM, "train", "many_pairs"
-        stage(Path(teacher, "metrics.json"), *recipe, *scored, *given, *origin, *LICENSE, *options)
+    recipe = *PROGRAM, "train", model.recipe, *scored, *origin, *LICENSE
+    human = train, short, greetings
+    translated_share, pair_share, *others = model.weights
+    if start is None:
+        first, changed = work / "first", work / "changed.jsonl"
+        stage(changed, *change, changed, *described)
+        given = "--train-file", *human, changed
+        options = "--train-weights", *map(str, [translated_share + pair_share, *others])
+        options += "--max-steps", str(model.updates), "--output-dir", first
+        stage(first / "metrics.json", *recipe, *given, *options)
+        start = str(first)
 
     sources, translated = work / f"sources.{source}", work / f"translated.{target}"
     if not sources.exists():
-        write_sources(model, pairs, more, not is_given, sources)
-    stage(translated, *PROGRAM, "translate", teacher, sources, "--output", translated)
+        write_sources(model, pairs, more, teacher is None, sources)
+    translate = *PROGRAM, "translate", teacher or start
+    stage(translated, *translate, sources, "--output", translated)
     texts = (sources, translated) if source == "en" else (translated, sources)
     stage(made, *change, made, *described, "--places", *texts)
 
-    run = work / "run"
-    given = "--train-file", f"{sources},{translated}", train, short, greetings, made
+    grown, run = work / "start", work / "run"
+    stage(grown, HERE / "add_characters.py", start, made, grown, "--target", target)
+    given = "--train-file", f"{sources},{translated}", *human, made
     options = "--train-weights", *map(str, model.weights), "--output-dir", run
-    if start is None:
-        options += "--max-steps", str(model.updates)
-    else:
-        grown = work / "start"
-        stage(grown, HERE / "add_characters.py", start, made, grown, "--target", target)
-        options += "--init-from", grown, "--max-steps", str(model.further)
-        options += "--learning-rate", "1e-3", "--warmup-steps", "400"
-        options += "--batch-tokens", "2048"
-    recipe = *PROGRAM, "train", model.recipe
-    stage(run / "metrics.json", *recipe, *scored, *given, *origin, *LICENSE, *options)
+    options += "--init-from", grown, "--max-steps", str(model.further)
+    options += "--learning-rate", "1e-3", "--warmup-steps", "400", "--batch-tokens", "2048"
+    stage(run / "metrics.json", *recipe, *given, *options)
 
     folder, card, scores = work / "model", work / name, work / "model/metrics.json"
     stage(folder, HERE / "round_weights.py", run, folder)
@@ -187,8 +185,8 @@ def main() -> None:
     parser.add_argument("name", choices=MODELS)
     parser.add_argument("--pairs", type=Path, required=True, help="folder of pairs")
     parser.add_argument("--work", type=Path, required=True, help="folder for the results")
-    parser.add_argument("--teacher", help="model that translates; default: one is trained")
-    parser.add_argument("--start", help="earlier model to go on from")
+    parser.add_argument("--teacher", help="model that translates; default: the first one")
+    parser.add_argument("--start", help="earlier model to go on from; default: one is trained")
     parser.add_argument("--more", type=Path, help="text with other sentences for the teacher")
     make(**vars(parser.parse_args()))
 

@@ -48,11 +48,12 @@ def test_every_stage_is_run_once_with_known_options(ran, tmp_path, name, source,
     for _ in range(2):
         make.make(name, tmp_path, tmp_path / "work", teacher, start, more)
     stages = [Path(words[0]).stem if words[:2] != PROGRAM else words[2] for words in ran]
-    begin = ["short_pairs", "short_pairs", *["names_and_numbers", "train"] * (teacher is None)]
-    grown = ["add_characters"] * (start is not None)
-    taught = ["translate", "names_and_numbers", *grown, "train"]
+    begin = ["short_pairs", "short_pairs", *["names_and_numbers", "train"] * (start is None)]
+    taught = ["translate", "names_and_numbers", "add_characters", "train"]
     end = ["round_weights", "evaluate", "publish"]
     assert stages == [*begin, *taught, *end]
+    first = str(tmp_path / "work/first")
+    assert [words[3] for words in ran if words[2] == "translate"] == [teacher or start or first]
     for words in ran:
         if words[:2] == PROGRAM:
             assert build_parser().parse_known_args(words[2:])[1] == []
