@@ -243,7 +243,7 @@ def test_translate_uses_utf8_in_any_locale_and_answers_each_line(trained, tmp_pa
         errors = process.stderr.read()
     assert process.returncode == 141
     (warning,) = errors.decode().splitlines()
-    assert "of the characters are in no source of the training" in warning
+    assert "of the characters occur in no training source" in warning
 
 
 @pytest.mark.slow

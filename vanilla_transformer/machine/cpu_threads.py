@@ -21,13 +21,13 @@ from ..ranges import Range
 
 logger = logging.getLogger(__name__)
 
-GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables with which users set the number
+GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables that fix the number of threads
 _LOOK_EVERY = 0.5  # seconds between two looks at the machine's load
 _WAIT = 20.0  # seconds that cores must stay free before they are used again
 _LIGHT = 0.3  # cores; other programs that use less are ignored
-# Last number of threads, by the number without other programs; the next block starts with it.
+# Number of threads used last, by the most that are allowed; the next `free_threads` starts with it.
 _LATEST: dict[int, int] = {}
-_OPEN: list["FreeThreads"] = []  # the shared object, repeated for each open block
+_OPEN: list["FreeThreads"] = []  # the one shared object, once for each open block
 _LOCK = Lock()
 
 
@@ -47,7 +47,7 @@ def _quotas(root: Path) -> Iterator[float]:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
         return
-    # cgroup v2 has one line. A container sees its own group where the host's root is mounted.
+    # Only cgroup v2 has this line. In a container, sys/fs/cgroup itself may be its group.
     path = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
     group = root / "sys/fs/cgroup" / path
     for folder in (group, *group.parents):
@@ -71,9 +71,9 @@ class FreeThreads:
     """Adapt torch's number of threads to the free cores.
 
     Attributes:
-        before: Number of threads of torch before.
-        used: The numbers of threads so far, in ascending order. Products are rounded differently
-            with each.
+        before: torch's number of threads before this object changed it.
+        used: The numbers of threads so far, in ascending order. Matrix products are rounded
+            differently with each number.
     """
 
     def __init__(self, busy: Callable[[], tuple[float, float]] | None = None) -> None:
@@ -87,7 +87,7 @@ class FreeThreads:
         self._busy = busy or busy_seconds
         self.before = self.most = torch.get_num_threads()
         given = any(os.environ.get(name) for name in GIVEN)
-        # Launchers give all processes on a machine the same number, whatever the number of cores.
+        # Launchers set the same number of threads in each process, whatever the number of cores.
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         share = max(1, self.cores // processes)
         if self.most > share and (processes > 1 or not given):
@@ -102,7 +102,8 @@ class FreeThreads:
         if self._adapts:
             torch.set_num_threads(_LATEST.get(self.most, self.most))
         self.used = [torch.get_num_threads()]
-        self._look: tuple[float, float, float] | None = None  # time; CPU seconds of all and own
+        # Time of the last look; CPU seconds of all processes and of this one.
+        self._look: tuple[float, float, float] | None = None
         self._no_core_was_free = -math.inf  # time of the last check without a free core
 
     def adapt(self) -> None:
@@ -135,9 +136,9 @@ class FreeThreads:
 
 @contextmanager
 def free_threads() -> Iterator[FreeThreads]:
-    """Use as many threads as cores are free; restore torch's number when the block ends.
+    """Use as many threads as cores are free; restore torch's number of threads at the end.
 
-    Overlapping blocks share one number; the last to end restores torch's.
+    Overlapping blocks share one number; the last block to end restores torch's.
     """
     with _LOCK:
         threads = _OPEN[0] if _OPEN else FreeThreads()

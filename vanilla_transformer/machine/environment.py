@@ -62,7 +62,7 @@ def hardware() -> dict[str, Any]:
 
 
 def cpu_cores(facts: Mapping[str, Any]) -> str:
-    """Describe how many of the CPU cores a run used."""
+    """Describe how many of the CPU cores a run used: "2 of 8 CPU cores"."""
     cores = facts["hardware"]["cores"]
     if cores == 1:
         return "1 CPU core"
@@ -87,7 +87,7 @@ def git_commit(*apart_from: str) -> str | None:
     """Return the git commit of the package's clone, with `-dirty` if files have changed.
 
     Args:
-        *apart_from: Paths relative to the clone that may differ, such as results.
+        *apart_from: Paths, relative to the clone, whose changes do not count, such as results.
     """
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():

@@ -60,7 +60,7 @@ def progress(
         what: Description of the work, such as "Translating".
         unit: Name of the items, such as "lines".
         total: Number of items, if known.
-        initial: Number of items done before.
+        initial: Number of items that are done already.
         shown: False shows nothing.
         stream: Output of the work. If it is a terminal, no bar is drawn into it.
     """

@@ -14,10 +14,11 @@ def split_sentences(text: str, language: str) -> list[str]:
 
     Args:
         text: One paragraph.
-        language: Its code, such as en or pt-BR; general rules apply if sentencex lacks it.
+        language: Code of its language, such as en or pt-BR; general rules apply if sentencex
+            lacks it.
 
     Returns:
-        The sentences without the white space around them; a single one as it is.
+        The sentences without the white space around them; a text of one sentence as it is.
     """
     import sentencex
 
@@ -31,7 +32,7 @@ def join_sentences(sentences: Iterable[str], language: str) -> str:
 
     Args:
         sentences: Sentences in order; empty ones add no space.
-        language: Their code, such as en or zh-Hant.
+        language: Code of their language, such as en or zh-Hant.
     """
     space = "" if _base(language) in _WITHOUT_SPACES else " "
     return space.join(filter(None, (sentence.strip() for sentence in sentences)))

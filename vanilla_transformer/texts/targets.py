@@ -22,8 +22,8 @@ def target_ids(
     """Return the ids of targets as the model generates them: with `</s>`, without the start symbol.
 
     Raises:
-        ValueError: A text is longer than the model's table of positions; the error counts the texts
-            from `first`.
+        ValueError: A text is longer than the model's table of positions. The message says which:
+            texts are counted from `first`.
     """
     target = target_tokenizer(tokenizer)
     rows = target(text_target=list(texts), verbose=False)["input_ids"] if texts else []
@@ -51,7 +51,7 @@ def writes_start(tokenizer: PreTrainedTokenizerBase) -> bool:
 def hold_target_tokenizer(
     tokenizer: PreTrainedTokenizerFast, target: PreTrainedTokenizerFast
 ) -> None:
-    """Store the target's tokenizer in the settings of the source's, to save both together."""
+    """Store the target's tokenizer in the source tokenizer's settings, to save both together."""
     names = ("padding_side", "model_input_names", "split_special_tokens")
     settings = {name: getattr(target, name) for name in (*names, "clean_up_tokenization_spaces")}
     backend = json.loads(target.backend_tokenizer.to_str())
