@@ -62,9 +62,10 @@ def tensor_names(config: VanillaTransformerConfig) -> dict[str, str]:
 def reordered(
     tensors: Mapping[str, torch.Tensor], d_model: int, *, from_marian: bool = False
 ) -> dict[str, torch.Tensor]:
-    """Permute the d_model dimension of all of Marian's tensors: first even columns, then odd ones.
+    """Permute d_model in all tensors, which have Marian's names: even columns first, then odd ones.
 
-    Tensors without that dimension are not changed. `from_marian` is the inverse.
+    Marian's sinusoids are all sines, then all cosines. Tensors without that dimension are not
+    changed. `from_marian` is the inverse.
     """
     columns = torch.cat((torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)))
     columns = columns.argsort() if from_marian else columns

@@ -49,7 +49,7 @@ def check_equal(differences: Tensor, *, name: str) -> float:
     """Return the largest difference from the model, or raise if it exceeds the tolerance.
 
     Raises:
-        ValueError: It does, or is NaN.
+        ValueError: The difference exceeds the tolerance, or is NaN.
     """
     difference = differences.abs().max().item()
     if not difference <= TOLERANCE:  # true for NaN too

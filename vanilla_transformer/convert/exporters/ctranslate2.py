@@ -178,8 +178,8 @@ def export_ctranslate2(
 ) -> Path:
     """Write a saved model as a directory that `ctranslate2.Translator` loads.
 
-    The export is loaded and compared with the model before it appears: in float32, to 1e-4 in the
-    log-probability of each token. CTranslate2 then rounds the weights to another type if it should.
+    The export is loaded and compared with the model before its folder appears: in float32, to 1e-4
+    in the log-probability of each token. Only then are the weights rounded to `quantization`.
 
     Args:
         model_dir: As for `write_export`.
@@ -214,10 +214,11 @@ def export_ctranslate2(
 
 
 def _write_vmap(shortlist: Shortlist, folder: Path) -> None:
-    """Write a shortlist as CTranslate2's vmap.txt: a source piece, a tab and target pieces a line.
+    """Write a shortlist as CTranslate2's vmap.txt; a line is a source piece, a tab, target pieces.
 
-    The target pieces of an empty source piece are usual ones. Left out is <pad>, 0, which fills the
-    rows of a shortlist: with it, CTranslate2 4.8.5 may miss the end of a sentence.
+    A line without a source piece has the usual pieces, which any translation may have. Id 0, <pad>,
+    only fills the shortlist's rows and is left out: with it, CTranslate2 4.8.5 may miss the end of
+    a sentence.
     """
     source, target = written_vocabularies(folder)
     rows = zip(["", *source], [shortlist.usual, *shortlist.likely], strict=True)

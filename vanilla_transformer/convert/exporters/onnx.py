@@ -100,14 +100,14 @@ def _additive(allowed: Tensor) -> Tensor:
 def export_onnx(model_dir: StrPath, output_dir: StrPath) -> Path:
     """Write a saved model as the graphs of an encoder and a decoder, in float32.
 
-    ONNX Runtime runs the graphs before they appear, to compare them with the model: the
-    log-probabilities of half a target at once, and then token by token, as in a search.
+    Before their folder appears, ONNX Runtime runs the graphs, and their log-probabilities are
+    compared with the model's: for half a target at once, and then token by token, as in a search.
 
     Arguments and result are as for `write_export`.
 
     Raises:
-        ValueError: A directory is unsuitable, the model has tensors of other modules such as
-            adapters or heads of other widths than d_model / h, or the export differs from it.
+        ValueError: A directory is unsuitable, the model has tensors of other modules (such as
+            adapters) or heads of other widths than d_model / h, or the export differs from it.
     """
 
     def write(source: Path, folder: Path) -> str:
@@ -212,7 +212,7 @@ def _write_graph(
 
 
 def _read_batch_from_ids(graph: onnx_ir.Model) -> None:
-    """Make a graph read the batch size from the ids: in Transformers.js's empty cache it is 0."""
+    """Make a graph read the batch size from the ids: Transformers.js's empty cache has 0 rows."""
     inputs = graph.graph.inputs
     for node in graph.graph:
         start = node.attributes.get("start")

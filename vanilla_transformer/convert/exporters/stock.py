@@ -95,7 +95,7 @@ def to_stock(model: Model) -> StockModel:
 def export_stock(model_dir: StrPath, output_dir: StrPath) -> Path:
     """Write a saved model as a directory that stock `AutoModelForSeq2SeqLM` loads.
 
-    The export is loaded again and compared with the model before it appears.
+    The export is loaded again and compared with the model before its folder appears.
 
     Arguments and result are as for `write_export`.
 

@@ -50,7 +50,7 @@ def import_annotated(
     Args:
         path: As for `import_torch`.
         output: A new or empty directory. None means nothing is written.
-        heads: H of `make_model`.
+        heads: Number of attention heads, `h` of `make_model`.
         source_vocab: File with the source's tokens, one per line by id, for a word tokenizer.
             None means no tokenizer.
         target_vocab: The same for the target. None means the source's.

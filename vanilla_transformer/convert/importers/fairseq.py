@@ -22,7 +22,7 @@ from .state_dict import Imported, Source, finish, setting, special_ids, split_pr
 from .vocabulary import both_tokenizers, read_tokens
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # in order of id
-_FIRST_POSITION = 2  # the row after <pad>'s
+_FIRST_POSITION = 2  # fairseq counts positions from the id of <pad>, 1, + 1
 
 
 class _Meter:
@@ -54,7 +54,7 @@ def import_fairseq(
         path: The .pt file.
         output: A new or empty directory. None means nothing is written.
         dictionaries: Directory with dict.SOURCE.txt and dict.TARGET.txt. None means the
-            checkpoint's.
+            checkpoint's directory.
 
     Raises:
         ValueError: The file is damaged, could run code, holds another architecture or features
@@ -113,14 +113,14 @@ def _options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
                 options |= {f"{name}_{key}": inner for key, inner in value.items()}
             elif value is not None:
                 options[kind if name == "_name" else name] = value
-    # Until 2018 this rate had the other name.
+    # Until 2018 this rate was called relu_dropout.
     options["activation_dropout"] = options.get("activation_dropout") or options.get("relu_dropout")
     return options
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that tensors do not reveal: dropout, numbers of heads and positions."""
-    longest = setting(options, "max_positions", 1024)  # of both sides, until 2018
+    longest = setting(options, "max_positions", 1024)  # until 2018 one option for both sides
     names = ("max_source_positions", "max_target_positions")
     longest = min(setting(options, name, longest) for name in names)
     rates = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
@@ -144,8 +144,8 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def read_dictionary(path: Path) -> list[str]:
     """Read the tokens of a dict.LANGUAGE.txt in order of id, special ones included.
 
-    A token that another one replaces (`#fairseq:overwrite`) is <token> here, as in fairseq's own
-    text for unknown words: its id stays, and no text has it.
+    A token that a later line replaces (`#fairseq:overwrite`) is put in angle brackets, as fairseq
+    does to write <unk> out: its id stays in use, but no text is encoded to it.
 
     Raises:
         ValueError: The file is damaged.

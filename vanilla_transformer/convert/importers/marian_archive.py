@@ -46,13 +46,13 @@ _LAYERS = LayerNames(
     last_norm="{}_top_ln",
 )
 # Operations before each sub-layer, after it and after a stack (a adds, n normalizes; dropout is
-# left out), and how our configuration says that.
+# left out), and the fields of our configuration that say the same.
 _ORDERS: dict[tuple[str, ...], dict[str, Any]] = {
     ("", "an", ""): {},
     ("", "an", "n"): {"final_norm": True},
     ("n", "a", "n"): {"norm_first": True},
 }
-_OPERATIONS = {"preprocess": "", "postprocess": "dan", "postprocess-top": ""}  # by default
+_OPERATIONS = {"preprocess": "", "postprocess": "dan", "postprocess-top": ""}  # Marian's defaults
 _Decoder = TypedDict(
     "_Decoder", {"models": list[str], "vocabs": list[str], "beam-size": NotRequired[int]}
 )
@@ -125,7 +125,7 @@ def _inside(path: Path) -> Any:
 
 
 def _file(folder: Any, name: str) -> Any:
-    """Return the path of an archive's file; ignore its recorded folder, of another machine.
+    """Return the path of a file in the archive; drop the folder in `name`, of another machine.
 
     Raises:
         ValueError: It is missing, or a link to a file elsewhere.
@@ -179,7 +179,7 @@ def _find_tables(source: Source, options: Mapping[str, Any], *, unused: float) -
 
     Args:
         source: The model.
-        options: Its options.
+        options: Marian's options of the model.
         unused: Logit of `<pad>`.
 
     Returns:
@@ -215,7 +215,7 @@ def _make_config(
     special = {(tokens["</s>"], tokens["<unk>"]) for tokens in vocabularies}
     if len(special) > 1 or counts != sizes:
         what = f"vocabularies of {counts} tokens with </s> and <unk> at {sorted(special)}"
-        raise RequestError(f"{source.origin} has {what} for {sizes} embeddings; give its own.")
+        raise RequestError(f"{source.origin} has {what} for {sizes} embeddings; give the model's.")
     ((end, unknown),) = special
     given = {name: setting(options, f"transformer-{name}", it) for name, it in _OPERATIONS.items()}
     order = tuple(str(value).replace("d", "") for value in given.values())

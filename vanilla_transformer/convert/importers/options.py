@@ -39,7 +39,7 @@ def check_options(
         A note with the names of unknown options that are set, if there are any.
 
     Raises:
-        ValueError: An option has another value than the allowed ones.
+        ValueError: An option has a value that is not allowed.
     """
     all_tables = tomllib.loads(_TABLES.read_text(encoding="utf-8"))
     tables = [all_tables[system] for system in systems]
@@ -77,7 +77,7 @@ def shared_option(name: str, values: Mapping[str, Any], *, origin: object) -> An
     """Return the value of an option, which must be the same in encoder and decoder.
 
     Raises:
-        ValueError: They have different values, but our configuration has one.
+        ValueError: Encoder and decoder differ, but our configuration has one value for both.
     """
     first, *others = values.values()
     if others != [first] * len(others):

@@ -118,8 +118,8 @@ def read_config(directory: Path, kind: type[_Config]) -> tuple[_Config, dict[str
     """Return the configuration of a transformers directory, and the raw content of config.json.
 
     Raises:
-        ValueError: It is of another architecture, or has values of wrong types.
-        OSError: There is none.
+        ValueError: The configuration is of another architecture, or has values of wrong types.
+        OSError: There is no config.json.
     """
     settings = read_json(directory / saved_model.CONFIG)
     config = saved_model.read_config(directory)

@@ -49,12 +49,12 @@ class Piece(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """The result of an import.
+    """An imported model with its tokenizer or tokenizer files, and notes for the user.
 
     Attributes:
         model: The model in evaluation mode, in a dtype that holds all of its tensors exactly.
-        tokenizer: The tokenizer, which holds that of a separate target vocabulary. None means
-            none was built.
+        tokenizer: The tokenizer, which also stores the target's if there are two vocabularies. None
+            means none was built.
         files: Tokenizer files to write as they are, by name.
         notes: What a user should know, one sentence each.
     """
@@ -88,8 +88,8 @@ class Source:
         """Infer vocabulary sizes and tied tables from embeddings and softmax; tie equal tables.
 
         Args:
-            tables: Name of the encoder's and of the decoder's embedding and of the pre-softmax
-                table, (V, d), or all names of which at least one holds it.
+            tables: Names of the encoder's embedding, the decoder's embedding and the pre-softmax
+                table, each (V, d); a tuple has all names that a table may be stored under.
             scaled: Whether the source multiplies embeddings by sqrt(d_model). If not, they are
                 divided by it here, and then cannot be tied to the pre-softmax table.
 
@@ -130,7 +130,7 @@ class Source:
             self.fields[f"{stack}_layers"] = layers
 
     def sinusoid_style(self, tables: Collection[Tensor]) -> str | None:
-        """Return the style of sinusoids that all tables, (positions, d), hold; None for others."""
+        """Return the style of sinusoids in all tables, (positions, d); None if they hold others."""
         width = self.fields["d_model"]
         odd = tables and width % 2  # sinusoids need an even width
         for style in () if odd else ("sinusoidal", "tensor2tensor"):
@@ -142,7 +142,7 @@ class Source:
         """Read learned positions from their tables.
 
         Args:
-            names: The name of each stack's table, (positions, d), or with dimensions of size 1.
+            names: The name of each stack's table, (positions, d) and any dimensions of size 1.
             first: Row of the first position.
         """
         tables = [self.tensors[name].squeeze() for name in names.values() if name in self.tensors]
@@ -202,8 +202,8 @@ class Source:
             ignored: Other names in the source that the model does not need.
 
         Raises:
-            ValueError: Tensors are missing, surplus, wrongly shaped, hold NaN or infinity, are
-                other positions, or differ although the source ties them; the message names them.
+            ValueError: Tensors are missing, surplus, wrongly shaped, hold NaN, infinity or other
+                sinusoids, or differ although the source ties them; the message names them.
         """
         style, first = config.position_encoding, config.position_offset
         for name in filter(self.tensors.__contains__, positions):

@@ -52,16 +52,16 @@ def import_torch(
 
     Args:
         path: A file that `torch.save(model.state_dict(), ...)` wrote, a safetensors file, or a
-            training's checkpoint.
+            training checkpoint.
         output: A new or empty directory. None means nothing is written.
         heads: Attention heads (`nhead`).
         pad_token_id: Id of padding.
         bos_token_id: Id from which the decoder starts.
         eos_token_id: Id that ends a target.
         unk_token_id: Id of unknown words, never produced. None means there is none.
-        source_embedding: Name of the encoder's embedding, (V, d). None means find it.
-        target_embedding: Name of the decoder's embedding, (V, d). None means find it.
-        generator: Name of the pre-softmax table, (V, d). None means find it.
+        source_embedding: Name of the encoder's embedding, (V, d). None: search for it by name.
+        target_embedding: Name of the decoder's embedding, (V, d). None: search for it by name.
+        generator: Name of the pre-softmax table, (V, d). None: search for it by name.
         norm_first: The value given to `torch.nn.Transformer`.
         activation: "relu" or "gelu", as given to `torch.nn.Transformer`.
         layer_norm_eps: The value given to `torch.nn.Transformer`.

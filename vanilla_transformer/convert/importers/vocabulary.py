@@ -25,7 +25,7 @@ def word_tokenizer(
 
     Args:
         tokens: The vocabulary's tokens in order of id.
-        special: The tokens that are `pad`, `bos`, `eos` and `unk`.
+        special: The token of each role: `pad`, `bos`, `eos` and `unk`.
         template: The layout of an encoded text, such as "bos $A eos".
         origin: The vocabulary's name in errors.
 
@@ -60,7 +60,7 @@ def word_tokenizer(
 def _decoder(tokens: Sequence[str]) -> decoders.Decoder | None:
     """Return the decoder that joins pieces to words; None if all pieces are whole words.
 
-    The marker that more tokens have is the vocabulary's: a few may contain the other as text.
+    The marker that more tokens have is the vocabulary's: a few may contain the other one as text.
     Spaces at an edge are replaced rather than stripped: `decoders.Strip` fails on an empty text.
     """
     joining = sum(token.endswith("@@") and token != "@@" for token in tokens)
