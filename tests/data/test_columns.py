@@ -360,7 +360,7 @@ def test_signs_in_many_training_pairs_give_a_warning():
         pairs = datasets.Dataset.from_dict({"source": numbers, "target": texts})
         found = [*odd_texts(pairs)]
         assert len(found) == warnings
-        assert all("11% of the training pairs have character entities" in each for each in found)
+        assert all("11% of training pairs have character entities" in each for each in found)
 
 
 # ---------------------------------------------------------------------- formats and dialects

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 # Bits of the column `made`, which says how a pair was made; 0 is an original pair.
 JOINED, OPPOSITE, NOISY = 1, 2, 4
-_TURNS = 4  # copies of each pair, joined with another one or with an informal source
+_TURNS = 4  # passes over the pairs with `join` or `noise`, each with other random choices
 
 
 def augmented_pairs(
@@ -37,22 +37,22 @@ def augmented_pairs(
     Args:
         dataset: Data set with the columns `source` and `target`, as from `load_pairs`. It is held
             in memory.
-        join: Add pairs that are joined by a space with another one of their corpus, four times
-            each, as half of the tokens (Nguyen et al., 2021, "Data augmentation by concatenation
-            for low-resource translation").
-        opposite: Language of the sources. Then pairs with their sides exchanged are added, as a
-            third of the pairs, whose source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
-            "Google's multilingual neural machine translation system"). A source without it asks
-            for the direction of the pairs, also if both sides have one language.
-        noise: Share of the pairs whose source becomes an informal one (`informal_pair`), others
-            in each of four copies of the pairs. A source that begins with `<` stays, because nobody
-            types tags. Batches are planned by length, so the draw comes before: a source in
-            capitals, which has three times as many tokens, would pad its whole batch to that.
+        join: Add each pair four times joined, by a space, with a random other pair of its corpus;
+            joined pairs then hold half of the tokens (Nguyen et al., 2021, "Data augmentation by
+            concatenation for low-resource translation").
+        opposite: Language of the sources. If given, pairs with exchanged sides are added, a third
+            of all pairs, and their source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
+            "Google's multilingual neural machine translation system"). A source without this tag
+            asks for the original direction, even if both sides have the same language.
+        noise: Share of the pairs whose source is made informal (`informal_pair`); each of the four
+            copies of the pairs has another choice of them. A source that begins with `<` stays,
+            because nobody types tags. This is done before batches are planned by length: a source
+            in capitals, which has three times as many tokens, would pad its whole batch to them.
         languages: Codes of source and target, which decide how `noise` changes the case.
 
     Returns:
-        Each pair several times, and those made of it, so that these shares come about. The column
-        `made` tells them apart.
+        Each pair several times, and the pairs made from it, in numbers that give these shares. The
+        column `made` says how each pair was made.
     """
     if not join and opposite is None and not noise:
         return dataset
@@ -105,7 +105,7 @@ def _tables(
 def _with_noise(
     pairs: pa.Table, share: float, languages: tuple[str, str], random: Random
 ) -> Iterator[pa.Table]:
-    """Yield pairs in blocks; make the sources of a share informal, and mark these `NOISY`."""
+    """Yield the pairs in blocks; a share of them has an informal source and the mark `NOISY`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -124,7 +124,7 @@ def _with_noise(
 
 
 def _others(corpora: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Choose a random pair of the same corpus for each pair to be joined with."""
+    """Return, for each pair, the row of a random pair of its corpus to be joined with it."""
     others = np.empty_like(order)
     others[np.argsort(corpora, kind="stable")] = order[np.argsort(corpora[order], kind="stable")]
     return others

@@ -24,7 +24,7 @@ from ..ranges import COUNT, Range
 # Fewest batches in an epoch of weighted corpora, so that one more batch hardly changes the shares.
 _FEWEST_BATCHES = 20
 MOST_SHAPES = 12  # most shapes of batches in training; with fewer there is more padding
-# Examples of each corpus, so that rounding changes no share by more than about a twentieth.
+# Fewest examples of a corpus in an epoch: rounding then changes its share by about 1/20 at most.
 _FEWEST_DRAWS = 10
 
 
@@ -36,11 +36,11 @@ class TokenBatchSampler(Sampler[list[int]]):
     shuffled, and the boundaries between batches move) in a new order; their number never changes.
 
     Every example occurs exactly once in an epoch. With weights of corpora an epoch is shorter: it
-    draws one corpus once, or more often if that makes only a few batches or draws only a few
-    examples of another corpus, and from each of the others examples of all lengths. The next epoch
-    draws those that follow them in order of length, so that none comes back before all of its
-    corpus have had their turn. With several processes, accelerate deals out the batches in turn:
-    all have about as many tokens, so that no process waits long.
+    draws one corpus whole (several times if it would otherwise have too few batches or too few
+    examples of another corpus), and a part of each other corpus, with examples of all lengths. The
+    next epoch draws the examples that follow these in order of length, so that none is repeated
+    before all others of its corpus were drawn. With several processes, accelerate deals out the
+    batches in turn: all have about the same number of tokens, so that no process waits long.
 
     There is no attribute `batch_size` on purpose: if a batch sampler has one, accelerate drops
     every batch of another size.
@@ -56,8 +56,8 @@ class TokenBatchSampler(Sampler[list[int]]):
         corpora: Number of each example's corpus, from 0; needed with `weights`.
         weights: Weight of each corpus: its share of the target tokens is its weight over the sum of
             all. None: each example is drawn once.
-        few_shapes: Whether batches will be padded to one of the attribute `lengths`, which are few.
-            None in its place: each is padded to its longest example.
+        few_shapes: Whether batches will be padded to one of a few lengths, the attribute `lengths`.
+            False makes that None: each batch is padded to its longest example.
 
     Raises:
         ValueError: Lengths that do not match or are not positive, an example beyond the budget, a
@@ -135,10 +135,10 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.array(self.lengths)[np.searchsorted(self.lengths, longest)]
 
     def _constant_length(self) -> int:
-        """Return the batches per epoch: the fewest possible, plus one if their boundaries vary."""
+        """Return the number of batches per epoch: the fewest, plus one if their boundaries vary."""
         longest = self._longest(self.source_lengths, self.target_lengths)
         if self._corpora:
-            # An upper bound: lengths ascend, so the epoch that begins last draws the longest ones.
+            # An upper bound: examples ascend in length, so the last start draws the longest ones.
             longest = longest[self._drawn([len(examples) - 1 for examples, _ in self._corpora])]
         longest = np.sort(longest)
         fewest = len(self._bounds(longest)) - 1
@@ -156,7 +156,7 @@ class TokenBatchSampler(Sampler[list[int]]):
             given = f"the weights {[*weights]} for corpora of {sizes.tolist()} pairs"
             raise RequestError(f"got {given}; each corpus needs pairs and a weight above 0.")
         tokens = np.bincount(numbers, weights=self.target_lengths)
-        draws = shares * sizes / tokens  # per target token of an epoch
+        draws = shares * sizes / tokens  # examples of each corpus per target token of an epoch
         fewest = min(tokens.sum(), _FEWEST_BATCHES * self.max_tokens)
         epoch = max((tokens / shares).min(), fewest, (_FEWEST_DRAWS / draws).max())
         draws = np.rint(epoch * draws).astype(int).tolist()
@@ -215,7 +215,7 @@ class TokenBatchSampler(Sampler[list[int]]):
 
 
 def _split_batches(bounds: np.ndarray, *, count: int) -> np.ndarray:
-    """Halve the batches with the most examples until there are `count`."""
+    """Halve the batch with the most examples, again and again, until there are `count` batches."""
     while len(bounds) - 1 < count:
         sizes = np.diff(bounds)
         largest = int(sizes.argmax())
@@ -275,12 +275,12 @@ def few_lengths(longest: np.ndarray) -> list[int]:
 class Stream:
     """Batches of a streamed data set, epoch after epoch, which can resume within an epoch.
 
-    A pass is what the trainer calls an epoch. What is left of it after the last whole update is
-    left out, because its gradients would be added to those of the next update.
+    A pass is what the trainer calls an epoch. Batches after its last whole update are left out,
+    because their gradients would be added to those of the next update.
 
     Args:
         loader: The batches, as prepared by accelerate.
-        per_update: Batches of an update.
+        per_update: Batches per update.
 
     Attributes:
         epoch: Number of the pass, from 0.
@@ -303,7 +303,8 @@ class Stream:
         Args:
             epoch: Number of the pass.
             batches: Batches that were already trained on.
-            restore: Restores the checkpoint's random state, once those batches are skipped.
+            restore: Function that restores the checkpoint's random state; called once those batches
+                are skipped.
         """
         self.epoch, self._first = epoch, epoch
         self._skipped, self._restore = batches, restore

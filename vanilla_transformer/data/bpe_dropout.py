@@ -109,7 +109,7 @@ class BpeDropoutCollator:
     sampler: TokenBatchSampler
 
     def __call__(self, features: Features) -> dict[str, torch.Tensor]:
-        """Split tokens, then `collate` the longer rows."""
+        """Split tokens at random, then `collate` the rows, which may be longer than before."""
         return self.collate(self.bpe_dropout(features, epoch=self.sampler.epoch))
 
 

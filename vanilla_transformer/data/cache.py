@@ -40,9 +40,10 @@ def cached(
 
     Args:
         name: Kind of the data set.
-        key: What the content depends on. None reads the tables each time; equal ones are kept once.
-        tables: Generator of one or more tables of a schema, which returns the report. `rows`, the
-            number of rows, is added to it.
+        key: What the content depends on. None reads the tables each time; equal data sets are
+            stored only once.
+        tables: Generator that yields one or more tables of the same schema, and returns the report;
+            the number of rows is added to that, as `rows`.
         cache_dir: Folder of the caches. None is the cache folder of `datasets`.
     """
     import datasets
@@ -80,7 +81,10 @@ def _folder(root: Path, name: str, mark: list) -> Path:
 
 
 def _write(path: Path, tables: Tables) -> dict[str, Any]:
-    """Write tables to an Arrow file, and return their report; write errors name the file."""
+    """Write tables to an Arrow file; return the report of `tables` and the number of rows.
+
+    If writing fails, the error names the file.
+    """
     import pyarrow as pa
 
     report: dict[str, Any] = {}

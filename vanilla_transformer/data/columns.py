@@ -3,8 +3,8 @@
 A name says what somebody called a column; a language identifier says what is in it. The decision is
 made in this order, on rows from all parts of the table:
 
-1. Content: one column is in the source language, another in the target language. If several are,
-   the named one is meant.
+1. Content: one column is in the source language, another in the target language. If several are
+   in the same language, their names decide.
 2. Names, if the content does not tell: languages, or words for source and target.
 3. Order, if exactly two columns hold text and the format has no names for them.
 4. Otherwise the user has to name the columns.
@@ -34,13 +34,13 @@ Given: TypeAlias = "tuple[str | int, str | int] | None"
 
 SAMPLE = 1_000  # fewest rows to inspect; at most twice as many
 _CELLS = 20_000  # most cells, of all columns together, whose language is identified
-_FEWEST = 20  # fewest cells of each column to identify
+_FEWEST = 20  # cells of each column to identify at least, even if that exceeds _CELLS
 _IN_LANGUAGE = 0.55  # least mean share of a language in the cells of its column
 _IN_LANGUAGE_OF_TWO = 0.35  # least mean share if only two columns hold text
 _ODDS = 3.0  # log odds (20 to 1) from which columns look swapped
-_TEXTS = 0.5  # least share of cells with letters, not identifiers, in a column of text
-_FEW = 0.1  # "few" cells are at most this share of a column
-_WEIGHT = 0.25  # least share of the longest column's text; notes and categories have less
+_TEXTS = 0.5  # a column of text: at least this share of its cells has letters and is no link or key
+_FEW = 0.1  # a column of categories: at most this share of its cells are distinct
+_WEIGHT = 0.25  # least text, as a share of the longest column's; notes and categories have less
 # Words in column names that mean source or target.
 _SIDES = {
     **dict.fromkeys(("source", "src", "input", "original"), 0),

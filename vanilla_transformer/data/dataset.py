@@ -70,8 +70,8 @@ def load_pairs(
 
     Args:
         source: See `read_pairs`.
-        source_language: Key of the source sentence.
-        target_language: Key of the target sentence.
+        source_language: Language of the sources, or the name of their column.
+        target_language: Language of the targets, or the name of their column.
         cache_key: Name for the content of an iterable of pairs, which is then read only once. None
             reads the pairs each time and recognises them by their text.
         cache_dir: Folder of the caches. None is the cache folder of `datasets`.
@@ -106,11 +106,12 @@ def load_pairs(
 
 
 def reading_report(dataset: Dataset) -> dict[str, Any]:
-    """Return the counts of `load_pairs`, `clean_pairs` or `tokenize_pairs` for a data set.
+    """Return the counts that `load_pairs`, `clean_pairs` or `tokenize_pairs` stored for a data set.
 
     Returns:
-        `rows`; for pairs `malformed`, how many of these are `empty`, and `examples`; for tokens
-        `too_long`, `empty` and the warnings of `unknown` tokens. Nothing for pairs in memory.
+        `rows`; for texts the number of `malformed` lines, how many of these are `empty`, and
+        `examples`; for tokens the numbers of pairs left out as `too_long` or `empty`, and warnings
+        of `unknown` tokens. For a data set in memory, which has no report, the counts are 0.
     """
     folders = [Path(file["filename"]).parent for file in dataset.cache_files]
     reports = [read_json(path) for folder in folders if (path := folder / "report.json").is_file()]
@@ -439,7 +440,7 @@ def _computed_ahead(
 
 @dataclass(kw_only=True, frozen=True)
 class PairCollator:
-    """Collator of tokenised pairs into a right-padded batch of tensors.
+    """Collator that makes a right-padded batch of tensors from tokenised pairs.
 
     Args:
         pad_token_id: Id that pads `input_ids`.
@@ -448,8 +449,8 @@ class PairCollator:
         target_vocab_size: The same for `labels`, if targets have their own vocabulary.
         shift: The model's function from labels to `decoder_input_ids`, which losses other than the
             model's need. None for none.
-        read: Names of what the model's `forward` reads, to refuse those that have no place in a
-            batch here.
+        read: Names of the arguments that the model's `forward` reads, to refuse columns of these
+            names that this collator cannot batch.
     """
 
     pad_token_id: int = 0
@@ -461,11 +462,11 @@ class PairCollator:
     def __call__(self, features: Features) -> dict[str, torch.Tensor]:
         """Batch `input_ids`, `attention_mask` (B, S) and `labels` (B, T), if any, all int64.
 
-        So are `decoder_input_ids` and `decoder_attention_mask` (B, T), if there are any.
+        `decoder_input_ids` and `decoder_attention_mask` (B, T) are batched too, if there are any.
 
         Raises:
-            ValueError: A token id that is not in the vocabulary, a side without any, or a column
-                that the model reads but this cannot batch.
+            ValueError: A token id that is not in the vocabulary, a side without tokens, or a column
+                that the model reads but this collator cannot batch.
             TypeError: A side that has no integers.
         """
         pad = self.pad_token_id

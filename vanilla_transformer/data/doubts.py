@@ -12,7 +12,7 @@ from ..errors import RequestError, quoted
 from ..storage.reading import counted
 from .languages import identified
 
-# Kinds of doubtful pairs by the name of their count. A pair has the first kind that applies.
+# Kinds of doubtful pairs in words, by their keys in reports. A pair has the first that applies.
 KINDS = {
     "placeholders": "with a placeholder instead of a text",
     "equal": "with two equal sides",
@@ -26,7 +26,7 @@ _CERTAIN = 3.0  # log odds from which a text is certainly in one of the two lang
 _OTHER = 0.99  # least probability of a third language that makes a text doubtful
 _LONG = 20  # characters needed to identify the language of a text for certain
 _WARNED = 0.02  # share of doubtful pairs above which a warning is logged
-_REFUSED = 0.5
+_REFUSED = 0.5  # share of doubtful pairs above which the input is refused
 
 
 def doubtful(
@@ -37,7 +37,8 @@ def doubtful(
     Args:
         sources: Source texts.
         targets: Target texts.
-        languages: Their languages. Names of other sides have no doubtful pairs but equal ones.
+        languages: Their languages. With other names of the sides, only pairs of equal texts are
+            found.
 
     Returns:
         (N,), 0 for an ordinary pair, else the number of a kind, from 1, in the order of `KINDS`.

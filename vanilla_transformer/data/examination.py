@@ -54,7 +54,7 @@ def odd_texts(pairs: Dataset) -> Iterator[str]:
         found = pc.or_(*(pc.match_substring_regex(side, pattern) for side in table.columns))
         # A few such characters may be intended.
         if (share := pc.mean(found).as_py()) > 0.1 and sign != _ORDINARY:
-            yield f"{share:.0%} of the training pairs have {sign}: repair them. `data` shows some."
+            yield f"{share:.0%} of training pairs have {sign} to repair; see the command `data`."
     yield from few_sources(table["source"].to_pylist(), "training pairs")
 
 

@@ -59,7 +59,7 @@ def informal_pair(
         source: The source as written.
         target: Its translation.
         languages: Codes of source and target.
-        random: Random numbers.
+        random: Generator of random numbers.
     """
     typed = {name: form(source, languages[0], random) for name, form in VARIANTS.items()}
     changed = [name for name, text in typed.items() if text != source]

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 # Codes that the identifier does not know, and the codes that it gives these languages.
 _KNOWN_AS = {"nb": "no", "sh": "sr", "fil": "tl", "in": "id", "mo": "ro"}
-# Languages most used in table headers.
+# Languages in which names of languages are understood: those most used in table headers.
 _LARGE = ("en", "es", "fr", "de", "pt", "it", "ru", "zh", "ja", "ko", "nl", "pl", "cs", "tr", "ar")
 _CHARACTERS = 200  # most characters of a text that are read
-# Probability of the two languages together from which a text has full weight. Short texts of
-# everyday words have about this much; with 140 languages, chance gives 0.014.
+# A text has full weight if the probabilities of the two languages add up to at least this. Short
+# texts of everyday words reach about this sum; chance, with 140 languages, would give 0.014.
 _FULL_WEIGHT = 0.1
-_SURE, _HARDLY = 0.9, 0.01  # least probability of another language, most of the expected one
+# A foreign text: least probability of its language, and greatest one of the expected language.
+_SURE, _HARDLY = 0.9, 0.01
 
 
 def folded(text: str) -> str:
@@ -42,8 +43,8 @@ def _parsed(name: str, own: str = "en") -> tuple[str, str, frozenset[str]]:
     """Parse a language's name or tag into code, likeliest script, and other parts of the tag.
 
     Args:
-        name: Code, tag or locale; or a name in one of the large languages or in `own`.
-        own: Code of a language.
+        name: Code, tag or locale; or a name in the language `own` or in one of `_LARGE`.
+        own: Code of a further language in which the name may be written.
 
     Returns:
         The code of the language, "" if there is none; the likeliest script; and the script and the
@@ -80,8 +81,9 @@ def script_of(language: str) -> str:
 def is_meant(language: str, name: str) -> bool:
     """Return whether a name, such as that of a column, means the given language.
 
-    It may be the language as the user wrote it, another tag without a different region or script,
-    or its name in that language or a large one: "pt" and "Portuguese" for "pt_BR", but not "pt-PT".
+    The name may be what the user wrote, another tag that names no different region or script, or
+    the language's name in itself or in one of `_LARGE`: "pt" and "Portuguese" mean "pt_BR", but
+    "pt-PT" does not.
     """
     code, _, wanted = _parsed(language)
     found, _, parts = _parsed(name, code or "en")
@@ -112,7 +114,7 @@ def _codes() -> dict[str, str]:
 
 @lru_cache(maxsize=100)
 def _names(locale: str) -> dict[str, str]:
-    """Map the names of languages, as written in one language, to their tags."""
+    """Map the names of languages, in the language of `locale`, to their tags."""
     from babel import Locale, localedata
 
     known = Locale(locale).languages if localedata.exists(locale) else {}

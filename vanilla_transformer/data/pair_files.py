@@ -48,7 +48,7 @@ _CELL = 200  # most characters of a cell in a sample
 _LONGEST = 4_000  # most bytes of a sentence, so that it is not too long to translate
 _HEAD = 4_096  # bytes to detect a file's format from
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-# File names that are not names on the Hub.
+# Endings of data files, which tell their names from those of data sets on the Hub.
 _DATA = re.compile(
     r"\.(jsonl?|ndjson|tsv|tab|csv|txt|parquet|tmx|xml|sgml?|zip|xlsx|ods|arrow|gz|bz2|xz)$", re.I
 )
@@ -85,7 +85,7 @@ def read_pairs(
     side, invalid UTF-8, a side of more than 64 KiB, a line or row of more than 1 MiB) are skipped,
     counted and reported with their number, or refused with `strict`. Text is not changed; only the
     end of a line (LF or CRLF) and a byte order mark are removed. No file takes more than 1 GB of
-    memory, parquet on Linux only; what `datasets` loads from the Hub may.
+    memory (parquet: on Linux only); what `datasets` loads from the Hub may take more.
 
     Which columns hold the sides is decided by `columns.Table`, from rows of all parts of the input:
     by the languages of their texts, then by their names, then by their order.
@@ -114,9 +114,9 @@ def read_pairs(
 
     Raises:
         FileNotFoundError: No such file.
-        ValueError: A file of another kind, files that do not go together, or one column of the two;
-            while iterating: no such column, unclear columns, files of unequal length, a broken
-            file, more malformed lines than pairs, or, with `strict`, a malformed line.
+        ValueError: A file of another kind, files that do not go together, or only one of the two
+            columns; while iterating: no such column, unclear columns, files of unequal length, a
+            broken file, more malformed lines than pairs, or, with `strict`, a malformed line.
     """
     kind = kind_of(source)
     known: Any = source  # its type follows from `kind`
@@ -265,7 +265,7 @@ def _read_folder(folder: Path, split: str, config: str | None, reader: PairReade
             yield from _read_dataset(str(folder), part, reader)
         return
     found = files_below(folder)
-    if split != "all":  # names such as `test` or `dev` in the names of files decide
+    if split != "all":  # words such as `test` or `dev` in the names of files decide
         files = datasets.load_dataset_builder(str(folder), config).config.data_files or {}
         if split not in files:
             known = ", ".join(map(str, files))
@@ -346,7 +346,7 @@ def check_text(text: Path, language: str, other: str) -> None:
         other: The other language of the pairs.
 
     Raises:
-        ValueError: It is not such a text.
+        ValueError: The text is largely damaged, or in the other language.
     """
     sample = sampled(_read_text(text))
     sentences, left_out = [*filter(None, sample)], sample.count(None)
@@ -441,7 +441,7 @@ def _cells_of(row: Any) -> Any:
     """Return the cells of a row as a sequence or dict; a nested `translation` is flattened.
 
     Raises:
-        MalformedError: It has none.
+        MalformedError: The row has no cells, for example because it is not JSON.
     """
     if isinstance(row, MalformedError):
         raise row
@@ -470,7 +470,7 @@ def _beginnings(row: Any) -> dict[Any, str]:
 
 
 def _pair(row: Any, keys: Any = (0, 1), width: int | None = None) -> tuple[str, str]:
-    """Return a row's pair; raise MalformedError if it is empty or has too many or few cells."""
+    """Return a row's pair; raise MalformedError if it is empty or has too many or too few cells."""
     row = _cells_of(row)
     try:
         source, target = row[keys[0]], row[keys[1]]

@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 _FAULTS = ("duplicates", "copies", "odd_ratios")
 _DOUBTS = [kind for kind in KINDS if kind != "equal"]  # equal pairs are counted as copies
-_MOST_HELD_OUT = 1000  # enough to know BLEU to about one point
-_MOST_BYTES = 4000  # bytes, so that no text has more tokens than are translated at once
+_MOST_HELD_OUT = 1000  # pairs; enough to measure BLEU to about one point
+_MOST_BYTES = 4000  # of a held-out text, so that it has no more tokens than are translated at once
 
 
 def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Dataset, Dataset]:
@@ -154,7 +154,7 @@ def describe_report(report: dict[str, int]) -> str:
 
 
 def _faults(dataset: Dataset) -> tuple[np.ndarray, dict[str, int]]:
-    """Return each pair's fault, (N,), 0 for none, else 1 + its place in `_FAULTS`; and counts."""
+    """Return each pair's fault, (N,), and the report; 0 is no fault, n is `_FAULTS[n - 1]`."""
     hashes, lengths = _hashes_and_lengths(dataset)
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])

@@ -20,14 +20,14 @@ _FILLERS = {"input_ids": 0, "decoder_input_ids": 0, "attention_mask": 0, "labels
 
 @dataclass(frozen=True)
 class ShapedCollator:
-    """Collator that flags right padding, so that a GPU need not check, and may pad further.
+    """Collator that marks batches padded only on the right, and can pad them to fixed lengths.
 
     Args:
-        collate: The collator of the batches.
-        model: The model, which knows its padding.
-        lengths: Lengths to pad to, those of the sampler. A batch then has one of as many shapes,
-            unless `collate` makes rows longer. None: batches keep their shapes.
-        max_tokens: The budget of a batch, which gives the rows of each shape.
+        collate: The collator that makes the batches.
+        model: The model, whose padding token is used.
+        lengths: Lengths to pad to: `lengths` of the sampler. A batch then has one of that many
+            shapes, unless `collate` makes rows longer. None: batches keep their shapes.
+        max_tokens: The sampler's budget of tokens, which gives the number of rows of each shape.
     """
 
     collate: Callable[[Features], dict[str, torch.Tensor]]
@@ -53,7 +53,7 @@ class ShapedCollator:
         return batch
 
     def _padded(self, name: str, side: torch.Tensor, rows: int, width: int) -> torch.Tensor:
-        """Pad rows to a length; copies of the first row, without labels, fill up the budget."""
+        """Pad to `width`, and add copies of the first row, without labels, up to `rows` rows."""
         filler = self.model.config.pad_token_id if "input_ids" in name else _FILLERS[name]
         padded = side.new_full((max(rows, len(side)), width), filler)
         if name != "labels":

@@ -70,7 +70,7 @@ def make_tokenizer(
         kind: "bpe": see `train_tokenizer`. "bytes": a token for each byte. "symbols": a token for
             each symbol between spaces in the texts, the most frequent ones if there are more than
             `vocab_size`. A text file of symbols, one a line. Or a folder or `tokenizer.json` of a
-            tokenizer with padding and an end, whatever it is called.
+            tokenizer with a padding token and an end token, whatever they are called.
         texts: The texts of one side, or of both.
         vocab_size: Most tokens; has no effect on bytes or a given tokenizer.
         **training: Other arguments of `train_tokenizer`, for "bpe" and "bytes".
@@ -109,7 +109,7 @@ def symbol_tokenizer(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
         if symbol in SPECIAL_TOKENS:
             continue
         if symbol in ids or symbol.split() != [symbol]:
-            fault = "twice" if symbol in ids else "with white space, or none"
+            fault = "twice" if symbol in ids else "that is empty or has white space"
             raise RequestError(f"got the symbol {quoted(symbol)} {fault}; list each once.")
         ids[symbol] = len(ids)
     if len(ids) == len(SPECIAL_TOKENS):
@@ -132,7 +132,7 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
             tokens must then be called `<pad>`, `<s>`, `</s>` and `<unk>`, as far as it has them.
 
     Raises:
-        ValueError: It cannot be read, or has no padding or no end.
+        ValueError: It cannot be read, or has no padding token or no end token.
     """
     if path.is_dir():
         tokenizer = load_saved_tokenizer(path)
@@ -147,8 +147,8 @@ def given_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     # BERT's tokenizer also lists token types, which the model does not read.
     tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = [*_INPUT_NAMES]
     if None in (tokenizer.pad_token_id, tokenizer.eos_token_id):
-        ends = f"pad_token {tokenizer.pad_token} and eos_token {tokenizer.eos_token}"
-        raise RequestError(f"tokenizer: {path} has {ends}; set both and save it again.")
+        tokens = f"pad_token {tokenizer.pad_token} and eos_token {tokenizer.eos_token}"
+        raise RequestError(f"tokenizer: {path} has {tokens}; set both tokens and save it again.")
     if tokenizer("a").input_ids[-1:] != [tokenizer.eos_token_id]:
         logger.info("The tokenizer of %s will append %s to each text.", path, tokenizer.eos_token)
         end = _ends_with(tokenizer.eos_token, tokenizer.eos_token_id)
