@@ -23,7 +23,7 @@ class _Share(Metric):
         super().__init__()
 
     def _preprocess_segment(self, sent: str) -> str:
-        # Single spaces only, as all tokenizers here decode: translations have no others.
+        # The tokenizers decode to single spaces, so other white space in references must not count.
         return " ".join(unicodedata.normalize("NFC", sent).split())
 
     def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
@@ -47,8 +47,8 @@ class ExactMatch(_Share):
 class TokenErrorRate(_Share):
     """Insertions, deletions and substitutions per token of the references, as jiwer counts them.
 
-    Tokens stand between spaces: words, phonemes or symbols, for which the field says word, phoneme
-    or symbol error rate. Of several references the one with the fewest edits counts.
+    Tokens are what stands between spaces; if they are words, phonemes or symbols, the field says
+    word, phoneme or symbol error rate. Of several references the one with the fewest edits counts.
     """
 
     unit = "token"

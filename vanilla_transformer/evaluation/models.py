@@ -79,7 +79,7 @@ def score_model(
         model: A sequence-to-sequence model.
         tokenizer: Its tokenizer.
         sources: Sentences to translate.
-        references: One reference each, or several each, whose first the perplexity is of.
+        references: One reference for each, or several; the perplexity is that of the first.
         target_language: Code of the references' language; see `corpus_scores`.
         measures: Names from `MEASURES`.
         tokens_at_once: Maximum number of tokens in a batch; see `translate`.
@@ -209,7 +209,7 @@ def pair_ids(
     *,
     first: int = 1,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the ids of both sides of pairs to score; errors number pairs from `first`.
+    """Return the ids of both sides of pairs to score; error messages count pairs from `first`.
 
     Raises:
         ValueError: A source is blank or has more tokens than can be translated, or a side is

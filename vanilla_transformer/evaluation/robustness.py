@@ -32,11 +32,11 @@ def robustness(
     Args:
         model: A sequence-to-sequence model.
         tokenizer: Its tokenizer.
-        sources: Sentences to translate; of a larger number, `MOST` are used.
-        references: One reference each, or several each.
+        sources: Sentences to translate; if there are more than `MOST`, a sample of that size.
+        references: One reference for each sentence, or several.
         languages: Codes of source and target.
         measures: Names from `MEASURES`.
-        **options: Those of `translate`.
+        **options: Options of `translate`.
     """
     step, random = -(-len(sources) // MOST) or 1, Random(0)
     rows = ([row] if isinstance(row, str) else row for row in references[::step])

@@ -112,7 +112,8 @@ def corpus_scores(
 
     Args:
         hypotheses: Translations, detokenized.
-        references: One reference each, or several each: the closest counts, and n-grams of all.
+        references: One reference for each, or several: BLEU counts n-grams of all of them, and the
+            other measures take the closest.
         target_language: Language code, which selects BLEU's tokenizer; see
             `installed_bleu_tokenizer`.
         measures: Names from `MEASURES`.
@@ -133,7 +134,7 @@ def corpus_scores(
         scores[name] = float(metric.corpus_score(list(hypotheses), streams).score)
         scores[f"{name}_signature"] = str(metric.get_signature())
     if problem := _all_alike(hypotheses, streams[0]):
-        logger.warning("%s: normal at first; later, check pairs and learning rate.", problem)
+        logger.warning("%s: normal early in training; else check pairs and learning rate.", problem)
     return cast("Scores", {**scores, "num_sentences": len(hypotheses)})
 
 

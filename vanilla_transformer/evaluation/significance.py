@@ -42,8 +42,8 @@ def paired_bootstrap(
 
     Returns:
         The scores of each system by measure, and the signature of each measure. P-values are None
-        for the first system, and for a score that equals the first system's, of which sacreBLEU
-        reports its smallest p-value.
+        for the first system, and for a score that equals the first system's, where sacreBLEU would
+        report its smallest p-value.
     """
     from sacrebleu.significance import PairedTest
 
