@@ -244,7 +244,7 @@ def test_documented_filter_command_keeps_likely_pairs(page, tmp_path):
 
 def test_evaluation_gives_other_kinds_of_bleu_and_the_texts(folder, tmp_path, capsys):
     line = error_of(capsys, "evaluate", folder / "first", "--output", tmp_path / "a.csv")
-    assert "give .json for scores or .jsonl for texts." in line
+    assert "write scores to .json, texts to .jsonl." in line
     pytest.importorskip("sacremoses", reason="comes with the extra import")
     rows = [{"de": "ein\tHund", "en": "a \\ dog\nx"}, {"de": "Haus", "en": "house"}]
     test = tmp_path / "test.jsonl"

@@ -46,7 +46,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
     kind = Path(options.output or "").suffix.lower()
     if kind not in ("", ".json", ".jsonl"):
-        raise RequestError(f"got {options.output}; give .json for scores or .jsonl for texts.")
+        raise RequestError(f"got {options.output}; write scores to .json, texts to .jsonl.")
     folder = model_folder(options.directory)
     scores = score_run(folder, with_robustness=options.robustness, **test_options(options))
     print_scores(scores)
@@ -64,7 +64,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _rows(scores: Mapping[str, TestTexts]) -> Iterator[dict[str, str]]:
-    """Yield the texts of all test sets, so that other tools can compute further metrics."""
+    """Yield a row for each reference of each sentence, for other tools to compute metrics."""
     for name, found in scores.items():
         texts = (found["sources"], found["hypotheses"], found["references"])
         for source, hypothesis, references in zip(*texts, strict=True):
@@ -73,7 +73,7 @@ def _rows(scores: Mapping[str, TestTexts]) -> Iterator[dict[str, str]]:
 
 
 def print_scores(scores: Mapping[str, Scores]) -> None:
-    """Print one line for each test set."""
+    """Print a table with a line for each test set, and then the signatures of the metrics."""
     from ..train.scoring import table_lines
 
     if not scores:

@@ -32,7 +32,7 @@ from .shared_options import check_models_of, count, outputs_held
 from .train import add_train, is_first_process
 from .translate import add_translate
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk behind a redirected output
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk has no room for redirected output
 _LONGEST = 300  # most characters of a value that an error quotes
 
 _EXAMPLE = """Example:
@@ -166,7 +166,7 @@ def _add_command(
     help, epilog = f"{summary[:1].lower()}{summary[1:]}", f"{begin}{examples}"
     command = commands.add_parser(name, help=help, description=description, epilog=epilog)
     command.set_defaults(run=run, command=command)
-    text = "threads on the CPU (default: one a core, fewer while other programs compute)"
+    text = "threads on the CPU (default: one per core, fewer while other programs compute)"
     command.add_argument("--threads", type=count, metavar="N", help=text)
     return command
 

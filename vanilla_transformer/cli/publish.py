@@ -27,9 +27,9 @@ def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument("--run", dest="run_directory", metavar="RUN", help=text)
     forms = command.add_mutually_exclusive_group()  # forms of the model
     forms.add_argument("--with-code", action="store_true", help="push the model's code too")
-    text = "publish it as a stock class of transformers, for users without this package"
+    text = "publish the model as a stock class of transformers, for users without this package"
     forms.add_argument("--stock", action="store_true", help=text)
-    text = "publish a model that has not learned its task, too"
+    text = "publish even a model that has not learned its task"
     command.add_argument("--force", action="store_true", help=text)
     text = "languages of both sides (default: the recipe's)"
     command.add_argument("--pair", metavar="S-T", help=text)

@@ -15,7 +15,7 @@ from ..storage.extras import require
 from .shared_options import count, load_for_translation
 
 _MOST_TOKENS = 512  # per sentence; this many take a small model some two seconds
-_GRACE = 60  # seconds for running requests after a signal to stop
+_GRACE = 60  # seconds that running requests get after a signal to stop
 
 
 def add_serve(add_command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -28,9 +28,9 @@ def add_serve(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "address (default: 127.0.0.1, for this machine alone; 0.0.0.0 for all)"
     command.add_argument("--host", default="127.0.0.1", help=text)
     command.add_argument("--port", type=int, default=5000, help="default: 5000")
-    text = "most characters of a request (default: 10000)"
+    text = "maximum number of characters of a request (default: 10000)"
     command.add_argument("--char-limit", type=count, default=10_000, help=text)
-    command.add_argument("--cors", action="store_true", help="answer pages of any origin")
+    command.add_argument("--cors", action="store_true", help="let any web page send requests")
     command.add_argument("--no-shortlist", action="store_true", help="search the whole vocabulary")
 
 

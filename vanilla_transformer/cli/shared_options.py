@@ -43,7 +43,7 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
     text = "languages or other names of the two sides (default: the recipe's, if any)"
     command.add_argument("--pair", metavar="S-T", help=text)
     for side in ("source", "target"):
-        text = f"column of the {side} sentences in a table, by name or from 1"
+        text = f"column of the {side} sentences in a table: name, or number from 1"
         command.add_argument(f"--{side}-column", metavar="COLUMN", help=text)
 
 

@@ -19,7 +19,7 @@ def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command `train`."""
     command = add_command("train", _train)
     names = ", ".join(shipped_recipes())
-    text = f"path to a YAML file, or one of {names} (default: by the number of training pairs)"
+    text = f"path to a YAML file, or one of {names} (default: by the size of the training data)"
     command.add_argument("recipe", metavar="RECIPE", nargs="?", help=text)
     text = "run directory (default: runs/RECIPE or runs/own; --pair S-T adds -S-T)"
     command.add_argument("--output-dir", metavar="DIR", help=text)

@@ -271,9 +271,9 @@ def _joined(answers: "list[list[Translation]]", languages: Languages) -> "list[T
 
 
 class _Row(NamedTuple):
-    """A row or line of the input, and its texts to translate; none for a table's header."""
+    """A line of text or row of a table, with its texts to translate; a header has none."""
 
-    cells: list[str]  # cells of a table's row; else the line alone
+    cells: list[str]  # cells of a table's row; in plain text, the whole line is one cell
     texts: list[str]
     separator: str | None = None  # between the cells of a table
 
@@ -295,8 +295,8 @@ def _rows(
     Args:
         stream: UTF-8 text.
         name: Its name in errors.
-        options: Of the command line: `csv` or `tsv` is the column of a table.
-        languages: Of source and target, to split texts into sentences. None does not split.
+        options: Options of the command; `csv` or `tsv` is the column of a table to translate.
+        languages: Codes of source and target, to split texts into sentences. None: do not split.
     """
     from ..data.checked_pairs import MalformedError, utf8_text
     from ..data.tables import Dialect, split_rows
