@@ -73,12 +73,12 @@ class IncrementalDecoder:
             model: The model, in evaluation mode.
             input_ids: Source ids, (B, S).
             attention_mask: 1 at tokens and 0 at padding, (B, S).
-            width: Most hypotheses of each source.
-            length: Most positions.
+            width: Maximum number of hypotheses of each source.
+            length: Maximum number of positions.
             special_ids: The only ids that the search itself uses; None: it may use any.
             alignment_layer: Decoder layer whose cross-attention is kept; None: no layer's.
-            prepack: Whether to compute with packed weights, which are kept as a second copy, and
-                plain layers in few calls.
+            prepack: Whether to keep a packed second copy of the weights, and to compute plain
+                layers with it in few calls.
         """
         self.decoder, self.lm_head = model.model.decoder, model.lm_head
         self.length = length

@@ -5,11 +5,11 @@ calls for this rearranges the weight each time, or is slow because it does not. 
 once, the same matmul takes a quarter to two thirds of the time. The operators are private to torch
 (its compiler emits them). Only this file uses them; without them, it leaves the matmul to torch.
 
-A packed copy is used only as long as its parameters are unchanged. A search compares all of them
-before it begins, since a write through `.data` or NumPy does not raise their version counter. The
-comparison notices any single write. A write that leaves the sum of every row as it was can escape
-it, such as two entries of a row that trade places, or two columns if many entries are equal. After
-such a write call `release(model)`.
+A packed copy is used only as long as its parameters are unchanged. Before it begins, a search
+compares all of them with fingerprints, since a write through `.data` or NumPy does not raise their
+version counter. The comparison notices any single write. A write that leaves the sum of every row
+as it was can escape it, such as two entries of a row that trade places, or two columns if many
+entries are equal. After such a write call `release(model)`.
 """
 
 import functools

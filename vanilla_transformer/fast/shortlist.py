@@ -1,10 +1,10 @@
 """Shortlists: the few target pieces that are likely in the translation of a source.
 
 Projecting each hypothesis to the vocabulary takes much of a small model's time. With a shortlist, a
-search does so only to the most frequent pieces, and to those that training pairs most often have
-beside the pieces of the source (Jean et al., 2015, arXiv 1412.2007, Section 3.3). It may then find
-other translations, and its probabilities are those among these pieces. So it is used only by the
-fast path, for models that `use_shortlist` was called for.
+search projects only to the most frequent pieces, and to those that most often occur in training
+pairs together with the source's pieces (Jean et al., 2015, arXiv 1412.2007, Section 3.3). It may
+then find other translations, and its probabilities sum to one over these pieces. So a shortlist is
+used only by the fast path, for models that `use_shortlist` was called for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..storage.saved_model import SHORTLIST, read_config, read_tensors, tokenize
 logger = logging.getLogger(__name__)
 
 USUAL = (512, 1024, 2048, 4096)  # candidates for the number of usual pieces
-LIKELY = 8  # most target pieces for a source piece, beside the usual ones
+LIKELY = 8  # most target pieces for a source piece, besides the usual ones
 MOST_PIECES = 60_000  # most pieces of a vocabulary, so that the file stays below 1 MiB
 COUNTED = 200_000  # most training pairs to count pieces in
 
@@ -41,7 +41,7 @@ class Shortlist(NamedTuple):
     """The target pieces that any translation may have, and those for each piece of a source."""
 
     usual: Tensor  # (N,), int64
-    likely: Tensor  # beside the usual ones, (source vocabulary, K), int64
+    likely: Tensor  # besides the usual ones, (source vocabulary, K), int64
 
 
 # The shortlists that models search with.
@@ -51,8 +51,8 @@ SHORTLISTS: WeakKeyDictionary[PreTrainedModel, Shortlist] = WeakKeyDictionary()
 def use_shortlist(model: PreTrainedModel, folder: Path) -> None:
     """Make a model search with the shortlist in its folder, if there is one.
 
-    The generation config gets the scores below which such a search's translation may be wrong. If
-    the file is damaged or of another model, a warning says so, and nothing changes.
+    The generation config gets the scores below which a translation of such a search may be wrong.
+    If the file is damaged or another model's, a warning says so, and nothing changes.
     """
     if (folder / SHORTLIST).is_file():
         try:
@@ -66,7 +66,7 @@ def read_shortlist(folder: Path) -> tuple[Shortlist, list[float]]:
     """Read a shortlist and its thresholds of doubtful translations from a model's folder.
 
     Raises:
-        ValueError: It is damaged, or of another model.
+        ValueError: The shortlist is damaged, or another model's.
     """
     tensors = dict(read_tensors(folder / SHORTLIST))
     written = tensors.pop("digest", torch.empty(0))
@@ -79,7 +79,7 @@ def read_shortlist(folder: Path) -> tuple[Shortlist, list[float]]:
 def write_shortlist(shortlist: Shortlist, folder: Path, doubtful_below: Sequence[float]) -> None:
     """Write a shortlist into the folder of its model and tokenizer; ids must be below 2^16.
 
-    `doubtful_below` is that of the generation config, but for searches with the shortlist.
+    `doubtful_below` has the thresholds of `set_doubt_thresholds`, but for searches with this list.
     """
     tensors = {name: ids.to(torch.uint16) for name, ids in shortlist._asdict().items()}
     tensors[DOUBTFUL_BELOW] = torch.tensor(doubtful_below)
@@ -95,15 +95,15 @@ def _digest(folder: Path, tensors: dict[str, Tensor]) -> list[int]:
 
 
 def learn_shortlists(pairs: Any, config: Any) -> list[Shortlist]:
-    """Count the most frequent target pieces, and those most often beside each source piece.
+    """Find the target pieces that are most frequent, overall and with each source piece.
 
     Args:
         pairs: Training pairs, a data set with `input_ids` and `labels`.
         config: The config of the model.
 
     Returns:
-        A shortlist for each of `USUAL` below a quarter of the target pieces, since longer ones save
-        no time, the shortest first; none if a vocabulary is larger than `MOST_PIECES`.
+        A shortlist for each number in `USUAL` below a quarter of the target vocabulary (longer ones
+        save no time), the shortest first; none if a vocabulary is larger than `MOST_PIECES`.
     """
     sizes = (config.vocab_size, config.target_vocab_size)
     counts = [count for count in USUAL if 4 * count < sizes[1] and max(sizes) <= MOST_PIECES]

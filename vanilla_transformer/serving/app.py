@@ -30,9 +30,9 @@ def create_app(
     """Return the web application that answers LibreTranslate's requests with the models.
 
     Args:
-        models: By codes of source and target, what translates single sentences.
-        char_limit: Most characters of a request.
-        cors: Whether pages of any origin may ask.
+        models: Translators of single sentences, by the codes of source and target.
+        char_limit: Maximum number of characters of a request.
+        cors: Whether web pages of any origin may send requests.
     """
     app, codes = FastAPI(openapi_url=None), sorted({code for pair in models for code in pair})
     if cors:
@@ -100,7 +100,7 @@ def create_app(
 
 
 async def _fields(request: Request) -> dict[str, Any]:
-    """Return the fields of a request in JSON or a form; one that a form repeats is a list."""
+    """Return the fields of a request, JSON or a form; a field that a form repeats is a list."""
     body = bytearray()
     async for chunk in request.stream():  # read it all: only then do clients read an answer
         if len(body) <= _BODY_BYTES:

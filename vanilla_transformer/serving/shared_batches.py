@@ -23,7 +23,7 @@ class SharedBatches:
 
         Args:
             translate: Returns a translation of each text, whose `error` says why there is none.
-            executor: What it runs in; None: one of asyncio's threads.
+            executor: Runs `translate`; None: asyncio's default executor.
         """
         self._translate, self._executor = translate, executor
         # A text's priority: number of texts taken before its request came + its index in the

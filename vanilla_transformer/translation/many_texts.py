@@ -56,7 +56,7 @@ def translate(
         tokenizer: Its tokenizer.
         sentences: Any iterable of strings, even an endless one. A blank one gives an empty
             translation.
-        **options: Sizes and arguments of the search, as for `translate_nbest`.
+        **options: Other arguments of `translate_nbest`.
 
     Returns:
         An iterator over one translation per sentence, which reads nothing before its first step.
@@ -97,13 +97,13 @@ def translate_nbest(
         sentences: See `translate`.
         tokens_at_once: Budget of a batch: sentences x beams x longest source. A longer source is
             decoded alone.
-        window: Most sentences in memory at a time.
+        window: Maximum number of sentences in memory at a time.
         group: Function that splits the sentences into windows itself. None: as described above.
         first: Number of the first sentence, for errors.
         progress: Whether to show a progress bar.
-        most_tokens: For servers: the longest sentence. A longer one, and any that cannot be
-            translated, gets a translation with an `error`, and harms no other. None: it is an
-            error of the call.
+        most_tokens: For servers: maximum number of tokens of a sentence. A longer sentence, or one
+            that cannot be translated, gets a translation with an `error`, and the others are
+            translated. None: such a sentence raises the error.
         **generation_kwargs: Arguments of `model.generate`, such as `num_beams`. Without
             `max_new_tokens` or `max_length` a translation has at most 50 tokens more than its
             source (Section 6.1), whatever limit the generation config has.

@@ -79,7 +79,7 @@ class Attention:
     def select(
         self, kind: str, *, layer: int = -1, heads: int | Sequence[int] | str | None = None
     ) -> tuple[np.ndarray, list[str]]:
-        """Return weights of a layer's heads, (heads, attending, attended to), and their names."""
+        """Return weights of a layer's heads, (heads, attending, attended to), and heads' names."""
         weights = {name: getattr(self, name) for name in _TITLES}[kind][layer]
         if isinstance(heads, str) and heads == "mean":
             return weights.mean(axis=0, keepdims=True), ["mean of heads"]

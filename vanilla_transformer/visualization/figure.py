@@ -44,7 +44,7 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
         figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
     missing = {str(it.message) for it in caught if "missing from font" in str(it.message)}
     if missing:  # one warning for each character
-        remedy = "install one that has them, such as Noto Sans CJK"
+        remedy = "install a font with them, such as Noto Sans CJK"
         logger.warning("%s lacks characters that no font has (%d); %s.", path, len(missing), remedy)
     return path
 

@@ -14,8 +14,8 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from ..storage.reading import printable
 from ..word_alignment import special_ids, word_numbers
 
-_MARKS = re.compile("^##|@@$|</w>$")  # markers of pieces that join others to a word
-_BLANK = "\N{OPEN BOX}"  # a piece of nothing but white space
+_MARKS = re.compile("^##|@@$|</w>$")  # markers of pieces that are parts of a word
+_BLANK = "\N{OPEN BOX}"  # label of a piece that is only white space
 _CONTINUED = "\N{MIDDLE DOT}"  # marks a piece that continues a word
 # Scripts without spaces between words: there, each piece counts as a word.
 _UNSPACED = r"[\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hiragana}\p{Katakana}\u30fc\p{Han}]"
