@@ -38,7 +38,7 @@ _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNOR
 # Effective values of configuration fields that are None.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
 _TIMES = ("runtime", "_per_second")  # ends of names in a Trainer's log that are not scores
-_LONGEST_SAMPLE = 90  # characters, so that the picture can be read
+_LONGEST_SAMPLE = 90  # characters, so that its attention picture can be read
 
 
 class TrainerFacts(TypedDict, total=False):
@@ -200,7 +200,7 @@ def _link(name: str, place: str) -> str:
 def _as_published(facts: Metrics) -> dict[str, Any]:
     """Return the recipe, with the published model's length penalty.
 
-    The number of averaged checkpoints is left out if the model is another average.
+    The number of averaged checkpoints is left out if the model is not the run's own average.
     """
     penalty = facts["published"].get("length_penalty")
     values = dict(facts.get("recipe", {}))

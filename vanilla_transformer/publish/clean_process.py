@@ -1,4 +1,4 @@
-"""Load a model directory and translate with it, in a process that has no access to the run.
+"""Load a model directory and translate with it, in a process without access to the training run.
 
 This file is run by path: `python -P clean_process.py REQUEST`. It imports nothing from this
 package; the request says whether the model may import the package.
@@ -21,7 +21,7 @@ def main(request_file: str) -> None:
     """Load, compute and translate as the request says, and write the results.
 
     The request, JSON: `folder`; `package`, the directory to import the package from, or null to
-    hide it; `trust_remote_code`; `needs`, a package of the tokenizer, or null; `texts` to
+    hide it; `trust_remote_code`; `needs`, a package for the tokenizer, or null; `texts` to
     translate; `answer`, the file to write.
     """
     request = json.loads(Path(request_file).read_text(encoding="utf-8"))

@@ -46,7 +46,7 @@ _REPLACED = (
     *("*.py", "custom_generate/*", "pytorch_model*.bin", "training_args.bin"),
     "attention-[0-9].png",
 )
-# Settings of a model or tokenizer that hold paths, in files of transformers 4, or choose code.
+# Settings of a model or tokenizer that hold paths, as transformers 4 wrote, or choose code.
 _PRIVATE = (
     *("_name_or_path", "name_or_path", "tokenizer_file", "_from_model_config"),
     *("special_tokens_map_file", *saved.CHOOSE_CODE),  # the code is not pushed
@@ -59,7 +59,7 @@ _ANY_TEXT = "Hello!"  # to try out a model without samples
 
 @dataclass(frozen=True)
 class Publication:
-    """Result of publishing: file sizes in bytes by name; `commit` is None without a push."""
+    """What was published: sizes of files in bytes, the model's form, and the commit if pushed."""
 
     files: dict[str, int]
     form: str
@@ -135,7 +135,7 @@ def publish_folder(
         run: Run directory that the model comes from, if `directory` is not one itself.
         with_code: Whether to push the model's code too, for `trust_remote_code=True`.
         stock: Whether to publish it as a stock class of transformers, which needs no code.
-        force: Whether to publish a model that has not learned its task, too.
+        force: Whether to publish even a model that has not learned its task.
         push: Whether to push. False does everything else.
         message: Message of the commit. None names the model.
         private: Make the repository private if it is created.
@@ -245,7 +245,7 @@ def _metrics(source: Path, run: Path) -> Metrics:
 
 
 def _same_pairs(scores: Mapping[str, Scores], of_run: Mapping[str, Scores]) -> bool:
-    """Return True if both are of the same pairs, whose untranslated sources score the same."""
+    """Return True if both were measured on the same pairs: untranslated sources score the same."""
     key = "copy_baseline"
     return all(it.get(key, {}) == of_run.get(name, {}).get(key) for name, it in scores.items())
 
@@ -306,7 +306,7 @@ def _try_out(
 def load_in_clean_process(
     folder: Path, texts: Sequence[str], *, form: str, name: str, needs: str | None = None
 ) -> dict[str, Any]:
-    """Load a folder and translate with it in an offline process without access to the run.
+    """Load a folder and translate with it, in an offline process that sees no training run.
 
     Only a model in native form may import this package there.
 
@@ -315,7 +315,7 @@ def load_in_clean_process(
         texts: Texts to translate.
         form: `card.NATIVE`, `WITH_CODE` or `STOCK`.
         name: Name of the folder in errors.
-        needs: Package that the tokenizer needs; others but torch and transformers are hidden.
+        needs: Package that the tokenizer needs; other extras of this package are hidden.
 
     Returns:
         The `translations`, and the first text's last `logits`, V numbers.
