@@ -1,4 +1,4 @@
-"""A hook of `make docs`: the page of the Python functions, which has no file in the repository."""
+"""A hook of MkDocs that `make docs` runs: it adds the page of all public Python docstrings."""
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files

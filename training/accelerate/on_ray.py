@@ -15,7 +15,7 @@ from vanilla_transformer.cli import main
 
 
 def train(config: dict) -> None:
-    """Train in one worker. Ray has joined the workers already, and moved to a folder of its own."""
+    """Train in one worker. Ray has connected the workers already, and changed the directory."""
     os.chdir(config["directory"])
     if code := main(["train", *config["words"]]):
         raise RuntimeError(f"The training ended with exit code {code}.")

@@ -2,7 +2,7 @@
 
     python training/paper/architecture.py
 
-writes both next to the results; the notebook draws them too.
+writes both into results/; the notebook draws them too.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ATTENTION, FEED_FORWARD, NORM, EMBEDDING, PLAIN = "#fde0bd", "#cfe8f3", "#f4f3c1", "#fadada", "0.93"
-HIGH = 0.62  # of a box
+HIGH = 0.62  # height of a box
 
 
 def _box(axis: "Axes", x: float, y: float, text: str, colour: str, width: float = 3.6) -> None:

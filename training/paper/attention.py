@@ -63,7 +63,7 @@ def additive(
     """
     hidden = torch.tanh(query[:, :, :, None] + key[:, :, None])  # (B, h, T, L, d_k)
     scores = torch.einsum("bhtlk,hk->bhtl", hidden, module.v)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # as the eager one
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # as eager attention
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = scores.softmax(-1).to(value.dtype)
@@ -97,7 +97,7 @@ def attend_by(kind: str, model: VanillaTransformerForConditionalGeneration) -> N
 
 
 class AttentionKinds(TranslationExperiment):
-    """Cost, scores, gradients and a translation model of each kind at several d_k."""
+    """Cost, scores, gradients and a translation model of each attention formula at several d_k."""
 
     name = "attention"
     title = "Section 3.2.1: additive, dot-product and scaled dot-product attention"
@@ -168,8 +168,9 @@ class AttentionKinds(TranslationExperiment):
             f"log-perplexities differ by less than {ALIKE}, two standard deviations of the "
             "difference between two seeds of [Table 3's base model](table_3.cpu.md); no row here "
             "has a second seed. Look at perplexity first; BLEU is noisier.\n"
-            "- One formula is **faster** than another by more than the two dot products, which do "
-            "the same work but for a scale, differ at any d_k."
+            "- One formula counts as **faster** than another only if their times differ by more "
+            "than those of the two dot-product formulas, which do the same work but for a scale, "
+            "differ at any d_k."
         )
 
     def rows(self, settings: Settings) -> Iterable[str]:
@@ -198,7 +199,7 @@ class AttentionKinds(TranslationExperiment):
         return self.translation(settings).train(row, config, lambda model: attend_by(kind, model))
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """Return the paper's claims, the formulas and the models."""
+        """Return the verdicts on the paper's claims, the costs of the formulas, and the models."""
         length = settings["length"]
         columns = ("Attention", "d_k", "Time, ms", "Memory, MB", "Variance of scores")
         columns += ("Largest weight, mean", "Gradient of the scores")
@@ -306,7 +307,7 @@ def claims(rows: Rows, settings: Settings) -> Iterable[tuple[str, str, str]]:
             perplexities = [facts.get("perplexity", math.inf) for facts in found]
             texts = [f"{kind} {p:.2f}" for kind, p in zip(kinds, perplexities, strict=True)]
             apart = math.log(perplexities[0]) - math.log(perplexities[1])
-            worse = 0 if abs(apart) < ALIKE else math.copysign(1, apart)  # 1: the first one is
+            worse = 0 if abs(apart) < ALIKE else math.copysign(1, apart)  # 1: the first is worse
             text = f"perplexity at d_k {d_k}: {', '.join(texts)}"
             yield claim, text, _verdict(agrees=worse == expected)
 

@@ -24,7 +24,7 @@ def plot_positional_encoding(d_model: int = 128, length: int = 100) -> "Figure":
     """
     table = sinusoids(torch.arange(length), d_model).numpy()  # (length, d)
     # Curves of two sines that show about one and two waves, and of their cosines.
-    waves = [math.log(max(length, 20) / 6.3 / n, 10_000) for n in (2, 1)]  # of 0 to 1
+    waves = [math.log(max(length, 20) / 6.3 / n, 10_000) for n in (2, 1)]  # exponents 2i / d_model
     pairs = [int(min(d_model / 2 * wave, d_model // 2 - 1)) for wave in waves]
     dimensions = [2 * pair + cosine for pair in pairs for cosine in (0, 1)]
     figure = new_figure(10, 4)

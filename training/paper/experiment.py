@@ -55,7 +55,7 @@ class Experiment(ABC):
         """Return what was measured, and how to read it, in Markdown."""
 
     def findings(self, rows: Rows, settings: Settings) -> Iterable[str]:
-        """Return what came out, in a sentence or two each, for the rows measured so far."""
+        """Return the findings, in a sentence or two each, for the rows measured so far."""
         return ()
 
     @abstractmethod
@@ -79,7 +79,7 @@ class Experiment(ABC):
         return {self.title: self.draw(rows, settings)}
 
     def files(self) -> dict[str, Path | None]:
-        """Return the data files of the command line; `train` is that of --train-file."""
+        """Return the data files that the command line names; `train` is that of --train-file."""
         return {}
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:  # noqa: B027, most need none
@@ -147,7 +147,7 @@ class Experiment(ABC):
             logger.info("%s: %.0f s; rows left: %d.", name, origin["seconds"], left)
         self._show(path, done, settings)
         if wanted and not missing:
-            logger.info("All rows were measured before; --results FOLDER measures them here.")
+            logger.info("All rows were measured before; --results FOLDER measures them again.")
         logger.info("%s", path.with_suffix(".md"))
 
     def _script(self) -> Path:
@@ -159,7 +159,7 @@ class Experiment(ABC):
         if self.options.size == "tiny":
             lines += ["This is a trial of the script: at this size the figures mean nothing.", ""]
         if findings := list(self.findings(rows, settings)):
-            lines += ["What came out:", "", *(f"- {finding}" for finding in findings), ""]
+            lines += ["Findings:", "", *(f"- {finding}" for finding in findings), ""]
         for heading, (columns, cells) in self.tables(rows, settings).items():
             lines += [f"{heading}:", "", *markdown_table(columns, cells, right=True), ""]
         for number, (caption, figure) in enumerate(self.pictures(rows, settings).items(), 1):
@@ -194,7 +194,7 @@ def _origins(rows: Rows, order: list[str]) -> list[str]:
 
 
 def _listed(names: list[str], order: list[str]) -> str:
-    """List all names; where more than three follow each other in `order`, the first and last."""
+    """List names; of more than three that follow each other in `order`, only the first and last."""
     series: list[list[str]] = []
     for name in names:
         if series and order.index(name) == order.index(series[-1][-1]) + 1:

@@ -50,11 +50,11 @@ class Figures(Experiment):
     arguments = "--run RUN --test-file FILE"
     sizes = {
         "tiny": {"sentences": 4, "longest": 30},
-        "cpu": {"sentences": 500, "longest": 16},  # on a GPU too: the model is the reader's
+        "cpu": {"sentences": 500, "longest": 16},  # for a GPU too: no model is trained here
     }
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add the model, and sentences for it; half of the default ones are training sources."""
+        """Add --run and --test-file; half of the default sentences are in the training pairs."""
         text = "a run directory (default: the model everyday-en-de)"
         parser.add_argument("--run", type=Path, default=pretrained("everyday-en-de"), help=text)
         parser.add_argument("--test-file", help="pairs to use instead of the run's own test set")
@@ -80,7 +80,7 @@ class Figures(Experiment):
         )
 
     def findings(self, rows: Rows, settings: Settings) -> Iterator[str]:
-        """Return, for each kind of attention, the heads that do one thing most."""
+        """Return, for each kind of attention, which head has most of each share of weight."""
         for kind in KINDS:
             heads = np.array(rows.get(kind, {}).get("heads", []))
             if not heads.size:
@@ -194,7 +194,7 @@ class Figures(Experiment):
         return found
 
 
-# ---------------------------------------------------------- the sentences, and what is shown there
+# ------------------------------------------ scoring sentences, and choosing words and heads to show
 
 
 def _weights(attention: Attention) -> np.ndarray:
@@ -203,12 +203,12 @@ def _weights(attention: Attention) -> np.ndarray:
 
 
 def is_long(word: str) -> bool:
-    """Return whether a word probably has a meaning of its own."""
+    """Return whether a word is probably a content word: letters only, and more than three."""
     return word.isalpha() and len(word) > 3
 
 
 def long_distance(attention: Attention) -> tuple[float, dict[str, object]]:
-    """Score a sentence for Figure 3: the word whose heads together look most at a far one."""
+    """Score a sentence for Figure 3 by the most attention, over all heads, to a far word."""
     words, together = attention.source_words, _weights(attention).sum(axis=0)
     far = [
         (together[query, key], query, key)
@@ -223,7 +223,7 @@ def long_distance(attention: Attention) -> tuple[float, dict[str, object]]:
 
 
 def possessive(attention: Attention) -> tuple[float, dict[str, object]]:
-    """Score a sentence for Figure 4: two heads that attend from a possessive to an earlier word."""
+    """Score a sentence for Figure 4 by the most attention from a possessive to an earlier word."""
     words, weights = attention.source_words, _weights(attention)
     places = [place for place, word in enumerate(words) if word in POSSESSIVES and place > 1]
     if not places or len(weights) < 2:
@@ -243,7 +243,7 @@ def possessive(attention: Attention) -> tuple[float, dict[str, object]]:
 
 
 def structure(attention: Attention) -> tuple[float, dict[str, object]]:
-    """Score a sentence for Figure 5: the two heads whose weights differ most over all words."""
+    """Score a sentence for Figure 5 by the difference of its two most different heads."""
     weights = _weights(attention)
     if len(weights) < 2:
         return 0.0, {}

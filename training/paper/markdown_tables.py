@@ -25,7 +25,7 @@ def markdown_table(
 
 
 def _are_numbers(cells: Iterable[object]) -> bool:
-    """Return whether there are numbers, with a unit or without, and empty cells only."""
+    """Return whether all cells that are not empty are numbers, with a unit or without."""
     texts = [text for text in map(str, cells) if text]
     return bool(texts) and all(re.match(r"[-+]?\d", text) for text in texts)
 

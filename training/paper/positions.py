@@ -3,8 +3,8 @@
     python training/paper/positions.py --size cpu
 
 The task is to reverse a sequence of random symbols, which needs nothing but positions. A sequence
-counts as right if all its symbols and its end are, each predicted from the right ones before it;
-greedy search would write just that sequence.
+counts as right if every symbol and the end are predicted rightly, given the right symbols before
+them; greedy search would then write just that sequence.
 """
 
 import math
@@ -73,18 +73,19 @@ class Positions(Experiment):
         return (
             'The paper says of its sinusoids: "it may allow the model to extrapolate to sequence '
             'lengths longer than the ones encountered during training" (Section 3.5). It measures '
-            "no such lengths. In its Table 3 (E), learned positions do as well at the usual ones.\n"
+            "no such lengths. In its Table 3 (E), learned positions do as well at usual lengths.\n"
             "\n"
             f"- **Task**: reverse a sequence of random symbols, {settings['symbols']} kinds of "
-            f"them. Training has 1 to {settings['trained']} symbols, {settings['updates']:,} "
-            f"updates of {settings['batch']} sequences, and the paper's dropout, label smoothing "
-            f"and schedule. The models have {settings['layers']} layers of width "
-            f"{settings['d_model']}.\n"
-            f"- **Right** is a sequence of which every symbol and the end are; "
-            f"{settings['sequences']} new ones are tested of each length. **Symbols** are the "
-            "right ones, each predicted from the right symbols before it.\n"
+            f"them. Training sequences have 1 to {settings['trained']} symbols; there are "
+            f"{settings['updates']:,} updates of {settings['batch']} sequences, with the paper's "
+            f"dropout, label smoothing and schedule. The models have {settings['layers']} layers "
+            f"of width {settings['d_model']}.\n"
+            "- A sequence is **right** if every symbol and the end are predicted rightly; "
+            f"{settings['sequences']} new sequences of each length are tested. **Symbols** is the "
+            "share of single symbols that are right. Each is predicted from the right symbols "
+            "before it.\n"
             "- The table of learned positions is long enough for all tests; its rows beyond the "
-            "training length are as they were drawn at the start.\n"
+            "training length are never trained, and stay as they were initialised.\n"
             f"- The two differ at a length if their means over {settings['seeds']} seeds are more "
             "than a point and two standard deviations of their difference apart."
         )
@@ -131,7 +132,7 @@ class Positions(Experiment):
             optimizer.zero_grad()
             schedule.step()
         found: dict[str, list[float]] = {"right": [], "symbols": []}
-        set_seed(settings["seeds"])  # the same sequences for all
+        set_seed(settings["seeds"])  # the same test sequences for all models
         for length in settings["tested"]:
             lengths = torch.full((settings["sequences"],), length)
             batch = reversal(lengths, settings["symbols"], config)

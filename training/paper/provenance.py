@@ -6,7 +6,8 @@ from typing import Any
 
 from vanilla_transformer.machine.environment import git_commit, hardware, versions
 
-_TOLD = ("torch", "transformers", "ctranslate2", "onnxruntime")  # packages named with a result
+# Packages whose versions are named with a result.
+_NAMED = ("torch", "transformers", "ctranslate2", "onnxruntime")
 
 
 def provenance(*apart_from: str) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def describe_provenance(result: Mapping[str, Any]) -> list[str]:
     parts += ["1 thread" if threads == 1 else f"{threads} threads"] if threads else []
     parts += [", ".join(hardware["instructions"])] if hardware.get("instructions") else []
     parts += [hardware["gpu"]] if "gpu" in hardware else []
-    parts += [f"{name} {versions[name]}" for name in _TOLD if name in versions]
+    parts += [f"{name} {versions[name]}" for name in _NAMED if name in versions]
     parts.append(f"commit {str(result.get('commit'))[:12]}")
     parts.append(str(result.get("date"))[:10])
     return parts

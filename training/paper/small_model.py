@@ -90,7 +90,7 @@ class Translation:
             change(model)
         folder = self.folder / row.replace(" ", "_")
         recipe = dataclasses.replace(self.recipe, seed=seed)
-        # What an earlier version of the row has left cannot be continued.
+        # Checkpoints that an earlier version of the row has left cannot be continued.
         mark = folder / "row.json"
         identity = json.loads(json.dumps({"config": config, "recipe": dataclasses.asdict(recipe)}))
         if mark.is_file() and read_json(mark) != identity:

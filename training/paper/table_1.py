@@ -105,7 +105,7 @@ class Recurrent(nn.Module):
         return self.lstm(x)[0]
 
     def step_by_step(self, x: Tensor) -> Tensor:
-        """Compute `forward`, a single operation to torch, so that torch sees each product."""
+        """Compute what `forward` does, but step by step, so that torch sees each product."""
         weights = [parameter for _, parameter in self.lstm.named_parameters()]
         state, outputs = (torch.zeros_like(x[:, 0]),) * 2, []
         for t in range(x.size(1)):
@@ -133,7 +133,7 @@ class Convolution(nn.Module):
 
 
 class SeparableConvolution(Convolution):
-    """A convolution of each feature on its own, and then a product at each position."""
+    """A depthwise convolution, of each feature on its own, then a linear layer per position."""
 
     def __init__(self, d: int, settings: Settings) -> None:
         super().__init__(d, settings)
@@ -147,16 +147,17 @@ class SeparableConvolution(Convolution):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of layer: the paper's entries for it, and the exact counts for our layer."""
+    """A kind of layer: the entries of the paper's Table 1, and the exact counts for our layer."""
 
     complexity: str  # the paper's
     exponents: tuple[int, int]  # of n and d in the complexity
     sequential: str
     path: str
-    make: Callable[[int, Settings, int], nn.Module]  # from d, settings, and the layers below
+    make: Callable[[int, Settings, int], nn.Module]  # from d, settings, number of layers below
     formula: str
     multiply_adds: Callable[[int, int, Settings], int]  # of one sequence, from n, d and settings
-    steps: Callable[[int, Settings], int]  # until the last output has seen all inputs, from n
+    # From n and settings: layers, or steps of an LSTM, until the last output depends on all inputs.
+    steps: Callable[[int, Settings], int]
 
 
 def _attention(formula: str, each: int, implementation: str, projections: bool = False) -> Kind:
@@ -308,23 +309,24 @@ def path_length(kind: Kind, n: int, settings: Settings) -> int:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Return p of the least-squares fit of values by c sizes^p, on logarithms."""
+    """Fit values = c * sizes^p by least squares on logarithms, and return p."""
     x, y = (torch.tensor(numbers, dtype=torch.float64).log() for numbers in (sizes, values))
     return ((x - x.mean()) @ (y - y.mean()) / (x - x.mean()).square().sum()).item()
 
 
 def time_margin(rows: Rows, settings: Settings, sizes: Sequence[int] = ()) -> float:
-    """Return the ratio that two times must exceed to differ; with sizes, that of an exponent.
+    """Return the ratio beyond which two times differ, or given sizes, the margin of an exponent.
 
-    Each layer is timed twice at one size, once in each sweep. A difference of two times, and the
-    slope of times over sizes, is told from zero at two standard deviations.
+    Each layer is timed twice at one size, once in the sweep of n and once in that of d; the scatter
+    of the two log times gives their standard deviation. Both margins are two standard deviations:
+    of the difference of two log times, and of the slope of log times over log sizes.
     """
     place = settings["n"].index(settings["n_of_d"]), settings["d"].index(settings["d_of_n"])
     logs = [
         math.log(facts["by_n"][place[0]]["seconds"] / facts["by_d"][place[1]]["seconds"])
         for facts in rows.values()
     ]
-    spread = math.sqrt(sum(log**2 for log in logs) / len(logs))  # of a difference of two
+    spread = math.sqrt(sum(log**2 for log in logs) / len(logs))  # of the difference of two logs
     if not sizes:
         return math.exp(2 * spread)
     x = torch.tensor(sizes, dtype=torch.float64).log()
@@ -397,7 +399,8 @@ class Table1(Experiment):
             "- **Margins** come from the size that is timed twice for each layer, "
             f"n {settings['n_of_d']} at d {settings['d_of_n']}: two times differ if their ratio "
             "exceeds that of two standard deviations of such repetitions, and an exponent differs "
-            "from the paper's if by more than two of its own. Counts are exact."
+            "from the paper's if they are more than two of its standard deviations apart. Counts "
+            "are exact."
         )
 
     def findings(self, rows: Rows, settings: Settings) -> Iterator[str]:
@@ -549,7 +552,7 @@ class Table1(Experiment):
 
 
 def _sizes(settings: Settings) -> str:
-    """Return what was held fixed, and the ranges of n and d."""
+    """Describe the constants and the ranges of n and d, for the heading of a table."""
     known = {"k": settings["kernel"], "w": settings["radius"], "r": 2 * settings["radius"] + 1}
     known |= {"heads of": settings["d_k"], "sequences": settings["batch"]}
     constants = ", ".join(f"{name} {value}" for name, value in known.items())
@@ -657,7 +660,7 @@ def _where_it_pays(rows: Rows, settings: Settings) -> list[list[str]]:
 
 
 def _otherwise(rows: Rows, settings: Settings) -> list[list[object]]:
-    """Return the exponents of operations and time that differ from the paper's."""
+    """Return a row per exponent of multiply-adds or time that differs from the paper's."""
     found = []
     for name, facts in rows.items():
         for key, label in (("multiply_adds", "multiply-adds"), ("seconds", "time")):

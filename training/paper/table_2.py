@@ -118,7 +118,7 @@ class Training:
         )
 
     def gradient(self, sentences: int | None = None) -> None:
-        """Run forward and backward on the first sentences, or on all."""
+        """Run forward and backward on the first `sentences` sentences of the batch, or on all."""
         ids = self.ids[:sentences]
         with self.autocast:
             loss = self.model(input_ids=ids, labels=ids).loss
@@ -136,7 +136,7 @@ class Training:
 
 
 def work_of_two(rank: int, folder: str, settings: Settings, sizes: dict[str, int]) -> None:
-    """Measure in one of two processes; the first one writes the results."""
+    """Time updates and all-reduces in one of two processes; the first one writes the results."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     small = {**settings, "tokens": settings["twin_tokens"], "precision": "fp32"}
@@ -162,7 +162,7 @@ def work_of_two(rank: int, folder: str, settings: Settings, sizes: dict[str, int
 
 
 class Table2(Experiment):
-    """Table 2, whose rows are measurements: two processes, the preparation, and both runs."""
+    """Table 2, whose rows are measurements: two processes, preparing the data, base and big."""
 
     name = "table_2"
     title = "Table 2: what training cost, and how long it takes on this machine"
@@ -187,7 +187,7 @@ class Table2(Experiment):
     }  # fmt: skip
 
     def about(self, settings: Settings) -> str:
-        """Return both counts, and how the time is predicted."""
+        """Return how both costs are counted, and how the time is predicted."""
         return (
             "The cost of training, counted in two ways, and the time that the paper's runs would "
             "take on this machine.\n"
@@ -280,7 +280,7 @@ class Table2(Experiment):
         }
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """Return costs by both counts, this machine's speed, its forecast, and the check."""
+        """Return the costs by both counts, this machine's speed, predicted times, their check."""
         runs = {run: rows[run] for run in UPDATES if run in rows}
         found: dict[str, Table] = {
             "What training cost, in FLOPs": _costs(runs, settings),
@@ -313,7 +313,7 @@ class Table2(Experiment):
 
 
 def _costs(runs: Rows, settings: Settings) -> Table:
-    """Return the FLOPs of each run: printed, as the paper counts them, and counted here."""
+    """Return each run's FLOPs: as Table 2 prints them, by the paper's formula, and counted here."""
     columns = ["Run", "the paper prints", "time x GPUs x FLOP/s", "counted"]
     columns += ["counted / paper's", "TFLOP/s needed of each P100"]
     cells = []
@@ -358,7 +358,7 @@ def _machine(runs: Rows, settings: Settings) -> Table:
 
 
 def _forecast(rows: Rows, settings: Settings) -> Table:
-    """Return how long each run would take on some numbers of such machines, and why."""
+    """Return the time of each run on each number of such machines, in total and by part."""
     cells = []
     for run, devices in itertools.product((run for run in UPDATES if run in rows), DEVICES):
         parts = outlook(run, rows, settings, devices)
@@ -458,7 +458,7 @@ def outlook(run: str, rows: Rows, settings: Settings, devices: int) -> dict[str,
 
 
 def _duration(seconds: float) -> str:
-    """Format a duration in the largest unit that gives at least one."""
+    """Format a duration in the largest unit of which it has at least one."""
     units = (("days", 86_400), ("h", 3600), ("min", 60))
     unit, length = next((unit for unit in units if seconds >= unit[1]), ("s", 1))
     return f"{seconds / length:,.1f} {unit}" if seconds else "0"

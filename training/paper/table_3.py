@@ -1,10 +1,10 @@
-"""Table 3: variations of the Transformer, and further changes that readers ask about.
+"""Table 3: variations of the Transformer, and further changes that are not in the paper.
 
     python training/paper/table_3.py --size cpu
 
 The rows are the presets of `PRESETS`, with all widths divided by one number and all depths by
-another. They are followed by changes that the paper does not have; each is a config field or a
-function that changes a new model.
+another. The changes that are not in the paper follow; each is a config field or a function that
+changes a new model.
 """
 
 import functools
@@ -77,7 +77,7 @@ SYMBOLS = {
 
 
 def scaled(preset: str, width: int, depth: int) -> dict[str, object]:
-    """Return the sizes of a row and its differences from base, with all sizes divided."""
+    """Return base's sizes and a preset's differences from base, all widths and depths divided."""
     base = VanillaTransformerConfig()
     sizes = ("encoder_layers", "decoder_layers", "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
     config = {**{name: getattr(base, name) for name in sizes}, **PRESETS[preset]}
@@ -87,7 +87,7 @@ def scaled(preset: str, width: int, depth: int) -> dict[str, object]:
     }
 
 
-# ------------------------------------------------------------- changes that the paper does not have
+# ---------------------------------------------------------------- changes that are not in the paper
 
 
 def layers(model: Model) -> Iterator[Layer]:
@@ -96,7 +96,7 @@ def layers(model: Model) -> Iterator[Layer]:
 
 
 def mix_in(kind: type, modules: Iterable[nn.Module]) -> None:
-    """Override methods of modules by those of a class."""
+    """Override methods of modules with those of a class."""
     for module in modules:
         own = type(module)
         module.__class__ = type(f"{kind.__name__}{own.__name__}", (kind, own), {})
@@ -106,7 +106,7 @@ class WithoutResidual:
     """A layer with LayerNorm(Sublayer(x)) instead of LayerNorm(x + Sublayer(x))."""
 
     def residual(self, x: Tensor, sublayer: nn.Module, norm: nn.Module) -> Tensor:
-        """Apply a sub-layer of the layer."""
+        """Return LayerNorm(Sublayer(x)), without adding x."""
         return norm(self.dropout(sublayer(x)))
 
 
@@ -139,7 +139,7 @@ class WithoutFeedForward:
     """A layer that skips a missing sub-layer."""
 
     def residual(self, x: Tensor, sublayer: nn.Module | None, norm: nn.Module | None) -> Tensor:
-        """Apply a sub-layer of the layer, if there is one."""
+        """Return LayerNorm(x + Sublayer(x)), or x if there is no sub-layer."""
         return x if sublayer is None else super().residual(x, sublayer, norm)
 
 
@@ -175,7 +175,7 @@ def looking_ahead(
 ) -> tuple[Tensor, Tensor]:
     """Compute Eq. 1 with a decoder that sees the whole target, and the padding after it.
 
-    Batches have no mask of the target, because the causal mask hides padding on the right.
+    Batches have no padding mask of the target, because the causal mask hides padding on its right.
     """
     if module.is_causal and attention_mask is not None:
         attention_mask = attention_mask[:, :, -1:]  # the last position sees all others
@@ -191,8 +191,8 @@ def no_causal_mask(model: Model) -> None:
     model.set_attn_implementation("looking ahead")
 
 
-# Config fields that differ from base, or a function that changes a new model.
-OF_READERS = {
+# Changes: config fields that differ from base, or a function that changes a new model.
+NOT_IN_PAPER = {
     "norm first": {"norm_first": True},
     "no residual": no_residual,
     "no norm": functools.partial(replace_norms, norm=NoNorm),
@@ -284,7 +284,7 @@ class Table3(TranslationExperiment):
         )
 
     def findings(self, rows: Rows, settings: Settings) -> Iterator[str]:
-        """Count the paper's rows by verdict, and list the readers' changes by direction."""
+        """List the paper's rows by verdict, and the changes that it lacks by direction."""
         base = base_of(rows)
         seeds = [facts for row, facts in rows.items() if row.startswith("base ")]
         if seeds:
@@ -302,21 +302,21 @@ class Table3(TranslationExperiment):
         for verdict, names in verdicts.items():
             yield f"**{verdict.capitalize()}**: {', '.join(names)}."
         for direction in (1, -1, 0):
-            names = [row for row in OF_READERS if apart.get(row) == direction]
+            names = [row for row in NOT_IN_PAPER if apart.get(row) == direction]
             if names:
-                yield f"Readers' changes, **{sign(direction)}**: {', '.join(names)}."
+                yield f"Changes not in the paper, **{sign(direction)}**: {', '.join(names)}."
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """Return all seeds of base, the paper's other rows, and then the readers' changes."""
+        """Return a row per seed of base, the paper's other rows, then changes not in the paper."""
         yield from (f"base {seed}" for seed in range(settings["seeds_of_base"]))
         yield from (name for name in PAPER if name != "base")
-        yield from OF_READERS
+        yield from NOT_IN_PAPER
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
         """Train and evaluate the model of one row."""
         translation = self.translation(settings)
         preset, _, seed = row.partition(" ") if row.startswith("base") else (row, "", "0")
-        change = OF_READERS.get(row, {})
+        change = NOT_IN_PAPER.get(row, {})
         config = scaled(
             preset if preset in PRESETS else "base", settings["width"], settings["depth"]
         )
@@ -325,9 +325,9 @@ class Table3(TranslationExperiment):
         return translation.train(row, config, change)
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """Return the paper's rows with its figures next to ours, then the readers' changes."""
+        """Return the paper's rows with its figures next to ours, then changes not in the paper."""
         base = base_of(rows)
-        ours, readers = [], []
+        ours, others = [], []
         for row, facts in {"base": base, **rows}.items():
             if row.startswith("base ") or not facts:
                 continue
@@ -347,12 +347,12 @@ class Table3(TranslationExperiment):
             else:
                 leaks = row in LEAKS
                 cells += ["" if leaks else difference, "" if leaks else sign(apart)]
-                readers.append([*cells[:1], *cells[2:]])
+                others.append([*cells[:1], *cells[2:]])
         columns = ("Row", "Here", "Parameters, M", "Perplexity", "BLEU", "Format")
         columns += ("Log-perplexity above base", "Against base")
         paper = ("Paper: perplexity", "BLEU", "Against base", "Verdict")
         tables = {"The paper's rows": ((*columns, *paper), ours)}
-        return {**tables, "Changes that readers ask about": ((*columns[:1], *columns[2:]), readers)}
+        return {**tables, "Changes not in the paper": ((*columns[:1], *columns[2:]), others)}
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
         """Draw the difference from base in log-perplexity, ours next to the paper's."""
@@ -364,8 +364,8 @@ class Table3(TranslationExperiment):
             spread = 2 * base["spread"]
             axis.axvspan(-spread, spread, color="0.9", label="two standard deviations of base")
             apart = [log_ratio(rows[name], base) for name in names]
-            # The paper's rows are apart from the readers'.
-            places = [-place - (name in OF_READERS) for place, name in enumerate(names)]
+            # A gap separates the paper's rows from the other changes.
+            places = [-place - (name in NOT_IN_PAPER) for place, name in enumerate(names)]
             shown = [max(-CUT, min(CUT, value)) for value in apart]
             axis.barh([place + 0.2 for place in places], shown, 0.4, color="C0", label="here")
             for place, value in zip(places, apart, strict=True):
@@ -431,11 +431,11 @@ def figures(facts: dict[str, float]) -> list[str]:
 
 
 def product_format(facts: dict[str, object]) -> str:
-    """Return the format of the matrix products; older results name only the machine that chose."""
+    """Return the format of the matrix products; for older results, infer it from the machine."""
     if "precision" in facts:
         return {"fp32": "float32"}.get(facts["precision"], facts["precision"])
     hardware = facts["provenance"]["hardware"]
-    # What decided when they were made.
+    # What `--precision auto` went by when these results were measured.
     capable = {"avx512_bf16", "amx_bf16"}.intersection(hardware.get("instructions", []))
     return "bf16" if capable or "gpu" in hardware else "float32"
 
@@ -464,7 +464,7 @@ def sign(apart: int | None) -> str:
 
 
 def compared(row: str, apart: int | None, base: dict[str, float]) -> list[str]:
-    """Return the paper's distance from base in words, and whether ours agrees, at one limit."""
+    """Return in words the paper's distance from base, by our limit, and whether ours agrees."""
     paper = {"perplexity": PAPER["base"][0], "spread": base.get("spread", math.inf)}
     theirs = distance({"perplexity": PAPER[row][0]}, paper)
     if not apart or not theirs:

@@ -52,7 +52,7 @@ FILES = {
     "train": "trees to train on",
     "more": "trees of another kind to train on, for the last row",
     "validation": "trees to choose settings by",
-    "test": "trees to report",
+    "test": "trees to report F1 on",
 }
 LENGTHS = {"1-10": 10, "11-20": 20, "21-30": 30, "31-40": 40, "over 40": 10_000}  # words
 # Trees that the results in this folder were measured on, by sha256: one JSON object per line, with
@@ -107,7 +107,7 @@ class Parsing(Experiment):
             "averaged": 2,  # last checkpoints
             "rate_factor": 1.0,  # of Eq. 3
             "beams": 3,
-            "extra": 20,  # symbols more than the input has tokens
+            "extra": 20,  # symbols that the output may have more than the input has tokens
         },
         "cpu": {
             "shares": ["1/2", "1"],
@@ -146,7 +146,7 @@ class Parsing(Experiment):
     }
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add the files of trees."""
+        """Add an option for each file of trees."""
         for name, use in FILES.items():
             parser.add_argument(f"--{name}-file", type=Path, help=use)
 
@@ -211,12 +211,12 @@ class Parsing(Experiment):
                 f"{test['well_formed']} of {test['sentences']} outputs well-formed."
             )
         yield (
-            "Whether more trees help is not told: that compares two trainings, each row has one, "
-            "and more trees mean fewer passes over each with the same number of updates."
+            "No verdict says whether more trees help: each row was trained only once, and with the "
+            "same number of updates, more trees mean fewer passes over each."
         )
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """Return the baseline, each share of the trees, and all trees plus the others."""
+        """Return the baseline, shares of the trees, all without phrases, and all plus others."""
         return [BASELINE, *settings["shares"], WHOLE, MORE]
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
@@ -351,7 +351,7 @@ def label(row: str) -> str:
 def stages(
     trees: Sequence[Tree], lengths: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[list[Tree], int]]:
-    """Yield, for each longest phrase and its number of updates, the phrases and the number."""
+    """Yield the phrases to train on and the number of updates, for each limit on their length."""
     found = [phrase for tree in trees for phrase in phrases(tree)]
     for longest, updates in lengths:
         yield [phrase for phrase in found if len(phrase.words()) <= longest], updates
@@ -407,9 +407,9 @@ class Parser:
     def train(
         self, stages: Iterable[tuple[Sequence[Tree], int]], validation: Sequence[Tree]
     ) -> dict[str, object]:
-        """Train in stages, each with its trees, updates and warm-up; return facts about it.
+        """Train in stages, each with its own trees, updates and warm-up; return facts about all.
 
-        A stage ends with the mean of its last checkpoints.
+        At its end a stage averages the weights of its last checkpoints.
         """
         updates = 0
         for trees, steps in stages:
@@ -435,7 +435,8 @@ class Parser:
                 )
                 trainer.train()
                 last = [*checkpoints(directory).values()][-self.settings["averaged"] :]
-                self.model.load_state_dict(mean_of_weights(last), strict=False)  # tied ones once
+                # Not strict, because tied weights are saved only once.
+                self.model.load_state_dict(mean_of_weights(last), strict=False)
             updates += trainer.state.global_step
         return {
             "updates": updates,
@@ -494,7 +495,7 @@ def right_branching(words: Sequence[str], whole: str, rest: str) -> Tree:
 def by_length(
     gold: Sequence[Tree], found: Sequence[tuple[Tree, bool]]
 ) -> dict[str, dict[str, int]]:
-    """Sum `compare`, and count sentences and well-formed trees, by sentence length."""
+    """Sum the counts of `compare`, of sentences and of well-formed trees, by sentence length."""
     names = ("sentences", "well_formed", "gold", "found", "matched")
     counts = {length: dict.fromkeys(names, 0) for length in LENGTHS}
     for tree, (guess, whole) in zip(gold, found, strict=True):
@@ -518,9 +519,9 @@ def difference(facts: Mapping, base: Mapping) -> tuple[float, float]:
     """Return a row's F1 on the test set minus the baseline's, and the margin that a verdict needs.
 
     The margin is twice the standard deviation of the difference. Single sentences are not stored,
-    so it is that of half-samples (McCarthy, 1969): each group of lengths comes from the validation
-    set or from the test set. A half-sample varies as much as the whole of both sets does, whose
-    variance is half of the test set's.
+    so it is estimated from half-samples (McCarthy, 1969): each group of lengths comes from the
+    validation set or from the test set. The variance between half-samples is that of both sets
+    together, which is half of the test set's.
     """
     picked = [
         f1(total(facts[name][length] for name, length in zip(names, LENGTHS, strict=True)))

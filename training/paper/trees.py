@@ -83,7 +83,7 @@ def _tree_of(line: str, place: str) -> str:
         return str(json.loads(line)["tree"])
     except (ValueError, KeyError, TypeError) as error:
         raise RequestError(
-            f'{place} is not an object with a tree as text: {{"tree": "(S ...)"}}.'
+            f'{place} is not a JSON object with a tree as text: {{"tree": "(S ...)"}}.'
         ) from error
 
 
@@ -226,7 +226,8 @@ def compare(gold: Tree, found: Tree) -> Counter[str]:
     """Count brackets as EVALB does: "gold", "found", and "matched", which are in both trees.
 
     Tags are not brackets, and punctuation does not count as words. The gold tree decides what is
-    punctuation; EVALB uses the tags of each tree, and skips a sentence if their numbers differ.
+    punctuation; EVALB uses the tags of each tree, and skips a sentence whose trees then differ in
+    the number of words.
     """
     ignored = punctuation(gold)
     ours, theirs = brackets(found, ignored), brackets(gold, ignored)

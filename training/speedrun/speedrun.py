@@ -5,8 +5,8 @@ python training/speedrun/speedrun.py --train-file train.jsonl.gz --validation-fi
 
 The candidate, `recipe.yaml`, is trained with each seed, and the baseline once between them. Each
 training is a process of the command line with empty caches. The clock runs from its start to its
-end: reading, tokenizer, training, mean of checkpoints, translating and scoring. Run nothing else
-meanwhile; what is interrupted begins again. The runs go into records.json, their table into
+end: reading, tokenizer, training, averaging checkpoints, translating and scoring. Run nothing else
+meanwhile; an interrupted measurement begins again. The runs go into records.json, their table into
 README.md.
 """
 
@@ -65,7 +65,7 @@ def timed(contender: str, seed: int, files: list[str]) -> dict[str, Any]:
 
 
 def row(record: dict[str, Any]) -> list[object]:
-    """Return a record's row of the table: mean minutes of both, and the BLEU of each run."""
+    """Return a record's row of the table: mean minutes of both contenders, BLEU of each run."""
     runs = {
         name: [run for run in record["runs"] if run["contender"] == name] for name in CONTENDERS
     }

@@ -71,7 +71,7 @@ def squares(tmp_path, monkeypatch):
 
 @pytest.fixture
 def refusal(squares, capsys):
-    """Return a function that runs the command and returns what it was refused with."""
+    """Return a function that runs the command and returns the error that it ended with."""
 
     def refused(*arguments):
         with pytest.raises(SystemExit):
@@ -115,13 +115,13 @@ def test_rows_measured_on_other_files_are_refused(squares, refusal, tmp_path, mo
     monkeypatch.setattr(Squares, "files", lambda self: {"train": path, "validation": None})
     squares("--rows", "3")
     path.write_text("a\tc")
-    squares("--rows", "")  # draws what there is
+    squares("--rows", "")  # draws the rows that were measured
     assert "was measured with another train file; give that one" in refusal()
     assert "another train file" in refusal("--rows", "3")  # also if nothing is left to measure
     path.unlink()
     assert f"there is no train file {path}" in refusal("--rows", "3")
     monkeypatch.setattr(Squares, "files", lambda self: {"train": None, "validation": None})
-    squares("--rows", "3")  # none is given, and none is needed
+    squares("--rows", "3")  # no file is given, and none is needed
 
 
 # --------------------------------------------------------------------------- variants of the model
@@ -148,7 +148,7 @@ def run_tiny(experiment, tmp_path, *arguments):
 
 
 def test_attention_formulas_follow_the_paper():
-    """Compare scaled attention with the package's own, and additive attention with a loop."""
+    """Compare dot-product attention with eager attention at scale 1, and additive with a loop."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 3, 5, 4, generator=generator) for _ in range(3))
     mask = torch.zeros(2, 1, 5, 5).masked_fill(torch.ones(5, 5).triu(1) == 1, -1e9)
@@ -170,7 +170,7 @@ def test_attention_formulas_follow_the_paper():
 
 
 def run_block(wanted, names, replaced=()):
-    """Run a block of the page, with other numbers and the names that earlier ones have defined."""
+    """Run a block of README.md, with smaller numbers, and the names that earlier blocks define."""
     page = (ROOT / "training/paper/README.md").read_text(encoding="utf-8")
     (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == wanted]
     for text in replaced:
@@ -225,7 +225,7 @@ def test_block_compare_a_change(changed, tmp_path, monkeypatch, capsys):
 
 
 def test_block_change_one_formula():
-    """Compare the page's formula, which has no scale, with the package's own at scale 1."""
+    """Compare attention without 1 / sqrt(d_k), from README.md, with ours at scaling = 1."""
     found = run_block("change_one_formula", {})
     model = found["model"].eval()
     inputs = {"input_ids": torch.tensor([[5, 6, 2]]), "labels": torch.tensor([[7, 8, 9, 2]])}
@@ -259,9 +259,9 @@ def test_table_3_sizes_are_the_papers_scaled_down():
     assert table_3.changed("big", settings) == "d 256, d_ff 1024, h 16, P_drop 0.3"
 
 
-@pytest.mark.parametrize("row", table_3.OF_READERS)
+@pytest.mark.parametrize("row", table_3.NOT_IN_PAPER)
 def test_table_3_variants_change_what_their_names_say(row):
-    change = table_3.OF_READERS[row]
+    change = table_3.NOT_IN_PAPER[row]
     model = tiny_model(**(change if isinstance(change, dict) else {}))
     if callable(change):
         change(model)
@@ -296,7 +296,7 @@ def test_table_3_variants_change_what_their_names_say(row):
 
 
 def test_verdicts_of_table_3():
-    """A row is told from the base model if it differs by more than the spread of seeds."""
+    """A row counts as different from base beyond two standard deviations of base's seeds."""
     perplexities = {f"base {number}": 9.8 + number / 5 for number in range(3)}
     rows = {
         name: {"perplexity": found, "bleu": 30.0, "parameters": 1}

@@ -157,7 +157,7 @@ def test_f1_is_computed_from_total_counts():
 
 
 def test_verdict_on_a_parser_is_withheld_inside_the_margin():
-    """The two sets give f1 20 and 24 in each group; the baseline's is the same in both."""
+    """`mixed` has F1 20 on the validation set and 24 on the test set; the baseline has 20 twice."""
 
     def row(validation, test):
         parts = {"validation": validation, "test": test}
@@ -169,7 +169,8 @@ def test_verdict_on_a_parser_is_withheld_inside_the_margin():
 
     base, mixed = row(100, 100), row(100, 120)
     apart, margin = difference(mixed, base)
-    # Each set varies by 2.83 in a group, from which the other is 4 away; five of them are averaged.
+    # In each of five groups the difference is 0 or 4 at random: a standard deviation of 2, for the
+    # test set alone 2 * sqrt(2). The mean over the groups has 1 / sqrt(5) of it.
     assert (apart, margin) == pytest.approx((4, 2 * 4 / math.sqrt(2) / math.sqrt(5)))
     for facts, verdict in (
         (mixed, "better than"),
