@@ -71,7 +71,7 @@ class FreeThreads:
     """Adapt torch's number of threads to the free cores.
 
     Attributes:
-        before: torch's number of threads before this object changed it.
+        before: Number of threads that torch had before this object changed it.
         used: The numbers of threads so far, in ascending order. Matrix products are rounded
             differently with each number.
     """
