@@ -116,7 +116,7 @@ def translations_of(
 ) -> Iterator[list[Translation]]:
     """Yield each source's translations from a search's output; a source is (raw text, ids).
 
-    A short length limit may leave fewer than n.
+    A short length limit may leave fewer than n translations.
     """
     texts = iter(decode(tokenizer, found.sequences.flatten(0, 1), clean_up=clean_up))
     forms = written_forms(tokenizer)
@@ -189,8 +189,8 @@ def generate_ids(
             paper's search, which alone has them, cannot be used.
 
     Returns:
-        N = `num_return_sequences` hypotheses of each source. `generate` gives no lengths, and
-        scores, its own, only if `return_dict_in_generate` and `output_scores` are set.
+        The `num_return_sequences` best hypotheses of each source. `generate` gives no lengths, and
+        its own scores only if `return_dict_in_generate` and `output_scores` are set.
     """
     options = {name: value for name, value in generation_kwargs.items() if value is not None}
     obstacles = beyond_paper_search(model, options)

@@ -51,8 +51,8 @@ class BeamSearchOutput(ModelOutput):
         sequences: Target ids without the start symbol, (B, n, T), padding after the end.
         scores: Log P / ((5 + L) / 6)^alpha, (B, n), in float32 at least; -inf where there are
             fewer than n hypotheses.
-        token_scores: log P / L, the mean per token, (B, n). Whatever a sentence's length, one that
-            the model knows how to translate has a higher one than text of another kind.
+        token_scores: log P / L, the mean per token, (B, n). Whatever the length, sentences like the
+            model's training sources have higher values than other text.
         lengths: L, tokens of each hypothesis including its `</s>`, (B, n).
         finished: Which hypotheses are finished, (B, n). The others, which come after them, reached
             the length limit or, with a score of -inf, are missing.
@@ -92,9 +92,9 @@ def beam_search(
             last. None: the last but one, which aligns words best (Garg et al., 2019, arXiv
             1909.02074); with two layers, the last (LOG.md).
         prepack: Whether the fast path may keep a second copy of the weights; see `fast`.
-        **given: Settings of the search, such as `num_beams`: see `SearchSettings`. Those not given
-            (None; but for `max_extra_tokens`, no limit) are the model's generation config's, or
-            else the paper's.
+        **given: Settings of the search, such as `num_beams`: see `SearchSettings`. One that is
+            missing or None is taken from the generation config or else the paper, except that None
+            for `max_extra_tokens` means no limit.
 
     Raises:
         ValueError: A setting is out of range, a prefix does not fit, the model has a learned
@@ -156,7 +156,7 @@ class Search:
     ) -> None:
         """Begin with one hypothesis of each sentence: the start symbol.
 
-        `limits` are the most tokens of each translation, (B,), `dtype` is that of the scores, and
+        `limits` are the maximum lengths of translations, (B,), `dtype` is that of the scores, and
         `prefix` holds the ids that translations begin with, (B, longest), padded with -1.
         """
         batch, device = limits.numel(), limits.device
@@ -359,7 +359,7 @@ class ModelDecoder:
 
     It calls the model itself, so whatever a user has changed in it takes effect. Faster decoders
     have the same methods, the number of `rows` so far, and `alignment_layer`, the layer whose
-    cross-attention is kept (None: no layer's). Perhaps `pieces`: ids of the logits' columns.
+    cross-attention is kept (None: no layer's). Some have `pieces`, ids of the logits' columns.
     """
 
     def __init__(

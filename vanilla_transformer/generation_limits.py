@@ -3,7 +3,7 @@
 
 A limit replaces the paper's only if the user sets it. `Seq2SeqTrainer` fills the generation config
 with all defaults of transformers, also a `max_length` of 20, which must not cut translations short.
-It also pads predictions to a `max_new_tokens` of that config, so a new model has none.
+It also pads predictions to that config's `max_new_tokens`, so a new model's config sets none.
 """
 
 from typing import Any

@@ -34,8 +34,8 @@ def check_read(options: Mapping[str, Any], attend: Callable) -> None:
     """Refuse options that nothing reads; a user's attention function with **kwargs reads any."""
     given = [name for name in options if options[name] is not None and name not in READ_ON_THE_WAY]
     if given and (unread := _unread(tuple(given), attend)):
-        what = f"Got {', '.join(unread)}, which neither the model nor its attention"
-        raise RequestError(f"{what} {getattr(attend, '__name__', attend)} reads; leave it out.")
+        fn, names = getattr(attend, "__name__", attend), ", ".join(unread)
+        raise RequestError(f"Neither the model nor its attention {fn} reads {names}; leave it out.")
 
 
 @torch.compiler.assume_constant_result  # torch.compile cannot read signatures
@@ -52,7 +52,7 @@ def check_masked(implementation: str) -> None:
     if implementation not in ALL_MASK_ATTENTION_FUNCTIONS._global_mapping:  # compiles, unlike keys
         what = "has no mask function, so it would see padding and later tokens; give it one: "
         what += f"transformers.AttentionMaskInterface.register({implementation!r}, eager_mask)"
-        raise RequestError(f"The attention {implementation!r} {what}, of masking_utils.")
+        raise RequestError(f"The attention {implementation!r} {what}, from masking_utils.")
 
 
 def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) -> None:
@@ -68,7 +68,7 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
 def check_generation(
     settings: GenerationConfig, call: Mapping[str, object], *, is_own: bool
 ) -> None:
-    """Refuse arguments that `generate` does not support; `settings` are the model's if `is_own`.
+    """Refuse what `generate` does not support; with `is_own`, `settings` are the model's own.
 
     A static cache makes a prefix's mask four-dimensional; positions cannot be counted from that.
     """

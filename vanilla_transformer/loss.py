@@ -154,7 +154,7 @@ def smoothed_cross_entropy(
         label_smoothing: eps_ls; 0 is plain cross-entropy.
         num_items: Number of labels in the whole update, by which the sum is divided, if several
             batches make one update. None: the number in this batch.
-        chunk_size: Tokens whose logits exist at one time. None: 64 MiB on CPUs, 512 MiB elsewhere.
+        chunk_size: Tokens whose logits exist at once. None: 64 MiB of them on CPUs, else 512 MiB.
 
     Returns:
         Scalar, nats per label, in float32 at least. Zero when there is no label.

@@ -25,7 +25,7 @@ def mask_gaps(
     text = nn.functional.pad(~is_gap, (cached, 0), value=True)
     if mask is None:
         mask = text
-    elif mask.shape == text.shape:  # others are refused later
+    elif mask.shape == text.shape:  # other shapes are refused later
         mask = mask.bool() & text
     return ids.masked_fill(is_gap, filler), mask
 

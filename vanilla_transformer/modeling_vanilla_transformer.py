@@ -560,7 +560,7 @@ class VanillaTransformerForConditionalGeneration(
         # Section 3.4: tied. Untied, it is drawn with the variance of the embedding it replaces.
         self.lm_head.init_gain = math.sqrt((self.lm_head.out_features / config.d_model + 1) / 2)
         self.post_init()
-        # Padding, start and unknown are never produced; a run saves the beams of Section 6.1 too.
+        # Padding, start and unknown are never produced; training adds the beam size of Section 6.1.
         self.generation_config.suppress_tokens = config.ids_outside_of_text()
 
     def forward(
@@ -602,7 +602,7 @@ class VanillaTransformerForConditionalGeneration(
                 counts them, if more than in this batch. It also counts labels that are padding ids;
                 their share is estimated from this batch.
             right_padded: Whether padding stands at the ends of rows only, without gaps, and is -100
-                in labels. A GPU then need not synchronize to look for these.
+                in labels. A GPU then need not synchronize to look for padding and gaps.
             return_dict: False: return a tuple.
             past_key_values: What transformers before 5.24 call the cache.
             **kwargs: Only `output_attentions`, `output_hidden_states`, options of the attention.

@@ -18,8 +18,8 @@ class Range:
     least: float
     most: float = math.inf  # infinity means no bound
     whole: bool = True  # only integers; the float 2.0 is refused
-    above: bool = False  # more than `least`
-    below: bool = False  # less than `most`
+    above: bool = False  # excludes `least` itself
+    below: bool = False  # excludes `most` itself
 
     def __contains__(self, value: object) -> bool:
         """Return whether the value is in the range."""

@@ -1,5 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Settings of every search in the package (Section 6.1): defaults, ranges and sources."""
+"""Settings of every search (Section 6.1): defaults, ranges, and where values come from."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class SearchSettings:
         num_return_sequences: n. The search continues at least until n hypotheses are finished or
             the limit is reached. A larger n only appends hypotheses to the list.
         suppress_tokens: Ids that are never produced; None: padding, start and unknown.
-        max_extra_tokens: Most tokens of each translation beyond the number in its source; None: no
-            such limit.
-        max_new_tokens: Most tokens of any translation; None: no such limit.
+        max_extra_tokens: How many more tokens than its source a translation may have; None: no such
+            limit.
+        max_new_tokens: Maximum number of tokens of any translation; None: no such limit.
     """
 
     num_beams: int = 4
@@ -99,7 +99,7 @@ def settings_of_other_searches(settings: Mapping[str, Any] | GenerationConfig) -
     """Return the names of settings that affect the result and that the paper's search lacks.
 
     Args:
-        settings: Arguments of `generate`, or a generation config; bad words of one id are read.
+        settings: Arguments of `generate`, or a generation config; bad words of one id do not count.
     """
     if not isinstance(settings, Mapping):
         words, names = settings.bad_words_ids or (), type(settings)().to_dict()

@@ -1,8 +1,8 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
 """Adapt case, apostrophes and final punctuation of input texts to the training sources.
 
-A model translates badly what does not look like its training sources. How they are written
-(`data.form_counts`) is saved in the tokenizer's settings; only what they hardly ever do changes.
+A model translates badly what does not look like its training sources. How they are written (see
+`data.form_counts`) is saved in the tokenizer's settings; only forms that they rarely have change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u00b4`", "'"))
 _WORD = re.compile(r"([^\W\d_]+(?:'[^\W\d_]+)*)")  # JavaScript: [\p{L}\p{Nl}\p{No}]
 _FIRST = re.compile(_WORD.pattern + r"(?![,'\w])")
 _DOTTED_I = re.compile("(tr|tur|az|aze)([-_]|$)", re.IGNORECASE)  # languages that have a dotless i
-# Frequency rank: within a text, one capitalized word below it, or two of any rank, is title case.
+# One capitalized common word of a frequency rank below this, or two of any, mean title case.
 _TELLING = 100
 
 
@@ -39,7 +39,7 @@ class WrittenForms:
     common: tuple[str, ...] = ()  # words that are mostly in lower case, most frequent first
     contractions: tuple[str, ...] = ()  # words that are never without their apostrophe: "don't"
     mark: str = ""  # usual final mark of the sources; empty if they have none
-    marks: dict[str, str] = field(default_factory=dict)  # others, by first word: ? for "where"
+    marks: dict[str, str] = field(default_factory=dict)  # other marks, by first word: ? for "where"
     has_cased_targets: bool = False  # targets have capitals and small letters
     are_sentences: bool = False  # hardly any source has several sentences
     signs: str = ""  # the characters of the sources; empty if unknown
