@@ -264,7 +264,7 @@ def test_average_and_penalty_are_chosen_on_validation_pairs(unfinished, monkeypa
     assert metrics["averaged_checkpoints"] == ["checkpoint-9"]
     assert torch.equal(load_file(run / "model.safetensors")["model.shared.weight"], means[0])
     assert GenerationConfig.from_pretrained(run).length_penalty == 1.0
-    told = ", averaging the last 1 is within 0.5 of the best, and averaging more is not."
+    told = "the last 1 checkpoint comes within 0.5 of the best score, and averaging more does not."
     assert told in caplog.text
     least = "1" if early else "0.6"
     assert f"length penalty 1 is best. With 2 beams, BLEU by penalty: {least}: " in caplog.text

@@ -11,8 +11,8 @@ from transformers.training_args import OptimizerNames
 from ..errors import RequestError
 from ..storage.metrics import MEASURES
 
-# Arguments that have no effect together with a token budget. The first ones would otherwise change
-# training and are refused; the others are harmless, and a warning names them.
+# Arguments that have no effect together with a token budget. Those in _BATCHES would otherwise
+# change training and are refused; the others are harmless, and a warning names them.
 _BATCHES = (
     *("per_device_train_batch_size", "train_sampling_strategy", "dataloader_drop_last"),
     "auto_find_batch_size",
@@ -49,7 +49,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
             before a resumption, and save unless `save_strategy` is "no". None: no limit.
         early_stopping_patience: Stop after so many evaluations without a better one, including
             those before a resumption, and save as with `max_minutes`. None: never.
-        early_stopping_on: What is better: a lower "loss", or one of the trainer's `measures`.
+        early_stopping_on: What must get better: "loss", or one of the trainer's `measures`.
         save_every_minutes: Write a checkpoint when the newest is this old. 0: never.
         checkpoints_to_keep: Scheduled checkpoints (multiples of `save_steps`) that are not deleted,
             at least two. If None, `save_total_limit` decides.
@@ -79,7 +79,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     logging_nan_inf_filter: bool = field(default=False)
 
     def __post_init__(self) -> None:
-        """Run the parent's checks, with its defaults for a schedule or optimizer of None."""
+        """Run the parent's checks, with its default schedule or optimizer in place of None."""
         papers = [name for name in ("lr_scheduler_type", "optim") if getattr(self, name) is None]
         for name in papers:
             setattr(self, name, getattr(Seq2SeqTrainingArguments, name))
@@ -135,16 +135,16 @@ def check_arguments(
     Args:
         args: The training arguments.
         by_tokens: Whether batches are filled up to `batch_tokens`.
-        metrics: Names of an evaluation's results, such as "loss"; none if it has several sets.
+        metrics: Names of an evaluation's results, such as "loss"; empty if it has several sets.
 
     Raises:
         ValueError: There are such arguments; the message names them.
     """
     if by_tokens:
-        _refuse(args, _BATCHES, "batches are filled up to batch_tokens; set that to None, or leave")
+        _refuse(args, _BATCHES, "batches are filled up to batch_tokens; set that to None")
     else:
         needed = "batches by tokens need batch_tokens and the columns input_ids and labels"
-        _refuse(args, ("bpe_dropout", "train_weights"), f"{needed}; give both, or leave")
+        _refuse(args, ("bpe_dropout", "train_weights"), f"{needed}; give both")
     watched = args.early_stopping_on in metrics and args.eval_strategy != "no"
     if args.early_stopping_patience is not None and not watched:
         raise RequestError(
@@ -156,7 +156,7 @@ def check_arguments(
 
 def refuse_sharding(args: VanillaTransformerTrainingArguments) -> None:
     """Refuse arguments that would split the model among processes."""
-    _refuse(args, _SHARDED, "here each process holds the whole model; use Seq2SeqTrainer, or leave")
+    _refuse(args, _SHARDED, "here each process holds the whole model; use Seq2SeqTrainer")
 
 
 def void_arguments(
@@ -174,10 +174,10 @@ def void_arguments(
     return found + _changed(args.accelerator_config, AcceleratorConfig(), _VOID_OF_ACCELERATE)
 
 
-def _refuse(args: VanillaTransformerTrainingArguments, names: Iterable[str], advice: str) -> None:
+def _refuse(args: VanillaTransformerTrainingArguments, names: Iterable[str], reason: str) -> None:
     """Refuse the named arguments if they differ from their defaults."""
     if found := _changed(args, VanillaTransformerTrainingArguments, names):
-        raise RequestError(f"got {', '.join(found)}; {advice} it out.")
+        raise RequestError(f"got {', '.join(found)}; {reason}, or leave it out.")
 
 
 def _changed(given: object, defaults: object, names: Iterable[str]) -> list[str]:

@@ -42,7 +42,7 @@ _COMPANIONS = (
     "*.py",  # the code of a model saved for trust_remote_code
 )
 
-CLOSE = 0.5  # if greedy scores are this close, the larger average is better with beams (LOG.md)
+CLOSE = 0.5  # if greedy scores are this close, averaging more is better with beams (LOG.md)
 PAIRS = 1000  # validation pairs, each translated about ten times; 200 were too few
 COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
 LOST = 0.05  # how much worse the score with a shortlist may be
@@ -188,9 +188,9 @@ def choose_on_validation_pairs(
     best = best_of(greedy.values())
     averaged = max(count for count in greedy if abs(greedy[count] - best) <= CLOSE)
     logger.info(
-        "On the validation pairs (%d), averaging the last %d is within %g of the best, and "
-        "averaging more is not. Greedy %s by number averaged: %s.",
-        *(len(sources), averaged, CLOSE, label, _listed(greedy)),
+        "On the validation pairs (%d), averaging the last %s comes within %g of the best "
+        "score, and averaging more does not. Greedy %s by number of checkpoints: %s.",
+        *(len(sources), counted(averaged, "checkpoint"), CLOSE, label, _listed(greedy)),
     )
     result: Chosen = {"pairs": len(sources), "averaged": averaged, "measure": measure}
     result["greedy"] = {str(count): value for count, value in greedy.items()}

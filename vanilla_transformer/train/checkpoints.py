@@ -54,7 +54,7 @@ class Progress:
     hardware: dict = dataclasses.field(default_factory=dict)  # the machine that trained last
     versions: dict = dataclasses.field(default_factory=dict)  # of packages, when it last trained
     git_commit: str | None = None  # of the clone, when it last trained
-    unlogged: list | None = None  # sum of the losses since the last log, and its update
+    unlogged: list | None = None  # sum of the losses since the last log, and the update of that log
     stream_epoch: int = 0  # completed passes over a stream
     stream_batches: int = 0  # batches taken in the current pass, by this process
     _tokens: torch.Tensor | int = 0  # a tensor on the device, so that counting need not sync
@@ -165,7 +165,7 @@ def _is_used(checkpoint: Path) -> bool:
 
 
 def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) -> list[Path]:
-    """Return the last complete checkpoints to average: multiples of `every`, and the final one.
+    """Return the complete checkpoints to average: the last at multiples of `every`, and the final.
 
     Checkpoints written because of a signal or the clock are left out, so that an interrupted run
     ends with the same average as an uninterrupted one. A warning names each incomplete one.
@@ -220,8 +220,8 @@ def prune(newest: Path, *, every: int, keep: int | None, spare: str | None = Non
     """Delete old checkpoints: keep the newest and the last `keep` scheduled ones; None keeps all.
 
     At least two scheduled ones stay, so that there is one to fall back on; so does `spare`, the
-    best one. Checkpoints after `newest` are left from a killed process: this one resumed from an
-    earlier checkpoint.
+    best one. Checkpoints of later updates than `newest` are deleted: a killed process left them,
+    and this one resumed from an earlier checkpoint.
     """
     found = checkpoints(newest.parent)
     step_of_newest = next(step for step, path in found.items() if path.name == newest.name)

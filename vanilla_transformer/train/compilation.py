@@ -21,7 +21,7 @@ def may_compile(plugin: Any, model: PreTrainedModel) -> bool:
     """Return whether a model will be compiled: if requested, and if the model is unmodified.
 
     Args:
-        plugin: Settings of accelerate, which are made those of one graph for all shapes.
+        plugin: accelerate's settings of compilation, which are set to one graph for all shapes.
         model: The model.
     """
     plugin.dynamic = True
@@ -37,7 +37,7 @@ def may_compile(plugin: Any, model: PreTrainedModel) -> bool:
 def limited_compilation() -> Iterator[None]:
     """Log torch's compile time; after some 90 seconds, run new shapes uncompiled.
 
-    A compilation that has begun ends, whatever time it takes.
+    A compilation that has begun is completed, however long it takes.
     """
     from torch._dynamo import callback_handler, config
 

@@ -125,9 +125,9 @@ def _warnings(
     for text in schedule_warnings(args, d_model, updates):
         yield "schedule", text
     if len(averaged) > 1 and (first := step_of(averaged[0])) < args.warmup_steps:
-        what = f"The averaged checkpoints begin at update {first}, before the end of warm-up at"
+        what = f"The averaged checkpoints begin at update {first}, before the end of warm-up"
         remedy = "the last one alone may translate better (--checkpoints-to-average 1)."
-        yield "schedule", f"{what} {args.warmup_steps:g}; {remedy}"
+        yield "schedule", f"{what} at {args.warmup_steps:g}; {remedy}"
     texts = [*odd_texts(pairs.given)]
     if (doubts := reading_report(pairs.given).get("doubts", {})).get("is_warning"):
         counts = "; ".join(f"{count} {KINDS[kind]}" for kind, count in doubts["counts"].items())

@@ -1,9 +1,9 @@
 """Section 5.3 of "Attention Is All You Need": the learning rate, Eq. 3, for the paper's Adam.
 
 Adam is Kingma and Ba (2015), arXiv:1412.6980, without weight decay; the defaults in `arguments.py`
-are the paper's. Deviation: tensor2tensor used LazyAdam, which leaves rows without a gradient alone.
-With one table for source, target and pre-softmax every row has a gradient, so plain Adam does the
-same.
+are the paper's. Deviation: tensor2tensor used LazyAdam, which skips embeddings without a gradient.
+With one embedding table for source, target and pre-softmax every row has a gradient, so plain Adam
+does the same.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from ..errors import RequestError
 from .arguments import VanillaTransformerTrainingArguments
 
-# Largest peak of the recipes, times d_model: 2.0e-3 at width 256, 4.9e-4 at 1024 (the paper's big).
+# Highest peak rate in our recipes, times d_model: 2.0e-3 at width 256, 4.9e-4 at 1024 (big).
 _TRIED = 0.512
 _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")  # schedules of transformers
 
@@ -80,7 +80,7 @@ def schedule_warnings(
     if args.learning_rate is None and args.lr_scheduler_type is None:
         rate = peak_rate(d_model=d_model, warmup_steps=warmup, factor=args.learning_rate_factor)
     if rate > 1.05 * tried:
-        what = f"The learning rate peaks at {rate:.1e}, and this width was tried up to {tried:.1e}"
+        what = f"The learning rate peaks at {rate:.1e}, above the {tried:.1e} tried at this width"
         yield f"{what}: give --learning-rate {tried:.1e}, or watch the loss."
     if updates <= warmup:
         shorter = f"--warmup-steps {max(1, updates // 6)} --learning-rate {min(rate, tried):.1e}"

@@ -60,8 +60,8 @@ class PublishingTrainer(Seq2SeqTrainer):
             revision: Branch. None takes `hub_revision` of the arguments.
             private: Make the repository private if it is created.
             **options: Other arguments of `publish_folder`, such as `license`, `pair` or `stock`.
-                `language`, of both sides, `dataset` and `finetuned_from` of transformers are read
-                too.
+                transformers' names `language` (of both sides), `dataset` and `finetuned_from` are
+                read too.
 
         Returns:
             The commit; None on other processes than the first.

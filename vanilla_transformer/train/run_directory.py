@@ -76,7 +76,7 @@ def _may_be_replaced(run: Path) -> bool:
 
 
 def trained(run: Path) -> bool:
-    """Return whether there are checkpoints or metrics."""
+    """Return whether a run directory has checkpoints or metrics."""
     return bool(checkpoints(run / files.CHECKPOINTS)) or (run / files.METRICS).is_file()
 
 
@@ -121,7 +121,7 @@ def claim(plan: Plan, run: Path, identity: Mapping[str, Any], read: Mapping[str,
         plan: The plan of the run.
         run: The run directory.
         identity: The result of `identify`.
-        read: Digests of the pairs that were read, which are the run's own if it is resumed.
+        read: Digests of the pairs that were read; on resumption they must be the recorded ones.
     """
     files.check_same(identity.get(PAIRS, read), read, f"{run / files.IDENTITY} records other pairs")
     if not trained(run):

@@ -33,9 +33,10 @@ def score_run(
         directory: Run directory, or any folder or name of a model if `pair` and `test_file` are
             given.
         tokens_at_once: Tokens in a batch.
-        with_robustness: Whether to score the sources in the forms of `evaluation.robustness` too.
-        **test_options: `TEST_OPTIONS`, which override the recipe. None: the recipe's value, and the
-            beams that the model's generation config sets.
+        with_robustness: Whether to score also sources as people type them, such as without
+            capitals; see `evaluation.robustness`.
+        **test_options: Values of `TEST_OPTIONS`, which override the recipe's. None keeps the
+            recipe's, or for `num_beams` the one in the model's generation config.
 
     Returns:
         The scores of each test set, and its texts: `sources`, `hypotheses` and `references`.
@@ -109,8 +110,8 @@ def compare_runs(
             is tested with the first run's recipe.
         tokens_at_once: Tokens in a batch.
         with_robustness: As for `score_run`.
-        **test_options: `TEST_OPTIONS`, which override the recipes. None: the recipe's value, and
-            the beams that each model's generation config sets.
+        **test_options: Values of `TEST_OPTIONS`, which override the recipes'. None keeps the
+            recipe's, or for `num_beams` the one in each model's generation config.
 
     Returns:
         The runs with their results, as `score_model` returns them; see `comparison_page`.
@@ -152,7 +153,7 @@ def comparison_page(runs: Sequence[ComparedRun], *, shown: int = 20) -> str:
 
     Args:
         runs: Result of `compare_runs`.
-        shown: Number of sentences that differ.
+        shown: Number of sentences to show, those whose translations differ most.
     """
     first, *others = runs
     lines = ["# Comparison", ""]

@@ -23,11 +23,11 @@ def updates_within(
 ) -> int:
     """Return how many updates fit into `max_minutes` under the machine's current load.
 
-    A few updates of random ids are made. All ranks return the same number.
+    A few updates of a new model on random ids are timed. All ranks return the same number.
 
     Args:
         args: The training arguments.
-        config: The model.
+        config: Config of the model to train.
         batch_tokens: Source tokens, and target tokens, in a batch.
         batches: Batches of each process in an update.
     """

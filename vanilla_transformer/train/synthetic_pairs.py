@@ -151,10 +151,11 @@ def make_pairs(
 
 
 def with_made(data: DataPlan, pairs: RunPairs, added: Sequence[NewPairs]) -> RunPairs:
-    """Add the pairs that translation and augmentation make to the training pairs of a run.
+    """Add pairs made by translation and augmentation to the training pairs of a run.
 
-    Faulty and doubtful translations by teachers are left out, and texts that are scored. If no
-    other pairs are given, validation and test pairs are held out of those of the first teacher.
+    Faulty and doubtful translations by teachers are left out, and so are sentences of validation
+    and test pairs. If no other pairs are given, validation and test pairs are held out of those of
+    the first teacher.
     """
     from datasets import concatenate_datasets
 
@@ -204,7 +205,8 @@ def _check_unchanged(new: NewPairs, run: Path) -> None:
 def _check(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> None:
     """Refuse a folder with other files, too few pairs to train a model on, or an unfit teacher.
 
-    A teacher is unfit if its recipe, or most of its translations of some texts, say so.
+    A teacher is unfit if its recipe is for other languages, or if most of its translations of some
+    texts are doubtful.
     """
     is_ours = new.record.is_file() or (new.folder / "model").is_dir()
     if not is_ours and any(new.folder.glob("[!.]*")):
@@ -236,7 +238,7 @@ def _translator(
         languages: Source and target; they are given to a model of many languages.
 
     Raises:
-        ValueError: There is no such model, its recipe is for other languages, or it lacks one.
+        ValueError: There is no such model, or its recipe or its tokenizer is for other languages.
     """
     folder = model_folder(name)
     recorded = files.recipe_values(folder)
@@ -273,7 +275,7 @@ def _language_token(name: str, tokenizer: PreTrainedTokenizerBase, language: str
 def _translate(new: NewPairs, train: "Dataset", languages: tuple[str, str]) -> None:
     """Write the new pairs; when repeated after a stop, continue after the saved translations.
 
-    Other pairs, another text or another model start from the beginning.
+    If the pairs, the text, the languages or the model have changed, all is translated anew.
     """
     made_from: dict[str, Any] = {"pairs": texts_digest(train), "languages": [*languages]}
     made_from["text"] = None if new.text is None else sha256(Path(new.text))

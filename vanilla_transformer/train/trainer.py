@@ -88,13 +88,14 @@ class VanillaTransformerTrainer(PublishingTrainer):
     - `eval_loss` in nats per target token, `eval_perplexity`, `eval_training_loss` (of at most 200
       training pairs), and `measures` of greedy translations of `validation_pairs`, as `eval_bleu`;
     - sealed checkpoints, from which a killed training continues exactly;
-    - fast settings for a CPU, and a line of log;
-    - our card, and a model that loads without this package, from `push_to_hub`.
+    - fast settings for a CPU, and one line of text for each entry of the log;
+    - `push_to_hub` with our model card, and with a model that loads without this package.
 
     All else is Seq2SeqTrainer's. Data sets without the columns `input_ids` and `labels` come in
-    batches of `per_device_train_batch_size`, and so do all if `batch_tokens` is None. Measures
-    and `eval_training_loss` belong to a single `eval_dataset`. With `label_smoothing_factor` or
-    `compute_loss_func`, `eval_loss` is theirs, and the model's own smoothing does not apply.
+    batches of `per_device_train_batch_size`, and so do all if `batch_tokens` is None. `measures`
+    and `eval_training_loss` are computed only for a single `eval_dataset`. With
+    `label_smoothing_factor` or `compute_loss_func`, `eval_loss` is the loss that these define, and
+    the model's own smoothing does not apply.
 
     Args:
         model: `VanillaTransformerForConditionalGeneration`. None with `model_init`.
@@ -559,7 +560,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
                 output = super().evaluation_loop(
                     dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
                 )
-                # compute_metrics replaces our values, not losses: its own are means over batches.
+                # The loop's metrics replace ours, except for losses, which it averages by batch.
                 losses = {name: by_token[name] for name in by_token if name.endswith("_loss")}
                 metrics = {**by_token, **(output.metrics or {}), **losses}
                 output = output._replace(metrics=metrics)
@@ -727,7 +728,7 @@ _EVALUATION_STEPS = {
 
 @contextmanager
 def _full_disk_named(checkpoint: Path) -> Iterator[None]:
-    """Name the checkpoint in errors while it is written; those of torch name no file."""
+    """Name the checkpoint in errors while it is written, since torch's errors name no file."""
     try:
         yield
     except (RuntimeError, SafetensorError) as error:
