@@ -4,9 +4,9 @@
         --train-file few.jsonl --validation-file validation.jsonl.gz --work budgets
 
 For each number of minutes and each seed, one run lets `--max-minutes` choose the schedule, and one
-has the recipe's own schedule typed, which it keeps. They take turns, and the order changes from
-seed to seed. Run nothing else meanwhile. The same command goes on after a stop: a run with
-metrics is done, and another one begins again.
+keeps the recipe's own schedule, because it is given as options. They take turns, and the order
+changes from seed to seed. Run nothing else meanwhile. The same command goes on after a stop: a run
+with metrics.json is done, and an unfinished one begins again.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from vanilla_transformer.recipes.recipe import load_recipe
 from vanilla_transformer.storage.metrics import read_metrics
 
 TRAIN = (sys.executable, "-m", "vanilla_transformer.cli", "train")
-# What --max-minutes may change; typed, it stays.
+# Options that --max-minutes may change, unless they are given.
 SCHEDULE = ("batch_tokens", "gradient_accumulation", "d_model", "ffn_dim", "warmup_steps")
 FLAGS = ("join_pairs", "both_directions")
 

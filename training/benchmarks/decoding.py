@@ -1,7 +1,7 @@
 r"""Decoding speed: the paper's search against MarianMTModel.generate with the same weights.
 
-There are two workloads. The first is random weights of a given size in several batch sizes, with
-exactly 20 tokens out per sentence: all contenders suppress the end symbol. The second, with
+There are two workloads. The first decodes batches of several sizes with random weights, and writes
+exactly 20 tokens per sentence: all contenders suppress the end symbol. The second, with
 --run-directory, is a test file from text to text: `translate` against a loop over `generate` in
 batches of 32 in the file's order, with the BLEU of both. CTranslate2 takes part if installed.
 
@@ -67,7 +67,7 @@ def random_batch(batch_size: int, vocab_size: int) -> tuple[torch.Tensor, torch.
 
 
 def ours(model: VanillaTransformerForConditionalGeneration, **options: object) -> Contender:
-    """Return our search, that of the paper."""
+    """Return the paper's search, as this package has it."""
 
     def run(batch_size: int) -> list[list[int]]:
         found = beam_search(
@@ -142,7 +142,7 @@ def engine(
 
 
 def contender(name: str, size: str) -> Contender:
-    """Return one of the contenders with the same weights, by its name in the table."""
+    """Return the contender with this name in the table; all have the same weights."""
     if name.startswith("CTranslate2"):
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # PyTorch's threads would slow CTranslate2's down even if idle
@@ -172,7 +172,7 @@ def seconds_of(answers: dict[str, list[Answer]]) -> dict[str, list[float]]:
 
 
 def ratio(seconds: dict[str, list[float]], name: str, baseline: str) -> float:
-    """Return how many times as fast as the baseline: the median of the ratios within a round."""
+    """Return a contender's speed relative to the baseline's: the median of each round's ratio."""
     pairs = zip(seconds[baseline], seconds[name], strict=True)
     return statistics.median(base / own for base, own in pairs)
 

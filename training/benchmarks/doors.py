@@ -5,7 +5,8 @@
 
 Every runtime translates one sentence after another in its own process, greedily and, where it can,
 with beam 4 and `generate`'s early stopping. Runtimes that need other packages than ours get an
-environment of their own below --environments, which is kept; one that cannot be had is left out.
+environment of their own below --environments, which is kept; a runtime that cannot be installed is
+left out.
 """
 
 import argparse
@@ -30,7 +31,8 @@ ENVIRONMENTS = Path.home() / ".cache" / "vanilla_transformer" / "doors"
 MODEL_FILES = ("*.safetensors", "*config.json", "tokenizer*")
 MORE_TOKENS = 50  # that a translation may have than its source (Section 6.1)
 
-# Every runtime in Python has `generate` with these arguments. MODEL is that of a `Door`.
+# Script of every runtime in Python. MODEL becomes the code in `Door.model`, which must define a
+# `model` whose `generate` takes these arguments.
 PYTHON = f"""
 import json, sys, time
 import torch
@@ -96,12 +98,12 @@ INT8 = "Int8DynamicActivationInt8WeightConfig"
 
 
 class Door(NamedTuple):
-    """A runtime: arguments of `export` for its model, how Python loads that, and its packages."""
+    """A runtime: the format it needs its model in, how Python loads that, and its packages."""
 
-    export: str
-    model: str = ""  # none: it runs in Node
+    export: str  # argument of `export`; none: the saved model
+    model: str = ""  # code that loads the model; none: it runs in Node
     packages: tuple[str, ...] = ()  # of an environment of its own; none: ours
-    exact: bool = True
+    exact: bool = True  # whether it computes in float32, and should give PyTorch's texts
     beams: tuple[int, ...] = (1, 4)
 
 
@@ -136,12 +138,12 @@ DOORS = {
 
 
 def spread(texts: Sequence[str], count: int) -> Sequence[str]:
-    """Return at most so many texts, from all over a file that may be sorted by length."""
+    """Return at most `count` texts, evenly spaced, because a file may be sorted by length."""
     return texts[:: -(-len(texts) // count)]
 
 
 def environment(name: str, door: Door, folder: Path) -> tuple[list[str], Path]:
-    """Return the program that runs a door's script, and that script, in its own folder."""
+    """Prepare the folder of a runtime; return the program that runs its script, and the script."""
     own = folder / "-".join(name.lower().replace(",", "").split())
     own.mkdir(parents=True, exist_ok=True)
     script = own / ("door.py" if door.model else "door.mjs")
@@ -154,7 +156,7 @@ def environment(name: str, door: Door, folder: Path) -> tuple[list[str], Path]:
         if door.model:
             _run([sys.executable, "-m", "venv", str(own)])
             _run([*program, "-m", "pip", "install", "--quiet", *door.packages])
-            # Some bring it, built for CUDA; transformers then fails with a torch that is not.
+            # Some packages bring a torchvision for CUDA; transformers fails with it on CPU torch.
             _run([*program, "-m", "pip", "uninstall", "--quiet", "--yes", "torchvision"])
         else:
             _run(["npm", "install", "--ignore-scripts", "--prefix", str(own), *door.packages])
@@ -204,7 +206,7 @@ def measure(run: Path, sentences: Sequence[str], environments: Path) -> tuple[di
 
 
 def share_alike(answers: dict[str, dict[int, list]], name: str, beams: int) -> float | None:
-    """Return how many percent of a runtime's texts are PyTorch's, if it searches with beams."""
+    """Return the percentage of texts that equal PyTorch's, or None if it lacks this search."""
     if beams not in answers[name]:
         return None
     first, texts = (answers[door][beams][0] for door in ("PyTorch", name))
@@ -238,7 +240,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, default=run, help="default: everyday-en-de")
     parser.add_argument("--test-file", help="pairs (default: a hundred English sentences)")
     parser.add_argument("--pair", default="en-de", help="such as en-de")
-    parser.add_argument("--sentences", type=int, default=1000, help="most sentences")
+    parser.add_argument("--sentences", type=int, default=1000, help="to use at most")
     parser.add_argument("--environments", type=Path, default=ENVIRONMENTS)
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()

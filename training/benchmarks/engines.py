@@ -45,7 +45,7 @@ BASELINE = "CTranslate2 float32"
 
 
 class Contender(NamedTuple):
-    """Export that a contender runs, and its quantization and search; without one, the model."""
+    """An engine with its quantization and search options; without an engine, the model itself."""
 
     engine: str | None = None
     quantization: str | None = None
@@ -68,7 +68,7 @@ def exported(contender: Contender, run: Path, folder: Path) -> Path:
     engine, quantization, _ = contender
     if engine is None:
         return run
-    weights = "".join(map(sha256, weight_files(run)))  # another run, or a later one, needs its own
+    weights = "".join(map(sha256, weight_files(run)))  # other weights need another export
     output = folder / f"{engine}-{quantization}-{weights[:8]}"
     if not output.exists():
         command = [sys.executable, "-m", "vanilla_transformer.cli", "export", engine, run, output]
@@ -80,7 +80,7 @@ def exported(contender: Contender, run: Path, folder: Path) -> Path:
 def translator(
     contender: Contender, folder: Path, *, num_beams: int = 4
 ) -> Callable[[Sequence[str]], list[str]]:
-    """Return a function that translates sentences."""
+    """Return a function that translates sentences with a contender's engine."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     if contender.engine == "ctranslate2":
         return _by_ctranslate2(folder, tokenizer, num_beams)
@@ -143,7 +143,7 @@ def table(
 
 
 def ratio(answers: dict[str, list[Answer]], name: str, baseline: str) -> float | None:
-    """Return how many times as fast as the baseline: the median of the ratios within a round."""
+    """Return a contender's speed relative to the baseline's: the median of each round's ratio."""
     if baseline not in answers:
         return None
     pairs = zip(answers[baseline], answers[name], strict=True)
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--test-file", required=True)
     parser.add_argument("--pair", required=True, help="such as en-de")
     parser.add_argument("--exports", type=Path, help="folder for the exports (default: temporary)")
-    parser.add_argument("--sentences", type=int, help="most sentences (default: all)")
+    parser.add_argument("--sentences", type=int, help="how many to use (default: all)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--output", type=Path, default=RESULTS)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-FAIREST = "Marian tuned"  # our batches, without cuDNN's attention
+FAIREST = "Marian tuned"  # Marian with our batches, without cuDNN's attention
 OURS = CONTENDERS["ours_bf16"]
 TRAINED = {
     "ours": OURS,
@@ -59,7 +59,7 @@ PARTS = {
 
 
 class Gpu(Experiment):
-    """Experiment with the rate of the GPU, training by size, decoding by batch, and a profile."""
+    """Rate of the GPU, training by model size, decoding by batch size, and parts of an update."""
 
     name = "gpu"
     title = "One GPU: training and decoding"
@@ -102,7 +102,7 @@ class Gpu(Experiment):
             "under Seq2SeqTrainer on random batches; tuned, it has our batches and leaves out "
             "cuDNN's attention, which builds a plan for each new shape; ours always leaves it "
             "out. The first updates, which are not timed, include compiling. The share is "
-            "relative to the card's own rate of bf16 matrix products, measured here; it counts "
+            "relative to the GPU's own rate of bf16 matrix products, measured here; it counts "
             "the products that real tokens need, but not those of padding or attention scores. "
             "Decoding, after "
             "a first round with the same shapes, uses a beam of 4 and "
@@ -111,7 +111,7 @@ class Gpu(Experiment):
         )
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """Yield all rows: the card's own rate, which the shares need, then the quick ones."""
+        """Yield all rows: the GPU's own rate, rows without torch.compile, and those with it."""
         yield "matrix product"
         for compiles in (False, True):
             systems = [name for name in TRAINED if bool(TRAINED[name].compiled) is compiles]
@@ -122,7 +122,7 @@ class Gpu(Experiment):
                 yield from (f"decode {batch} {system}" for system in ("ours", "generate"))
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
-        """Measure one row, and free the card's memory after it."""
+        """Measure one row, and free the GPU's memory after it."""
         task, _, rest = row.partition(" ")
         try:
             if row == "matrix product":
@@ -162,15 +162,9 @@ class Gpu(Experiment):
                 other = rows.get(f"decode {batch} generate", {}).get("sentences_per_second")
                 speed = facts["sentences_per_second"]
                 decoded.append([batch, system, speed, ratio(speed, other), facts["gib"]])
-        columns = (
-            "Model",
-            "System",
-            "Target tokens/s",
-            f"To {FAIREST}",
-            "Share of the card's rate",
-        )
+        columns = ("Model", "System", "Target tokens/s", f"To {FAIREST}", "Share of the GPU's rate")
         tables = {
-            f"Training; the card does {rate} TFLOP/s": (
+            f"Training; the GPU does {rate} TFLOP/s": (
                 (
                     *(*columns, "Padding", "Updates/s", "ms an update"),
                     *("First updates, s", "Memory, GiB"),
@@ -214,7 +208,7 @@ class Gpu(Experiment):
 
 
 def ratio(speed: float, other: float | None) -> str:
-    """Return how many times as fast, or nothing if the other one has not been measured."""
+    """Format a speed as a multiple of another, or return nothing if that was not measured."""
     return f"{speed / other:.2f}" if other else ""
 
 
@@ -226,7 +220,7 @@ def now() -> float:
 
 
 def peak_gib() -> float:
-    """Return the peak memory of the card since `forget_peak`; 0 on a CPU."""
+    """Return the peak memory of the GPU in GiB since `forget_peak`; 0 on a CPU."""
     return round(torch.cuda.max_memory_allocated() / 2**30, 2) if DEVICE == "cuda" else 0.0
 
 
@@ -265,12 +259,12 @@ def sentences_like_wmt(count: int, vocab_size: int) -> object:
 
 @contextlib.contextmanager
 def trainer_of(size: str, system: str, settings: Settings, updates: int) -> Iterator[tuple]:
-    """Yield a trainer for some updates after its first ones, its `Watch`, and its model's sizes."""
+    """Yield a trainer for the warm-up and `updates` more, its `Watch`, and its model's sizes."""
     sizes: Size = SIZES[size]
     contender, budget = TRAINED[system], settings["batch_tokens"][size]
     warmup = settings["warmup"]["compiled" if contender.compiled else "plain"]
     padder = train_tokenizer(["a"], vocab_size=260, show_progress=False)
-    # Random batches of as many sentences have some half of the tokens.
+    # At 28 tokens a sentence on average, a random batch has about half as many tokens as ours.
     options = Namespace(steps=updates, warmup=warmup, batch_tokens=budget, sentences=budget // 64)
     data = sentences_like_wmt(settings["sentences"], sizes.vocab_size)
     trainer, watch = make_trainer(contender, sizes, data, padder, options)
@@ -280,7 +274,7 @@ def trainer_of(size: str, system: str, settings: Settings, updates: int) -> Iter
 
 
 def training(size: str, system: str, settings: Settings) -> dict[str, object]:
-    """Measure updates of one system: tokens per second, products per second, memory."""
+    """Measure the updates of one system: tokens per second, TFLOP/s and memory."""
     updates = settings["updates"][size]
     with trainer_of(size, system, settings, updates) as (trainer, watch, sizes):
         forget_peak()
@@ -338,13 +332,13 @@ def config_of(size: Size) -> VanillaTransformerConfig:
 
 
 class AfterWarmup(TrainerCallback):
-    """Profiles the updates after the first ones."""
+    """Callback that profiles the updates after the warm-up."""
 
     def __init__(self, profiler: object, warmup: int) -> None:
         self.profiler, self.warmup = profiler, warmup
 
     def on_step_end(self, args: object, state: TrainerState, *rest: object, **more: object) -> None:
-        """Start after the first updates, and stop after the last one."""
+        """Start the profiler after the warm-up, and stop it after the last update."""
         if state.global_step == self.warmup:
             self.profiler.start()
         elif state.global_step == state.max_steps:
@@ -353,7 +347,7 @@ class AfterWarmup(TrainerCallback):
 
 
 def profile(size: str, system: str, settings: Settings) -> dict[str, object]:
-    """Measure shares of the device's time in updates by `PARTS`, in percent, and its launches."""
+    """Measure the percentage of device time in each of `PARTS`, and kernel launches an update."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as torch_profile
 

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 
 class Answer(NamedTuple):
-    """Result of a turn."""
+    """What a contender returned in a turn, with its time and memory."""
 
     output: Any
     seconds: float
     peak_mib: float  # of the process
-    own_mib: float  # the part of it since the packages were imported
+    own_mib: float  # the part of the peak that came after importing the packages
 
 
 Contender = Callable[[Any], Answer]
@@ -60,7 +60,7 @@ def processes(
 def take_turns(
     contenders: dict[str, Contender], task: object, rounds: int
 ) -> dict[str, list[Answer]]:
-    """Return the answers of all rounds; who goes first changes from round to round."""
+    """Run the task with every contender in each round, in rotating order; return all answers."""
     answers: dict[str, list[Answer]] = {name: [] for name in contenders}
     names = list(contenders)
     for number in range(rounds):
@@ -71,7 +71,7 @@ def take_turns(
 
 
 def peak_mib() -> float:
-    """Return this process's peak in MiB; `getrusage` would include its parent's at the start."""
+    """Return this process's peak memory in MiB; `getrusage` may report its parent's."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
@@ -88,7 +88,7 @@ def _contender(name: str, connection: Connection) -> Contender:
 
 
 def _serve(connection: Connection, build: Callable[..., Callable], arguments: Sequence) -> None:
-    """Answer one task after another."""
+    """Build the contender in this process, and let it do one task after another."""
     imported = peak_mib()
     run = build(*arguments)
     while True:

@@ -1,13 +1,13 @@
-"""Count a training's updates, and the seconds of a translation, beside other busy processes.
+"""Measure how fast a training or a translation is beside other busy processes.
 
 python training/benchmarks/neighbours.py --train-file runs/phrases-en-de/train.jsonl
 python training/benchmarks/neighbours.py --recipe multi30k_en_de --train-file train.jsonl.gz
 python training/benchmarks/neighbours.py --translate RUN sentences.txt
 
-Each turn is a process of the command line, whose log tells its updates; the clock runs from its
-fiftieth update, and neighbours start with it, so that noticing them counts. Contenders take turns:
-our default; two threads, whatever others do; and one. A neighbour is a loop without end, or another
-training of ours. Run nothing else meanwhile.
+Each turn runs the command line in a process, whose log shows its updates; the clock runs from its
+fiftieth update, and the neighbours start then, so that the time to notice them counts. Contenders
+take turns: our default number of threads, two threads whatever others do, and one thread. A
+neighbour is an endless loop, or another training of ours. Run nothing else meanwhile.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from report import write_results
 RESULTS = Path(__file__).parent / "results"
 BUSY_LOOP = [sys.executable, "-c", "while True: pass"]
 COMMAND = [sys.executable, "-m", "vanilla_transformer.cli"]
-# Neighbours of each setting, and the number of threads; None is our default.
+# Kinds of neighbours, by their description and our number of threads; None is our default.
 SETTINGS = {
     **{("alone", threads): () for threads in (None, 2, 1)},
     **{("one busy loop", threads): ("loop",) for threads in (None, 2, 1)},
@@ -88,14 +88,14 @@ def updates_in(
 
 
 def arrivals(process: subprocess.Popen) -> Iterator[tuple[int, float]]:
-    """Yield each update that a training logs, and when."""
+    """Yield the number of each update that a training logs, and the time."""
     for line in process.stderr:
         if found := re.search(rb"update (\d+).*: loss", line):
             yield int(found[1]), time.monotonic()
 
 
 def until(end: float, counted: Iterator[tuple[int, float]]) -> Iterator[tuple[int, float]]:
-    """Yield updates until a time; the last one is the first after it."""
+    """Yield updates up to and including the first one after the time `end`."""
     for update, now in counted:
         yield update, now
         if now > end:
@@ -103,7 +103,7 @@ def until(end: float, counted: Iterator[tuple[int, float]]) -> Iterator[tuple[in
 
 
 def translation_seconds(command: Sequence[str], kinds: Sequence[str], threads: int | None) -> float:
-    """Return the seconds that a process translates, with loading the model."""
+    """Return the seconds that a process takes to load the model and translate."""
     with neighbours(kinds, (), None):
         begin = time.monotonic()
         subprocess.run(command, env=environment(threads), check=True, capture_output=True)

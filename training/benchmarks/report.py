@@ -3,8 +3,8 @@
     python training/benchmarks/report.py
 
 README.md of this folder has the benchmarks between two marks. In other pages, the figures of tables
-below `<!-- figures: PATH -->` are read again from that file (see `filled`). A card is rendered from
-the metrics.json beside it.
+below `<!-- figures: PATH -->` are read again from that file (see `filled`). A model card is
+rendered from the metrics.json beside it.
 """
 
 import json
@@ -39,7 +39,7 @@ OLD_MODEL = (
     "[the log](../LOG.md#repeated-runs-and-earlier-recipes)), with length penalty "
     "0.6; today's recipe gives a different BLEU."
 )
-# The command that repeats each of them, and what a reader has to know about it, in their order.
+# For each results file, in the order of the page: the command that repeats it, and a note on it.
 COMMANDS = {
     "training_small": ("training.py --size small --data train.jsonl.gz", ""),
     "training_base": (
@@ -94,7 +94,7 @@ def has_bf16() -> bool:
 
 
 def file_and_title(name: str, title: str) -> tuple[Path, str]:
-    """Return a results file and its title; those of processors with bfloat16 are kept apart."""
+    """Return the path and the title of results; a processor with bfloat16 has files of its own."""
     if has_bf16():
         name, title = f"{name}{BF16}", f"{title}, on a processor with bfloat16"
     return FOLDER / "results" / f"{name}.json", title
@@ -104,7 +104,7 @@ def write_results(path: Path, title: str, **measured: object) -> None:
     """Write what a script has measured, on which machine and when, and print its tables."""
     results = {
         "title": title,
-        **provenance("training/benchmarks/results"),  # other results may have changed
+        **provenance("training/benchmarks/results"),  # changes to other results are no matter
         **measured,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def chart(results: dict[str, object]) -> str | None:
 
 
 def command_of(name: str) -> str:
-    """Return the name in `COMMANDS`: usually the same with bfloat16 and without."""
+    """Return a results file's name in `COMMANDS`, usually the same with bfloat16 and without."""
     return name if name in COMMANDS else name.removesuffix(BF16)
 
 
@@ -239,7 +239,7 @@ def filled(page: str) -> str:
     those of `OF_RUNS`, and those of `NO_FIGURES`, which are left as they are. So are rows without
     a link, about runs whose metrics.json is not in the repository. If PATH is
     `vanilla_transformer/pretrained`, the columns are models in that folder, and a row has their
-    BLEU on texts typed in one form.
+    BLEU on texts typed in one way, such as "capitals".
     """
 
     def table(match: re.Match[str]) -> str:
@@ -282,14 +282,14 @@ def _cells_of_results(path: Path) -> Callable[[list[str], list[str]], list[objec
             if str(values[0]) == row[0] and set(columns) <= set(table["columns"])
         ]
         if len(found) != 1:
-            raise ValueError(f"{path}: {len(found)} rows are named {row[0]!r}; one must be.")
+            raise ValueError(f"{path}: {len(found)} rows are named {row[0]!r}; there must be one.")
         return [found[0][column] for column in columns]
 
     return cells
 
 
 def main() -> None:
-    """Read all results; write the charts, the tables and the cards."""
+    """Read all results; write the charts, the tables and the model cards."""
     # Imported here, so that measured processes do not import it.
     from vanilla_transformer.publish.card import render_card
 

@@ -2,7 +2,7 @@
 
 Each number of pairs is measured in its own process. Pairs are generated from CLDR; beyond
 `--distinct` they repeat, because generating millions would take too long. Planning an epoch needs
-only lengths, so it is measured on many more, drawn at random.
+only lengths, so it is measured on many more pairs (`--lengths`), whose lengths are random.
 
     python training/benchmarks/scaling.py --pairs 30000 300000 5000000 --lengths 10000000 100000000
 """

@@ -2,11 +2,10 @@
 
     python training/benchmarks/server.py
 
-Clients send one sentence per request and wait for its answer. The loop and the numbers of clients
-take turns; the server is a process of its own, whose time on the CPU is counted without that of the
-clients. All figures are medians of the rounds.
-Afterwards, the server's memory is read while it answers many requests. Needs
-`pip install ".[serve]"` in the clone.
+Clients send one sentence per request and wait for its answer. The loop, and the server with each
+number of clients, take turns; the server is a process of its own, whose CPU time is counted without
+that of the clients. All figures are medians of the rounds. Afterwards, the server's memory is read
+while it answers many requests. Needs `pip install ".[serve]"` in the clone.
 """
 
 import argparse
@@ -37,7 +36,7 @@ CLIENTS = (1, 8, 32)
 
 @contextmanager
 def served(model: str) -> Iterator[tuple[int, int]]:
-    """Start the server; yield its process and port."""
+    """Run the server until the block ends; yield its process id and port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -67,7 +66,7 @@ def ask(port: int, sentences: Sequence[str]) -> list[str]:
 
 
 def ask_all(port: int, sentences: Sequence[str], clients: int) -> list[str]:
-    """Return the translations of sentences that clients share."""
+    """Return the translations of sentences, divided among clients that send at the same time."""
     with ThreadPoolExecutor(clients) as pool:
         parts = list(pool.map(lambda first: ask(port, sentences[first::clients]), range(clients)))
     answers = [""] * len(sentences)
@@ -77,7 +76,7 @@ def ask_all(port: int, sentences: Sequence[str], clients: int) -> list[str]:
 
 
 def cpu_seconds(process: int) -> float:
-    """Return the time that a process has computed."""
+    """Return the CPU time that a process has used, in seconds."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -92,9 +91,9 @@ def main() -> None:
     """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="everyday-en-de")
-    parser.add_argument("--sentences", type=int, default=100, help="in a turn")
+    parser.add_argument("--sentences", type=int, default=100, help="sentences of a turn")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--requests", type=int, default=20_000, help="while memory is read")
+    parser.add_argument("--requests", type=int, default=20_000, help="sent while memory is read")
     parser.add_argument("--output", type=Path, default=FOLDER / "results" / "server.json")
     options = parser.parse_args()
     known = SENTENCES.read_text(encoding="utf-8").splitlines()

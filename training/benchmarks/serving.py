@@ -27,7 +27,7 @@ from vanilla_transformer.recipes.testing import plan_test
 
 PAGE = Path(__file__).parents[1] / "serving.md"
 RESULTS = Path(__file__).parent / "results" / "serving.json"
-# Blocks of the page, without the prefix of their names.
+# Names of the page's blocks, without their prefix `serve_`.
 CONTENDERS = (
     *("one_at_a_time", "batches", "threads", "asyncio", "compile", "bfloat16", "int8"),
     *("ctranslate2", "onnx"),
@@ -65,7 +65,7 @@ def prepared(
 
 
 def write_exports(folder: Path, names: Sequence[str], run: Path | None = None) -> None:
-    """Write the exports with these names that the blocks read."""
+    """Write the exports that the blocks with these names read."""
     os.chdir(folder)
     for line in block("export", run).splitlines():
         words = shlex.split(line)
@@ -77,7 +77,7 @@ def main() -> None:
     """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, help="run directory")
-    parser.add_argument("--sentences", type=int, help="most sentences (default: all)")
+    parser.add_argument("--sentences", type=int, help="how many to use (default: all)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS)
     parser.add_argument("--output", type=Path, default=RESULTS)

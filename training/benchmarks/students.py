@@ -82,7 +82,7 @@ def row(
 
 
 def beams_of(run: Path) -> int:
-    """Return the beams in the generation config of a run."""
+    """Return the number of beams in the generation config of a run."""
     return GenerationConfig.from_pretrained(run).num_beams or 1
 
 
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("students", type=Path, nargs="+", help="run directories, one for each seed")
     parser.add_argument("--test-file", required=True)
     parser.add_argument("--pair", required=True, help="such as en-de")
-    parser.add_argument("--sentences", type=int, help="most sentences (default: all)")
+    parser.add_argument("--sentences", type=int, help="how many to use (default: all)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--output", type=Path, default=RESULTS)

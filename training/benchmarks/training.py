@@ -60,7 +60,7 @@ SPEED_SETTINGS = ("rounds", "steps", "batch_tokens", "sentences", "pair", "pairs
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """Sizes that all contenders share; dropout 0.1, label smoothing 0.1, one tied table."""
+    """Sizes of all contenders; all have dropout 0.1, label smoothing 0.1 and tied embeddings."""
 
     d_model: int
     heads: int
@@ -86,7 +86,7 @@ SIZES = {
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """A model with its trainer, batches and switches."""
+    """A model with its trainer, its batches, and settings that change its speed."""
 
     label: str
     model: str
@@ -116,7 +116,7 @@ CONTENDERS = {
 
 
 class TorchTransformer(nn.Module):
-    """torch.nn.Transformer with a tied table, sinusoids and torch's smoothed loss."""
+    """torch.nn.Transformer with tied embeddings, sinusoids and torch's smoothed loss."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ def make_model(kind: str, size: Size) -> nn.Module:
 
 
 class BucketTrainer(Seq2SeqTrainer):
-    """`Seq2SeqTrainer` with batches by token budget."""
+    """`Seq2SeqTrainer` with our batches, each of at most `batch_tokens` tokens."""
 
     batch_tokens = 2048
 
@@ -211,7 +211,7 @@ class BucketTrainer(Seq2SeqTrainer):
 
 
 class GroupedTrainer(Seq2SeqTrainer):
-    """`Seq2SeqTrainer` with `group_by_length`, whose epoch would begin with the longest batches."""
+    """`Seq2SeqTrainer` with `group_by_length`, but not with the longest batches first."""
 
     def _get_train_sampler(self, train_dataset: object = None) -> list[int]:
         """Return the same batches in random order, since a round trains on only the first ones."""
@@ -224,8 +224,8 @@ class GroupedTrainer(Seq2SeqTrainer):
 class Watch(TrainerCallback):
     """Counts the real tokens of each batch of a trainer, and notes the time when each update ends.
 
-    A GPU works on while its tokens are counted, and is waited for twice: when the updates begin
-    that are timed, and when they end.
+    Counting tokens does not wait for a GPU. It is waited for only twice: when the timed updates
+    begin, and when they end.
     """
 
     def __init__(self, trainer: Seq2SeqTrainer, warmup: int) -> None:
@@ -249,7 +249,7 @@ class Watch(TrainerCallback):
         self.started = time.perf_counter()
 
     def on_step_end(self, args: object, state: TrainerState, *rest: object, **more: object) -> None:
-        """Note the time after the update, on a GPU too where it counts."""
+        """Note the time; where the timed updates begin and end, wait for a GPU before."""
         if torch.cuda.is_available() and state.global_step in (self.warmup, state.max_steps):
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
@@ -325,7 +325,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
 def run_round(
     trainers: dict[str, tuple[Seq2SeqTrainer, Watch]], number: int
 ) -> dict[str, tuple[float, float, float]]:
-    """Let each contender train; a different one starts in each round."""
+    """Let each contender train, another one first in each round; return `Watch.figures` of each."""
     names = list(trainers)
     shift = number % len(names)
     figures = {}
@@ -414,7 +414,7 @@ def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> 
             ]
         )
     columns = ["Contender", "target tokens/s", "ours / it", "range over rounds", "useful GFLOP/s"]
-    columns.append("of a bare product")  # the faster one of its precision
+    columns.append("of a bare product")  # in bf16, or the faster one in float32
     limit_rows = [[label, value] for label, value in limits.items()]
     return {
         "tables": [
@@ -431,7 +431,7 @@ def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> 
 
 
 def measure_memory(names: list[str]) -> dict[str, object]:
-    """Measure each contender's peak memory in a process with three updates of one shape."""
+    """Measure each contender's peak memory in its own process, with three updates of one shape."""
     peaks = {}
     for name in names:
         command = [sys.executable, __file__, *sys.argv[1:], "--one", name]
@@ -461,7 +461,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=30.0, help="start no round after these")
     parser.add_argument("--steps", type=int, default=3, help="timed updates in a round")
-    parser.add_argument("--batch-tokens", type=int, default=2048, help="tokens per bucket, padded")
+    parser.add_argument("--batch-tokens", type=int, default=2048, help="of a batch, with padding")
     parser.add_argument("--sentences", type=int, default=64, help="sentences of a random batch")
     parser.add_argument("--data", help="pairs as .jsonl[.gz] (default: from CLDR)")
     parser.add_argument("--pairs", type=int, default=20_000, help="number of pairs to generate")
