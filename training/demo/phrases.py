@@ -19,7 +19,7 @@ Splits are disjoint by construction, for every seed and count:
 - The checksum of a source text decides its split, so that no source is in two splits.
 - "test_values" and "validation" have days, months, times of day and amounts (an amount with its
   unit: 3 hours ago) that appear nowhere in "train"; every name, unit and pattern does appear there.
-  Names have no value to hold out: pairs of names only are unseen combinations of names.
+  Names have no value to hold out: a pair that has only names is a new combination of known names.
 - "test_combinations" has the values of "train", but combines kinds (such as currency and time) that
   no pair of another split combines, in any form.
 """
@@ -71,9 +71,9 @@ _HELD_OUT_PAIRS = sorted(tuple(sorted(pair)) for pair in HELD_OUT_COMBINATIONS)
 
 # Kinds with many words to learn are drawn twice as often.
 _WEIGHTED_KINDS = (*KINDS, "currency", "unit", "territory", "language")
-# Kinds that may do without words; they alone are not a translation.
+# Kinds that can be written without words; languages that share no other kind are refused.
 _WITHOUT_WORDS = {"number", "percent", "date", "time", "interval", "unit"}
-# The values in each member of a list, 2 for "A (B)". One member is no list.
+# The number of values in each member of a list, 2 for "A (B)". A text with one member is no list.
 _SHAPES = (
     *[(1,)] * 6,
     *[(2,)] * 4,
@@ -104,7 +104,7 @@ _DURATIONS = (
     ("day", "hour", "minute"),
     ("hour", "minute", "second"),
 )
-# Most of a unit in a duration that has a larger unit too.
+# The largest count of a unit in a duration that has a larger unit too.
 _MOST = {"month": 11, "day": 6, "hour": 23, "minute": 59, "second": 59}
 _UNIT_CATEGORIES = {
     *("angle", "area", "digital", "electric", "energy", "frequency", "length", "mass", "power"),
@@ -153,7 +153,7 @@ def generate_pairs(
 
     Args:
         source_language: Locale that CLDR has, such as "en", "pt_BR" or "zh-Hant".
-        target_language: Another one.
+        target_language: Another such locale.
         split: "train", "validation", "test_values" or "test_combinations".
         count: Number of pairs.
         seed: Seed of the stream.
@@ -274,8 +274,8 @@ def _calendar(split: str) -> tuple[list[datetime], list[datetime], list[datetime
 class _Values:
     """Random values of one split.
 
-    A checksum decides the split: of a day, month or time of day in every style, and of a number
-    together with its unit.
+    A checksum decides the split of a value. A day, month or time of day is in the same split in
+    every style; a number has a split for each unit.
 
     Args:
         split: Member of `SPLITS`; "test_combinations" draws what "train" does.
@@ -298,7 +298,7 @@ class _Values:
                 return value
 
     def nothing(self) -> None:
-        """Names have no value."""
+        """Draw nothing, because names have no value."""
 
     def day(self) -> datetime:
         return self._rng.choice(self._days)
@@ -478,7 +478,7 @@ def _number_styles() -> dict[str, _Style]:
 
 
 def _unit_styles() -> dict[str, _Style]:
-    """Return styles of measures, durations, amounts of money, and both "per" something."""
+    """Return styles of measures, durations, amounts of money, and of rates: 5 euros per hour."""
     from babel import Locale, lists, numbers, units
 
     def measure(unit: str) -> _Write:
@@ -576,8 +576,8 @@ def _name_styles() -> dict[str, _Style]:
 def _shared_styles(source: Locale, target: Locale) -> dict[str, list[str]]:
     """Return for each kind the styles that both languages have words for.
 
-    A style is left out if it writes in the source language what an earlier one writes too, or what
-    it writes for another value, and the targets differ.
+    A style is left out if one of its source texts has two targets: because an earlier style writes
+    the same source, or because the style itself does for another value.
     """
     translations: dict[str, str] = {}
     shared: dict[str, list[str]] = {}
@@ -593,7 +593,7 @@ def _shared_styles(source: Locale, target: Locale) -> dict[str, list[str]]:
 
 
 def _probes(style: _Style) -> list[Any]:
-    """Return values that show which texts look alike; styles with the same `draw` have the same."""
+    """Return values to find ambiguous texts with; styles with the same `draw` get the same ones."""
     values = _Values("train", random.Random(0))
     probes = [style.draw(values) for _ in range(5)]
     if isinstance(probes[0], int | Decimal):
@@ -644,7 +644,7 @@ def write_value(locale: Locale, name: str, value: Any) -> str:
 def _write_text(
     locale: Locale, phrases: list[tuple[str, Any]], shape: tuple[int, ...], join: _Join
 ) -> str:
-    """Write values as one text: a value, a note ("A (B)"), or a list of both."""
+    """Write the phrases as a list; each member is one value, or two as a note: "A (B)"."""
     from babel.lists import format_list
 
     texts = iter([write_value(locale, name, value) for name, value in phrases])

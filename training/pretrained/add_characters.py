@@ -1,4 +1,4 @@
-"""Give a model pieces for the characters that its vocabulary spells in bytes.
+"""Add pieces to a model's vocabulary for the characters that it spells in bytes.
 
     python training/pretrained/add_characters.py MODEL pairs.jsonl OUT --target zh
 
@@ -32,7 +32,7 @@ def add_characters(model: str | Path, characters: Iterable[str], output: Path) -
 
     Args:
         model: Folder with a model and its byte-level BPE.
-        characters: What to add; a character that is a piece is left alone.
+        characters: Characters to add; one that is already a piece is left alone.
         output: The new folder.
     """
     folder = local_model(str(model))

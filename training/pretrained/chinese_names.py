@@ -1,9 +1,9 @@
 """Write foreign names in Chinese as they sound.
 
-The phonemes are those of `english-phonemes`, the model that comes with the package. A consonant
-with the vowel behind it is a character, as in the tables by which Chinese newspapers write foreign
-names (GB/T 17693.1 has the one for English); so is a consonant alone. Vowels before n or ng have
-characters of their own.
+The phonemes are those of `english-phonemes`, the model that comes with the package. A consonant and
+the vowel after it become one character, as in the tables by which Chinese newspapers write foreign
+names (GB/T 17693.1 has the one for English); so does a consonant alone. An n or ng after the vowel
+makes it another character.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def in_chinese(names: Sequence[str]) -> list[str]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     letters = [
         normalize("NFKD", name).encode("ascii", "ignore").decode() for name in names
-    ]  # the model knows no others
+    ]  # the model knows no letters with accents
     spoken = vanilla_transformer.translate(model, tokenizer, letters)
     return [characters(phonemes.split()) for phonemes in spoken]
 

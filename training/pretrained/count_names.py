@@ -4,9 +4,9 @@
     vanilla-transformer translate everyday-en-de names.en --output names.de
     python training/pretrained/count_names.py names.de --target de
 
-No name or number of names.tsv is in the training pairs. A number is right in digits as the
-language writes it, and a German name as it is. Lines that lack one are printed; Chinese names are
-for a reader to judge.
+No name or number of names.tsv is in the training pairs. A number counts as right in digits as the
+language writes them, a German name if it is unchanged or a genitive. Lines that lack either are
+printed; Chinese names are not counted, because only a reader can judge them.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def number_is_right(number: str, translation: str, target: str) -> bool:
 
 
 def name_is_kept(name: str, translation: str) -> bool:
-    """Say whether a translation has a name as it is, or in the genitive."""
+    """Say whether a translation has a name unchanged, or in the genitive."""
     return re.search(rf"\b{name}(s|')?(?!\w)", translation) is not None
 
 

@@ -5,7 +5,7 @@
 In Tatoeba every fourth sentence is about Tom, who lives in Boston and has three children, so a
 model learns no other names or numbers. Here Tom gets one of some ten thousand first names, Boston
 becomes one of fourteen thousand towns, Japan a town or another country, "three" 47, and "seven
-o'clock" 7:35. Few sentences have a place, so those of `--places`, which a model translated, join.
+o'clock" 7:35. Few sentences have a place, so `--places` adds some, which a model translated.
 
 Names of persons and most towns are Faker's, of many countries; countries and other towns are CLDR's
 in both languages, through Babel. Chinese names are written as they sound (chinese_names.py).
@@ -79,7 +79,7 @@ class Names:
 
     Args:
         target: "de" or "zh".
-        random_: Where the draws come from.
+        random_: Source of the random numbers.
     """
 
     def __init__(self, target: str, random_: random.Random) -> None:
@@ -99,12 +99,12 @@ class Names:
 
 @cache
 def _names(kind: str, target: str) -> list[list[tuple[str, str]]]:
-    """Return lists of names, one for each people."""
+    """Return the names of a kind in both languages, in one list for each people."""
     if kind in ("town", "country"):
         known = [
             (english, other)
             for english, other in _in_both(kind, Locale("en"), Locale(target))
-            # Neither "Marengo, Indiana" nor a country that German gives an article.
+            # No names like "Marengo, Indiana", nor countries that have an article in German.
             if english.replace(" ", "").isalpha()
             and (kind == "town" or not other.endswith(("ei", "eiz", "ine")))
         ]
@@ -143,7 +143,7 @@ def _both(names: Iterable[str], target: str) -> list[tuple[str, str]]:
 def other_name(
     source: str, translation: str, names: Names, kinds: Iterable[str] = tuple(FAMILIAR)
 ) -> Change | None:
-    """Replace the names that a pair has once on each side, or return None if there is none."""
+    """Replace the familiar names that occur once on each side; return None if there are none."""
     changed = False
     for kind in kinds:
         for name, targets in FAMILIAR[kind][names.target].items():
@@ -235,7 +235,7 @@ def make_pairs(
     Args:
         pairs: English sentences and their translations.
         target: Language of the translations, "de" or "zh".
-        held_out: Words and numbers that no source may have, because something is tested with them.
+        held_out: Words and numbers that no source may have, because a test has them.
         count: Number of pairs.
         seed: Seed of all draws.
         places: More pairs, of which those with a town or a country are used.
@@ -248,7 +248,7 @@ def make_pairs(
         if other_number(*pair, target, random_):
             kinds.append("number")
         if kinds:
-            by_kind[kinds[-1]].append(pair)  # the rarest that it has
+            by_kind[kinds[-1]].append(pair)  # the rarest kind that the pair has
     for pair in places:
         kinds = [kind for kind in FAMILIAR if other_name(*pair, names, [kind])]
         if kinds and kinds[-1] in ("town", "country") and _has_all_names(*pair, target):
@@ -272,7 +272,7 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="JSON Lines to write")
     parser.add_argument("--pair", default="en-de", help="en-de, de-en or en-zh")
     files = {"nargs": 2, "type": Path, "metavar": ("SOURCES", "TRANSLATIONS"), "default": ()}
-    parser.add_argument("--places", **files, help="texts of which lines with a place are used")
+    parser.add_argument("--places", **files, help="texts; only lines with a place are used")
     parser.add_argument("--count", type=int, default=60_000, help="number of pairs")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Copy a trained model with weights of 16 bits, for the models that come with the package.
+"""Copy a trained model with 16-bit weights, as the models that come with the package have them.
 
     python training/pretrained/round_weights.py RUN OUT
 

@@ -1,4 +1,4 @@
-"""Select the short pairs of a file, or of these the greetings and wishes.
+"""Select the short pairs of a file, or only the greetings and wishes among them.
 
 python training/pretrained/short_pairs.py PAIRS.jsonl.gz OUT.jsonl --longest 20 [--greetings]
 """
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="JSON Lines to write")
     parser.add_argument("--target", default="de", help="language of the translations")
     parser.add_argument("--longest", type=int, default=20, help="characters of a source")
-    parser.add_argument("--greetings", action="store_true", help="greetings and wishes alone")
+    parser.add_argument("--greetings", action="store_true", help="only greetings and wishes")
     options = parser.parse_args()
     short = (
         pair

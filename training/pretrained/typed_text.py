@@ -1,8 +1,8 @@
-"""Let a finished model know how its sources are written, and how sure it usually is.
+"""Store in a trained model how its sources are written, and below which scores it is in doubt.
 
     python training/pretrained/typed_text.py MODEL TRAIN VALIDATION --pair en-de
 
-A training does this itself; this is for models that were trained before it did.
+`train` does this by itself; this script is for models that were trained before it did.
 """
 
 import argparse

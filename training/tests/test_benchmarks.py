@@ -50,7 +50,7 @@ def test_largest_tensor_of_a_training_step_is_a_chunk_of_logits():
 
 
 def test_loss_reads_the_logits_of_a_chunk_five_times():
-    """A product writes them; maximum, softmax, maximum and two products read them."""
+    """A matrix product writes them; maximum, softmax, maximum and two products read them."""
     seen = []
 
     class Large(TorchDispatchMode):

@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "training/benchmarks/decoding.py"
 
 
 def test_both_implementations_give_the_same_tokens():
-    """The ratio compares the same work: equal hypotheses, all of full length."""
+    """Both searches do the same work, so that times compare: equal hypotheses of full length."""
     script = runpy.run_path(str(SCRIPT))
     model = script["random_model"]("tiny").double()
     mine = script["ours"](model)(5)

@@ -17,7 +17,7 @@ TEST_FILE = ROOT.parent / "shared" / "data" / "tatoeba_deen" / "test.jsonl.gz"
 def measured(request):
     """Translate with a model that comes with the package, or with the run in VANILLA_DOORS_RUN.
 
-    The first is post-norm and leaves as a MarianMTModel, the second pre-norm and as Pegasus.
+    The first is post-norm and is exported as a MarianMTModel, the second is pre-norm, as Pegasus.
     """
     if not PLACE:
         pytest.skip("make test-doors runs this: it installs the runtimes")

@@ -86,7 +86,7 @@ def test_benchmark_page_and_charts_equal_the_result_files():
 
 
 def test_every_marked_table_has_its_command():
-    """The command is in a column, or in the section's text before the table."""
+    """The command is in a column of the table, or in its section above the table."""
     for path, before, file, lines in marked_tables():
         if file == report.CARDS:
             column = cells(lines[0]).index("Command")

@@ -19,7 +19,7 @@ def test_every_text_is_there_in_both_languages():
 
 
 def test_both_languages_have_the_same_formulas():
-    """Displayed formulas only; those within the text may move."""
+    """Only displayed formulas are compared; the order of words may move those within the text."""
     displayed = [re.findall(r"\$\$.+?\$\$", str(source_cells(language))) for language in LANGUAGES]
     assert displayed[0] == displayed[1]
     assert len(displayed[0]) > 10

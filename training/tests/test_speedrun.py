@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "training" / "speedrun"
 
 @pytest.fixture
 def speedrun(tmp_path, monkeypatch):
-    """Return the script's names; its page and records are copies, and its trainings instant."""
+    """Return the script's globals, with copies of its page and records, and instant trainings."""
     names = runpy.run_path(str(FOLDER / "speedrun.py"))
     script = names["main"].__globals__
     for name in ("PAGE", "RECORDS"):
