@@ -228,7 +228,7 @@ def generate_ids(
 def only_paper_search_has(
     name: str, model: PreTrainedModel, options: Mapping[str, Any]
 ) -> RequestError:
-    """Return the error for a call that `beam_search` cannot run, with an argument only it has."""
+    """Return the error for an argument that only `beam_search` has, in a call it cannot run."""
     what = f"Got {name}, which only the paper's search supports"
     beside = ", ".join(beyond_paper_search(model, options))
     return RequestError(f"{what}, and {beside}, which it does not; leave one of them out.")

@@ -129,7 +129,7 @@ def beam_search(
         with returned_attention_weights(model) if switches else nullcontext():
             search.run(decoder)
         result = search.result()
-        if (pieces := getattr(decoder, "pieces", None)) is not None:  # column ids, (B, 1, U)
+        if (pieces := getattr(decoder, "pieces", None)) is not None:  # the columns' ids, (B, 1, U)
             result["sequences"] = pieces.take_along_dim(result["sequences"], -1)
     if result["scores"][:, 0].isnan().any():
         what = f"its weights are broken, or too large for {model.dtype}; load it in float32"
@@ -245,7 +245,7 @@ class Search:
         self.ended_history = _pick(torch.cat((self._ended_so_far(history), history), dim=1), picked)
 
     def _ended_so_far(self, history: Tensor) -> Tensor:
-        """Return the histories of finished hypotheses, (B, beam, 2, t), padded like `history`."""
+        """Return the finished hypotheses' histories, (B, beam, 2, t), as long as `history`."""
         longer = history.size(-1) - self.ended_history.size(-1)
         return nn.functional.pad(self.ended_history, (0, longer), value=-1)
 

@@ -101,7 +101,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     # Section 3.5; "learned" is Table 3 E; "tensor2tensor" are the sinusoids of the authors' code:
     # all sines, then all cosines, and the last wavelength exactly 10000 * 2 pi.
     position_encoding: Literal["sinusoidal", "learned", "tensor2tensor"] = "sinusoidal"
-    position_offset: int = 0  # sinusoid of the first token; 2 in fairseq
+    position_offset: int = 0  # position that sinusoids give to the first token; 2 in fairseq
     # Rows of a learned table (sinusoids have no limit). It also limits the tokens that `generate`
     # produces by default, if it is smaller than the source's length + 50.
     max_position_embeddings: int = 1024

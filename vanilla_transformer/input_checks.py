@@ -49,7 +49,7 @@ def _unread(names: tuple[str, ...], attend: Callable) -> list[str]:
 
 def check_masked(implementation: str) -> None:
     """Refuse an attention without a mask function, for which transformers makes no masks."""
-    if implementation not in ALL_MASK_ATTENTION_FUNCTIONS._global_mapping:  # compiles, unlike keys
+    if implementation not in ALL_MASK_ATTENTION_FUNCTIONS._global_mapping:  # keys() cannot compile
         what = "has no mask function, so it would see padding and later tokens; give it one: "
         what += f"transformers.AttentionMaskInterface.register({implementation!r}, eager_mask)"
         raise RequestError(f"The attention {implementation!r} {what}, from masking_utils.")

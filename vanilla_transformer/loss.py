@@ -45,7 +45,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         chunk_size: int,
         wanted: tuple[bool, bool],
     ) -> torch.Tensor:
-        """Return the loss, and keep its gradients of `hidden`, (N, d), and `weight`, (V, d).
+        """Return the loss; keep its gradients w.r.t. `hidden`, (N, d), and `weight`, (V, d).
 
         Matmuls have the dtype of autocast, sums and gradients float32 at least: float16 cannot
         hold the scale of `GradScaler`, which comes later. A gradient that is not wanted is None.

@@ -59,7 +59,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
     _load_video_processor = _load_feature_extractor = False  # type: ignore[assignment]  # text needs none
 
     def __call__(self, inputs: object, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Translate.
+        """Translate a text, or all texts of a list, data set or iterator.
 
         Args:
             inputs: A string, a sequence or data set of strings, or any iterator over strings.

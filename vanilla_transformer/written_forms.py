@@ -29,7 +29,7 @@ _TELLING = 100
 
 @dataclass(frozen=True)
 class WrittenForms:
-    """Case and final punctuation of the training sources."""
+    """How the training sources are written: case, apostrophes, final punctuation, characters."""
 
     languages: tuple[str, str] = ("", "")  # codes of source and target; empty if unknown
     unusual: tuple[str, ...] = ()  # cases few sources have: "lower", "upper", "title", "mixed"
@@ -71,7 +71,7 @@ class WrittenForms:
         def usual(word: str) -> str:
             small = lower(word, language)
             place = self._contracted.get(small)
-            if place and (is_unusual or word == small or text.startswith(word)):  # Wed may be a day
+            if place and (is_unusual or word == small or text.startswith(word)):  # Wed is not we'd
                 word, small = (f"{form[:place]}'{form[place:]}" for form in (word, small))
             if case == "title" and is_unusual and small not in self._ranks:
                 return self._forms.get(small, word)  # a rare word may be a name
@@ -128,7 +128,7 @@ def words(text: str) -> list[str]:
 
 
 def first_word(text: str, language: str) -> str:
-    """Return the first word without a comma after it, in lower case: "how" of "Hi, how are you"."""
+    """Return the first word that no comma follows, in lower case: "how" in "Hi, how are you"."""
     found = _FIRST.search(text.translate(_APOSTROPHES))
     return lower(found[0], language) if found else ""
 
@@ -140,7 +140,7 @@ def is_address(token: str) -> bool:
 
 
 def case_of(text: str, language: str, common: Mapping[str, int]) -> str:
-    """Return "lower", "upper", "title" or "mixed"; "" if there are no letters with cases.
+    """Return the case of a text: "lower", "upper", "title", "mixed", or "" without cased letters.
 
     In title case nearly all words begin with a capital, even common words inside the text.
     `common` maps words that are mostly in lower case to their frequency rank.

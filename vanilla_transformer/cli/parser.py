@@ -46,7 +46,7 @@ _EXAMPLE = """Example:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run the command that the arguments name, and print errors in one line.
 
     Args:
         arguments: Words of the command line; None takes those of this process.

@@ -65,7 +65,7 @@ def installed_bleu_tokenizer(language: str) -> str:
 
 
 def measure_metric(name: str, target_language: str) -> "Metric":
-    """Return the sacreBLEU metric with a name of `MEASURES`.
+    """Return the sacreBLEU `Metric` that computes a measure, given its name in `MEASURES`.
 
     Raises:
         ValueError: There is no such metric, or a package that it needs is not installed.

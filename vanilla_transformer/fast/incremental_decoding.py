@@ -111,7 +111,7 @@ class IncrementalDecoder:
         self.places: Tensor | None = None
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
-        """See `beam_search.ModelDecoder`."""
+        """Return the logits of the next token; see `beam_search.ModelDecoder.step`."""
         batch, width = tokens.shape
         x = self._embed(self.short.ids_of(tokens) if self.short else tokens)  # (B, w, d)
         if self.position % FORGET_EVERY == FORGET_EVERY - 1:
@@ -182,12 +182,12 @@ class IncrementalDecoder:
             self.alignments.keep(order, moved)
 
     def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """See `beam_search.ModelDecoder`."""
+        """Return the cross-attention weights of rows; see `ModelDecoder.alignments_of`."""
         return weights_at(self.alignments.view()[sources], rows)
 
 
 class ModuleLayer:
-    """A decoder layer that calls its modules unfused, with its cached keys and values."""
+    """A decoder layer that calls its modules one by one, with its cached keys and values."""
 
     def __init__(self, layer: DecoderLayer, memory: LayerMemory) -> None:
         self.layer, self.memory = layer, memory
@@ -318,7 +318,7 @@ def _forbidden(dtype: torch.dtype) -> float:
 
 
 class ShortProjection:
-    """The projection to a shortlist's pieces: first those of all sources, then each source's own.
+    """The projection to a shortlist's pieces: to those of all sources, then to each source's own.
 
     The further pieces are a source's own, so that no sentence depends on its batch.
     """
@@ -347,7 +347,7 @@ class ShortProjection:
         self.sources = torch.arange(len(own), device=own.device)  # indices of unfinished sources
 
     def ids_of(self, columns: Tensor) -> Tensor:
-        """Return the ids of columns, (B, w)."""
+        """Return the vocabulary ids of columns of the logits, (B, w)."""
         return self.pieces[self.sources[:, None], 0, columns]
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -153,7 +153,7 @@ def _is_unmodified(module: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def packed_linear(layer: nn.Linear) -> PackedLinear:
-    """Return the `PackedLinear` of a packable layer."""
+    """Return the `PackedLinear` of a packable layer; reuse its packed copy if it has one."""
     weight, packed = layer.weight, None
     if weight.numel() >= SMALLEST:
         packed = _copy(layer, [weight], lambda: (weight, None)).packed

@@ -77,7 +77,7 @@ class FreeThreads:
     """
 
     def __init__(self, busy: Callable[[], tuple[float, float]] | None = None) -> None:
-        """Start with the previous block's number of threads, or else with all usable cores.
+        """Start with as many threads as an earlier object ended with, or else with all cores.
 
         Args:
             busy: Function that returns the seconds of CPU time of all processes on the usable
@@ -153,7 +153,7 @@ def free_threads() -> Iterator[FreeThreads]:
 
 
 def busy_seconds() -> tuple[float, float]:
-    """Return the CPU seconds used on this process's cores by all processes and by itself."""
+    """Return the CPU seconds used on this process's cores by all processes and by this one."""
     cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     ticks = 0
     for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():

@@ -35,7 +35,7 @@ NATIVE, WITH_CODE, STOCK = "native", "with_code", "stock"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 _MARKUP = re.compile(r"([\\`*\[\]<>|])")
 _NON_COMMERCIAL = re.compile(r"non.?commercial|(^|[^a-z])nc([^a-z]|$)", re.IGNORECASE)
-# Effective values of configuration fields that are None.
+# What configuration fields that are None stand for.
 _DEFAULTS = {"d_k": "d_model / h", "d_v": "d_model / h", "decoder_vocab_size": "vocab_size"}
 _TIMES = ("runtime", "_per_second")  # ends of names in a Trainer's log that are not scores
 _LONGEST_SAMPLE = 90  # characters, so that its attention picture can be read
@@ -303,7 +303,7 @@ def _card_data(facts: Metrics, languages: list[str]) -> ModelCardData:
 
 
 def _iso_code(language: str) -> str:
-    """Return the code without region and script: "pt_BR" -> "pt"."""
+    """Return a language code without region and script: "pt_BR" -> "pt"."""
     return re.split("[-_]", language)[0].lower()
 
 

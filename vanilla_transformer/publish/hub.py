@@ -93,7 +93,7 @@ def hub_errors(repo_id: str) -> Iterator[None]:
     """Turn errors of the Hub and of the connection into one line without the token."""
     try:
         yield
-    # The library raises ValueError for a card's metadata, RuntimeError for an interrupted upload.
+    # The library raises ValueError for bad card metadata, RuntimeError for an interrupted upload.
     except (errors.HTTPError, OSError, RuntimeError, ValueError) as error:
         # Hide a token that a library may have put into its message.
         reason = _TOKEN.sub("***", " ".join(str(error).split()))

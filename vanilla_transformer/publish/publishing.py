@@ -359,7 +359,7 @@ def run_apart(
     environment = {name: it for name, it in os.environ.items() if not _SECRET.search(name.upper())}
     environment |= {"HOME": str(home), "USERPROFILE": str(home), "HF_HOME": str(home)}
     environment |= {"HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
-    environment["PYTHONUSERBASE"] = site.getuserbase()  # by default in the home
+    environment["PYTHONUSERBASE"] = site.getuserbase()  # by default inside the home directory
     result = subprocess.run(
         command,
         cwd=cwd or home,

@@ -36,14 +36,14 @@ FORBIDDEN = torch.finfo(torch.float32).min  # -inf would give NaN if a source is
 
 
 class EncoderGraph(nn.Module):
-    """The graph of `encoder_model.onnx`."""
+    """The encoder, as the graph of `encoder_model.onnx`."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.encoder = model.model.encoder
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Map source ids and mask, (B, S), to states, (B, S, d)."""
+        """Map source ids and mask, (B, S), to the encoder's output, (B, S, d)."""
         x = self.encoder.embed(input_ids, None, attention_mask)
         mask = _additive(attention_mask)
         for layer in self.encoder.layers:
@@ -52,7 +52,7 @@ class EncoderGraph(nn.Module):
 
 
 class DecoderGraph(nn.Module):
-    """The graph of `decoder_model_merged.onnx`."""
+    """The decoder with its output projection, as the graph of `decoder_model_merged.onnx`."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ def write_onnx(model: Model, source: Path, folder: Path, *, half: bool = False) 
 
 
 def write_graphs(model: Model, folder: Path, *, half: bool = False) -> None:
-    """Trace both graphs, with all lengths dynamic."""
+    """Trace the encoder and the decoder with dynamic lengths, and write their graphs."""
     batch, past, new, length, kept = (
         torch.export.Dim(name) for name in ("batch", "past", "new", "source", "kept")
     )
@@ -265,7 +265,7 @@ class WrittenGraphs:
         self.past = {name: size for name, size in shapes.items() if name.startswith("past")}
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Map source ids and their mask, (B, S), to states, (B, S, d)."""
+        """Map source ids and their mask, (B, S), to the encoder's output, (B, S, d)."""
         feeds = {"input_ids": input_ids.numpy(), "attention_mask": attention_mask.numpy()}
         return torch.from_numpy(self.encoder.run(None, feeds)[0])
 
@@ -277,7 +277,7 @@ class WrittenGraphs:
         Args:
             input_ids: Target ids that follow the past, (B, T).
             attention_mask: The source's mask, (B, S).
-            states: The source's states, (B, S, d).
+            states: The encoder's output, (B, S, d).
             past: Keys and values as `tensor_names` orders them. None means no earlier tokens.
         """
         if past is None:

@@ -45,7 +45,7 @@ def import_annotated(
     source_vocab: StrPath | None = None,
     target_vocab: StrPath | None = None,
 ) -> Imported:
-    """Import a model of The Annotated Transformer.
+    """Import a model of The Annotated Transformer; build its tokenizer from vocabulary files.
 
     Args:
         path: As for `import_torch`.

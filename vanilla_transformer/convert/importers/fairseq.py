@@ -22,7 +22,7 @@ from .state_dict import Imported, Source, finish, setting, special_ids, split_pr
 from .vocabulary import both_tokenizers, read_tokens
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")  # in order of id
-_FIRST_POSITION = 2  # fairseq counts positions from the id of <pad>, 1, + 1
+_FIRST_POSITION = 2  # the id of <pad>, 1, plus 1
 
 
 class _Meter:
@@ -45,7 +45,7 @@ _IGNORED = tuple(f"{stack}.{name}" for stack in STACKS for name in _UNUSED)
 def import_fairseq(
     path: StrPath, output: StrPath | None = None, *, dictionaries: StrPath | None = None
 ) -> Imported:
-    """Import a checkpoint of fairseq.
+    """Import a checkpoint of fairseq; build its tokenizer from the dictionaries, if found.
 
     Exact: logits differ by rounding alone. The tokenizer expects the words or pieces of fairseq's
     dictionaries, separated by spaces, and gives their ids.

@@ -46,7 +46,7 @@ class _Settings(TypedDict):
 def import_joeynmt(
     path: StrPath, output: StrPath | None = None, *, checkpoint: str | None = None
 ) -> Imported:
-    """Import a model directory of Joey NMT.
+    """Import a model directory of Joey NMT; build a tokenizer if it has vocabularies.
 
     Exact: logits differ by rounding alone. The tokenizer expects the words or pieces of Joey's
     vocabularies, separated by spaces.
@@ -110,7 +110,7 @@ def _check_options(
 def _norm_first(
     stacks: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor], origin: Path
 ) -> bool:
-    """Return whether both stacks are pre-norm; Joey NMT's encoder is by default.
+    """Return whether both stacks are pre-norm; by default Joey NMT's encoder is pre-norm.
 
     Joey's first versions ended pre-norm stacks with a norm, as ours do; later ones do only if
     config.yaml says `layer_norm: pre`.

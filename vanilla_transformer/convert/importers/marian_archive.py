@@ -125,7 +125,7 @@ def _inside(path: Path) -> Any:
 
 
 def _file(folder: Any, name: str) -> Any:
-    """Return the path of a file in the archive; drop the folder in `name`, of another machine.
+    """Return the path of a file in the archive; `name` may begin with another machine's folder.
 
     Raises:
         ValueError: It is missing, or a link to a file elsewhere.

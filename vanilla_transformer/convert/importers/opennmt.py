@@ -36,7 +36,7 @@ _TABLES = (f"encoder.{_TABLE}", f"decoder.{_TABLE}", "generator.weight")
 
 
 def import_opennmt(path: StrPath, output: StrPath | None = None) -> Imported:
-    """Import a checkpoint of OpenNMT-py.
+    """Import a checkpoint of OpenNMT-py; build a tokenizer from the vocabularies in it.
 
     Exact: logits differ by rounding alone. The tokenizer expects words or pieces separated by
     spaces, as OpenNMT-py does.

@@ -137,7 +137,7 @@ def _layer_names(prefix: str) -> LayerNames:
 
 
 def _prefix(tensors: Mapping[str, Tensor], file: Path) -> str:
-    """Return the prefix of the tensors of torch.nn.Transformer."""
+    """Return the prefix in the names of torch.nn.Transformer's tensors; refuse several models."""
     ending = "encoder.layers.0.self_attn.in_proj_weight"
     found = [name.removesuffix(ending) for name in tensors if name.endswith(ending)]
     if len(found) != 1:
