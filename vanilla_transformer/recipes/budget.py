@@ -43,16 +43,16 @@ def fit_into_minutes(
 ) -> Plan:
     """Return the plan of a run with a schedule for the updates that fit into `max_minutes`.
 
-    A recipe's schedule that suits so many stays as it is, and so does what the user typed. A run
-    that has begun keeps the schedule in its recipe.yaml.
+    A recipe's schedule that suits so many updates stays as it is, and so do values that the user
+    typed. A run that has begun keeps the schedule in its recipe.yaml.
 
     Args:
         plan: The plan as the recipe gives it.
         run: The run directory.
-        updates_within: Function that returns how many updates fit, for a model, the tokens of a
-            batch, and the batches of each process in an update.
+        updates_within: Function that returns how many updates fit, given a model's config, the
+            tokens of a batch, and the batches of each process in an update.
         begun: Whether the run has begun.
-        processes: How many train together.
+        processes: Number of processes that train together.
     """
     settings, minutes = plan.settings, plan.settings["max_minutes"]
     has_other_schedule = "lr_scheduler_type" in (settings["trainer"] or {})

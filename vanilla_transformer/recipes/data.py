@@ -106,7 +106,7 @@ def evaluation_sets(data: DataPlan) -> dict[str, TextPairs]:
         names = [named_files(file)[0].name.partition(".")[0] for file in files]
     if len({*names}) < len(files) or "validation" in names:
         given = ", ".join(files)
-        raise RequestError(f"test_file: {given}: names must differ, and not be validation.")
+        raise RequestError(f"test_file: {given}: file names must differ, and none be 'validation'.")
     sets = {}
     for name, file in zip(names, files or [None], strict=True):
         one = dataclasses.replace(data, test_file=file)
@@ -120,7 +120,7 @@ def held_out(data: DataPlan, pairs: "Dataset") -> tuple["Dataset", TextPairs, Te
 
     Args:
         data: Plan with the number `held_out_pairs`. If that is None, `hold_out` decides.
-        pairs: Its pairs from `training_pairs`.
+        pairs: The pairs of the plan, from `training_pairs`.
 
     Raises:
         ValueError: If that many pairs cannot be held out.
@@ -223,7 +223,7 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
 
 
 def named_files(names: object) -> list[Path]:
-    """Return the files of names; "SOURCE,TARGET" means two files if none is called that.
+    """Return the files that a user named; "SOURCE,TARGET" means two files if none is called that.
 
     `~/` is the home directory: in "SOURCE,TARGET", a shell expands only the first.
 

@@ -1,4 +1,4 @@
-"""All options of a recipe, in one dataclass for each section.
+"""All options of a recipe, in one dataclass for each section, whose docstring is a help heading.
 
 The defaults are the paper's (Sections 5 and 6.1), so that a recipe lists only what differs. The
 command line, recipe.yaml, the checks, the plan of a run and the card's list of differences from the
@@ -139,7 +139,7 @@ class Data:
     """Pairs (Section 5.1)."""
 
     dataset: str | None = _option(
-        None, "on the Hub, or a folder: column `translation`, or one per language", common=True
+        None, "Hub data set, or folder: column `translation`, or one per language", common=True
     )
     dataset_config: str | None = _option(None, "configuration of the data set, such as de-en")
     dataset_revision: str | None = _option(None, "commit or branch (default: the newest commit)")
@@ -172,7 +172,7 @@ class Data:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tokenizer:
-    """Tokenizer (Section 5.1)."""
+    """Tokenizer and its vocabulary (Section 5.1)."""
 
     tokenizer: str = _option(
         "bpe", "bpe, bytes, symbols, yours, or SOURCE,TARGET of these", common=True, paper=_SAME
@@ -200,7 +200,7 @@ class Training:
     )
     warmup_steps: int = _training(4_000, "updates until the learning rate peaks (Eq. 3)", COUNT)
     learning_rate: float | None = _training(
-        None, "peak; at most the --init-from model's last", _RATE, common=True, paper="Eq. 3"
+        None, "peak; at most the --init-from model's last rate", _RATE, common=True, paper="Eq. 3"
     )
     learning_rate_factor: float = _training(1.0, "factor on the learning rate of Eq. 3", _RATE)
     max_steps: int = _training(100_000, "updates to make", COUNT, common=True)

@@ -149,8 +149,8 @@ def plan_stages(
 
     Without `siblings` it is one. With them, models that differ in their seed are trained in
     RUN/sibling-1, RUN/sibling-2, ... Then the first is trained further in RUN/taught, on the pairs
-    and on the translations of their sources by all. `max_minutes` is divided equally among these
-    runs. Each plan must have been run before the next.
+    and on the translations of their sources by all models. `max_minutes` is divided equally among
+    these runs. Each plan must be run before the next one is requested.
 
     Args:
         recipe: See `plan_run`.
@@ -181,8 +181,8 @@ def plan_stages(
 def _taught(siblings: Sequence[Path], text: str | None) -> Recipe:
     """Return the recipe that trains the first of several models further, with all as teachers.
 
-    It starts from half of the first training's rate, after half of its warm-up. It does not stop
-    early, because the validation loss may rise while BLEU still rises (LOG.md).
+    Its learning rate peaks at half of the first training's, after half of that one's warm-up. It
+    does not stop early, because the validation loss may rise while BLEU still rises (LOG.md).
     """
     first = make_recipe(recipe_values(siblings[0]))  # as it was fitted into its minutes
     # Shape and tokenizer are those of the first model, from which the training continues.

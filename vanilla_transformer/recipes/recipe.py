@@ -114,9 +114,10 @@ def load_recipe(name_or_path: str, typed: Mapping[str, object] | None = None) ->
     Args:
         name_or_path: Name or path, such as `demo` or `my/recipe.yaml`.
         typed: Values that override the file's, as on the command line. Training pairs replace all
-            that the file says about its pairs except languages, a preset its model, `init_from` its
-            model, regularization, tokenizer and languages, and one way to set the learning rate the
-            other. In `trainer`, only the arguments given are replaced.
+            that the file says about pairs, except languages. A preset replaces the file's model;
+            `init_from` replaces its model, regularization, tokenizer, languages and `bpe_dropout`.
+            One way to set the learning rate replaces the other. In `trainer`, only the arguments
+            given are replaced.
 
     Returns:
         The recipe, with every value checked.
@@ -286,7 +287,7 @@ def _convert(name: str, value: Any) -> object:
 
 
 def _plain(value: Any) -> object:
-    """Parse each text in a value that is JSON: "3" becomes 3."""
+    """Return a value in which each text that is JSON is parsed: "3" becomes 3."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -53,7 +53,7 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
     Args:
         run: Run directory, or any directory with model and tokenizer if `pair` and `test_file` are
             given.
-        test_options: `TEST_OPTIONS` that override the run's own. None: the run's value.
+        test_options: Values of `TEST_OPTIONS`, which override the run's. None keeps the run's.
 
     Returns:
         The test, on the validation pairs if there are no test pairs.
@@ -89,8 +89,8 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
         # All texts together determine which pairs are held out.
         other = sorted({"pair", "source_column", "target_column"} & given.keys())
         if changed_training or other:
-            how = f"differently now ({changed_training or ', '.join(other)}); give --test-file"
-            raise RequestError(f"{run} held out test pairs, which change if files are read {how}.")
+            how = f"files are read differently now ({changed_training or ', '.join(other)})"
+            raise RequestError(f"{run} held out test pairs, but {how}; give --test-file.")
         sets = {"test": held_out(data, training_pairs(data, run))[2]}
     elif not changed_training and TRAINING_FILES & recorded.keys():
         shared_with_training(trained, training_pairs(trained), sets)

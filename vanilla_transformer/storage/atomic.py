@@ -104,11 +104,11 @@ def locked(path: Path, message: str) -> Iterator[bool]:
     The system releases the lock if its holder is killed.
 
     Args:
-        path: File that exists meanwhile, in an existing folder.
-        message: The error if another process holds the lock.
+        path: Lock file, in an existing folder; it is deleted at the end.
+        message: Message of the error if another process holds the lock.
 
     Raises:
-        ValueError: Another process does.
+        ValueError: Another process holds the lock.
     """
     lock = FileLock(path)
     try:
@@ -158,7 +158,7 @@ def write_json(path: Path, content: Mapping[str, object], *, sort_keys: bool = F
 def copy_files(source: Path, target: Path, pattern: str = "**/*") -> None:
     """Copy the files of a folder, except for those in folders such as __pycache__ or _space.
 
-    Unlike those of shutil.copytree, errors have a number and a path.
+    Its errors have a number and a path, unlike those of shutil.copytree.
     """
     for path in sorted(source.glob(pattern)):
         name = path.relative_to(source)
@@ -222,9 +222,9 @@ def _content(folder: Path) -> list[Path]:
 def folder_written_aside(output: Path) -> Iterator[Path]:
     """Write to a temporary folder and move it into place at the end; an error creates nothing.
 
-    An output of an earlier call is replaced; commands check before (`check_outputs`).
+    An output of an earlier call is replaced; whether it may be, commands check (`check_outputs`).
 
-    The block creates the folder at that path, for example by `save_pretrained`.
+    The block creates a folder at the path that is yielded, for example by `save_pretrained`.
     Parent folders are created, and removed again after an error. A folder that exists stays, since
     it may be a mount point, a link, or the current directory of a shell; at the end its files are
     replaced, the largest last: without its weights no half-moved model loads.

@@ -49,11 +49,12 @@ def continued(
     or the file is damaged.
 
     Args:
-        path: The file of `kept_rows`.
-        made_from: What rows depend on besides their sources, such as digests of a model; JSON.
-        sources: The input of each row, in order; each is JSON.
-        make: Computes a row, which is JSON, for each remaining source; also gets the number of
-            rows before them.
+        path: File of the saved rows, from `kept_rows`.
+        made_from: What rows depend on besides their sources, such as digests of a model; like
+            sources and rows, it must be writable as JSON.
+        sources: The input of each row, in order.
+        make: Function that computes a row for each remaining source; its second argument is the
+            number of rows before these.
     """
     mark, left, known = _digest(b"", made_from, b""), iter(sources), 0
     path.touch()

@@ -51,7 +51,7 @@ def check_measures(names: Sequence[str]) -> None:
 
 
 class Scores(TypedDict, total=False):
-    """Scores of a model on a test set: `MEASURES` with their signatures, and the following."""
+    """Scores of a model on a test set: each of `MEASURES`, its signature, and the following."""
 
     num_sentences: int
     perplexity: float
@@ -71,7 +71,7 @@ class TestTexts(Scores, total=False):
 
 
 class Sample(TypedDict):
-    """One translation."""
+    """A source with its reference and, on a card, the model's translation."""
 
     source: str
     reference: str

@@ -79,7 +79,7 @@ def read_text(path: Path, language: str, most: int, parse: Callable[[str], Any] 
         path: Existing file.
         language: Expected format, for errors.
         most: Largest number of bytes.
-        parse: Returns the content of a text.
+        parse: Function that turns the text of the file into the value to return.
 
     Raises:
         ValueError: The file is larger, not UTF-8, or cannot be parsed.
@@ -324,7 +324,7 @@ def sha256(path: Path) -> str:
 
 
 def _text_loader() -> type:
-    """Return a safe YAML loader that reads all values but null as text; no duplicate keys."""
+    """Return a safe YAML loader that reads all values but null as text, and refuses double keys."""
     import yaml
 
     class Loader(yaml.SafeLoader):

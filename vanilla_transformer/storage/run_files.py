@@ -120,8 +120,8 @@ def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
 def recipe_values(folder: Path) -> dict[str, Any]:
     """Return the recipe's values for a run or a published model.
 
-    Those in the metrics have a digest. Returns {} if there are none, or the file is damaged, so
-    callers must also work without them.
+    Values in metrics.json come first, because a digest protects them. Returns {} if there are none,
+    or the file is damaged, so callers must also work without them.
     """
     with suppress(RequestError):  # a damaged file
         if metrics := read_metrics(folder / METRICS):
@@ -143,7 +143,8 @@ def recorded_identity(run: Path) -> dict[str, Any]:
 def changed_since_scored(directory: Path) -> list[str]:
     """Return the files of a model that no longer match their digests, if any are known.
 
-    A run has the digests in its metrics, a checkpoint in its manifest, an output in its marker.
+    A run has the digests in its metrics, a checkpoint in its manifest, and a folder that a command
+    wrote in its marker file.
     """
     recorded = all_metrics(directory / METRICS).get(MODEL_FILES)
     for path in filter(Path.is_file, (directory / MANIFEST, directory / MARKER)):

@@ -107,8 +107,8 @@ class _Adapter(TypedDict, total=False):
 def model_folder(name: str, revision: str | None = None) -> Path:
     """Return the folder of a model, and download the model from the Hub if necessary.
 
-    `local_model` comes first. Code on the Hub is neither downloaded nor run. A LoRA adapter is
-    merged with the model that it was trained on.
+    A model on this machine or in the package comes first (`local_model`). Code on the Hub is
+    neither downloaded nor run. A LoRA adapter is merged with the model that it was trained on.
 
     Args:
         name: Path of a folder, or name in the package or on the Hub.
@@ -133,7 +133,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
 def _hub_folder(name: str, revision: str | None) -> Path:
     """Download a model from the Hub, unless it is in the cache."""
     try:
-        # Not those of checkpoints or exports, which are in folders.
+        # Not the files of checkpoints or exports, which are in subfolders.
         chosen: Any = {"allow_patterns": _OF_HUB, "ignore_patterns": "*/*"}
         folder = Path(snapshot_download(name, revision=revision, **chosen))
     except (errors.HFValidationError, errors.HTTPError, OSError) as error:
@@ -378,7 +378,7 @@ def check_finite(name: str, tensor: torch.Tensor, path: Path) -> None:
 
 
 def read_generation_config(directory: Path) -> GenerationConfig:
-    """Return the generation settings of generation_config.json, with missing ids of config.json.
+    """Return the settings of generation_config.json; ids that it lacks come from config.json.
 
     Raises:
         ValueError: The file is damaged. The search checks the values that it reads.

@@ -21,7 +21,7 @@ def may_compile(plugin: Any, model: PreTrainedModel) -> bool:
     """Return whether a model will be compiled: if requested, and if the model is unmodified.
 
     Args:
-        plugin: accelerate's settings of compilation, which are set to one graph for all shapes.
+        plugin: Compilation settings of accelerate, which are set to one graph for all shapes.
         model: The model.
     """
     plugin.dynamic = True
