@@ -53,8 +53,8 @@ def encode(
         try:
             text.encode("utf-8")
         except (AttributeError, UnicodeEncodeError):
-            what = f"{_name(first, index)} is {quoted(text)}, which is not a string or not valid"
-            raise RequestError(f"{what} UTF-8 (a lone surrogate); fix its encoding.") from None
+            what = f"{_name(first, index)} is {quoted(text)}"
+            raise RequestError(f"{what}; give a string that UTF-8 can encode.") from None
     texts = [*map(written_forms(tokenizer).source_of, texts)]
     # verbose=False: the warning about long inputs does not hold for sinusoids.
     ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
@@ -66,8 +66,8 @@ def encode(
         if len(row) > limit and truncation:
             encoded[index] = [*row[: limit - 1], row[-1]]  # keep the end token
         elif len(row) > limit:
-            what = f"{_name(first, index)} has {len(row)} tokens; at most {limit}"
-            raise RequestError(f"{what} are translated at once; split it.")
+            what = f"{_name(first, index)} has {len(row)} tokens"
+            raise RequestError(f"{what}; at most {limit} are translated at once: split it.")
     return encoded
 
 
@@ -144,8 +144,8 @@ def _is_doubtful(
 ) -> bool | None:
     """Return whether a translation may be wrong; None if the model has no thresholds.
 
-    It may be if the model is far less sure of it than of its validation pairs, or if the source is
-    split into very small pieces, as text in another language is (`set_doubt_thresholds`).
+    It may be wrong if the model is far less sure of it than of its validation pairs, or the source
+    is split into very small pieces, as text in another language is (`set_doubt_thresholds`).
     """
     least = getattr(model.generation_config, DOUBTFUL_BELOW, None)
     if least is None or token_score is None:

@@ -88,7 +88,7 @@ def beam_search(
         prefix: Target ids that each translation begins with, a list for each source, empty for
             none. They count in scores and lengths like any others, and may be suppressed ids.
         return_alignments: Whether to return the cross-attention.
-        alignment_layer: Index of the decoder layer whose heads are averaged for it, -1 for the
+        alignment_layer: Index of the decoder layer whose heads' weights are averaged, -1 for the
             last. None: the last but one, which aligns words best (Garg et al., 2019, arXiv
             1909.02074); with two layers, the last (LOG.md).
         prepack: Whether the fast path may keep a second copy of the weights; see `fast`.

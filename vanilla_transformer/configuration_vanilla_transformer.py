@@ -72,7 +72,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     Raises:
         StrictDataclassError: A field has the wrong type or value; the message says what is allowed.
-        ValueError: A name is unknown.
+        ValueError: A field's name is unknown.
     """
 
     model_type = "vanilla_transformer"

@@ -2,7 +2,7 @@
 """Checks of a model's inputs where the result would otherwise be silently wrong.
 
 torch itself refuses wrong types, most wrong shapes and ids outside of the vocabulary. As in
-transformers, any value of a mask but 0 counts as 1: reading them would synchronize a GPU.
+transformers, any value of a mask but 0 counts as 1: reading masks would synchronize a GPU.
 """
 
 import inspect

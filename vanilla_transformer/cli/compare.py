@@ -23,7 +23,7 @@ def add_compare(add_command: Callable[..., argparse.ArgumentParser]) -> None:
     text = "two or more run directories or other models"
     command.add_argument("directories", metavar="RUN", nargs="+", help=text)
     add_test_options(command)
-    command.add_argument("--output", metavar="PAGE", help="also write a Markdown page")
+    command.add_argument("--output", metavar="PAGE", help="also write the comparison as Markdown")
     add_overwrite(command, reads=("directories", "test_file"), files=("output",))
 
 

@@ -130,7 +130,7 @@ def _export(options: argparse.Namespace) -> int:
     stock        a model that transformers 4 and 5 load without this package, for Optimum too
     ctranslate2  for CTranslate2, fast on a CPU
     onnx         for ONNX Runtime, Optimum and Transformers.js
-    web          a page that translates in the browser: npm install there, python -m http.server
+    web          a page that translates in the browser: npm install in OUT, python -m http.server
 
     OUT appears only after the export was loaded and its outputs were compared with the model's.
     """

@@ -41,7 +41,8 @@ def perplexity(
         model: A sequence-to-sequence model. Its mode (training or evaluation) is restored.
         sources: The ids of each source, without padding.
         targets: The ids of each target, without padding.
-        tokens_at_once: Maximum of pairs x longest side in a batch. A longer pair goes alone.
+        tokens_at_once: Budget of a batch: pairs x tokens of the longest side. A longer pair goes
+            alone.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -185,7 +186,8 @@ def log_probabilities(
         model: A sequence-to-sequence model. Its mode (training or evaluation) is restored.
         tokenizer: Its tokenizer.
         pairs: Any iterable of (source, target), read one window at a time.
-        tokens_at_once: Maximum of pairs x longest side in a batch. A longer pair goes alone.
+        tokens_at_once: Budget of a batch: pairs x tokens of the longest side. A longer pair goes
+            alone.
 
     Returns:
         An iterator with one `Likelihood` per pair. It reads nothing before you ask for the first.

@@ -320,7 +320,7 @@ def _forbidden(dtype: torch.dtype) -> float:
 class ShortProjection:
     """The projection to a shortlist's pieces: to those of all sources, then to each source's own.
 
-    The further pieces are a source's own, so that no sentence depends on its batch.
+    Each source has further pieces of its own, so that no sentence depends on its batch.
     """
 
     def __init__(
@@ -328,7 +328,7 @@ class ShortProjection:
     ) -> None:
         """Gather lm_head's shortlisted rows for sources, (B, S); the mask is 0 at padding.
 
-        All ids up to `highest` are usual pieces, so these are in their own columns.
+        All ids up to `highest` count as usual pieces, so that each is the number of its column.
         """
         usual, likely = (part.to(ids.device) for part in shortlist)
         is_usual = torch.zeros(lm_head.out_features, dtype=torch.bool, device=ids.device)  # (V,)

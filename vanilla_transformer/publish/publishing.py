@@ -85,7 +85,7 @@ def publish(
         **options: Other arguments of `publish_folder`, above all `license`.
 
     Returns:
-        Files, form and commit.
+        What was published; its `commit` is None without `push`.
 
     Raises:
         ValueError: As for `publish_folder`.
@@ -131,10 +131,10 @@ def publish_folder(
         data_license: Licence of the training pairs, in words. None takes the recipe's.
         data_source: Origin of the training pairs, in words. None takes the recipe's.
         pair: Languages of both sides, such as `en-de`. None takes the recipe's.
-        base_model: Model on the Hub that the run began with. None takes the recipe's.
+        base_model: Model on the Hub that training began with. None takes the recipe's.
         run: Run directory that the model comes from, if `directory` is not one itself.
         with_code: Whether to push the model's code too, for `trust_remote_code=True`.
-        stock: Whether to publish it as a stock class of transformers, which needs no code.
+        stock: Whether to publish the model as a stock class of transformers, without code.
         force: Whether to publish even a model that has not learned its task.
         push: Whether to push. False does everything else.
         message: Message of the commit. None names the model.
@@ -145,7 +145,7 @@ def publish_folder(
             Hub. Without `push`, the card names this folder.
 
     Returns:
-        Files, form and commit.
+        What was published; its `commit` is None without `push`.
 
     Raises:
         ValueError: The model cannot be published as it is, or the Hub refuses; the message says

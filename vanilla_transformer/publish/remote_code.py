@@ -36,7 +36,7 @@ def code_files() -> list[Path]:
 
     Returns:
         Sorted paths: the pipeline's module and all modules that it imports from this package, at
-        any depth, which include those of the classes above.
+        any depth. They include the modules of `AUTO_CLASSES`.
     """
     pipeline = Path(__file__).parents[1] / f"{_module(VanillaTransformerTranslationPipeline)}.py"
     return sorted({pipeline, *map(Path, get_relative_import_files(pipeline))})

@@ -50,7 +50,7 @@ def publish_space(
         token: Access token of the Hub. None takes HF_TOKEN or that of `hf auth login`.
 
     Returns:
-        Files, form and commit.
+        What was published; its `commit` is None without `push`.
 
     Raises:
         ValueError: The Space does not work here, the model is not on the Hub, or the Hub refuses.

@@ -25,7 +25,7 @@ def unknown_tokens(
 def unknown_characters(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> str | None:
     """Describe the share of characters that no training source has; None if at most a tenth.
 
-    Texts are counted as the model reads them: in the sources' case, and normalised.
+    Characters are counted as the model reads them: in the sources' case, and normalised.
     """
     forms = written_forms(tokenizer)
     if not forms.signs:

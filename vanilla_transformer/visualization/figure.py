@@ -26,7 +26,7 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
 
     Args:
         figure: What a `plot_` function returned.
-        path: The file.
+        path: File to write.
         dpi: Pixels per inch; fewer if a side of the picture would have more than 4,000 pixels.
 
     Raises:

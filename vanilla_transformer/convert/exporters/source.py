@@ -75,7 +75,7 @@ def export_tokenizer(source: Path, target: Path) -> None:
     """Copy the tokenizer, with settings that make other programs encode like transformers 5.
 
     Raises:
-        ValueError: A file of it is a link that leaves `source`.
+        ValueError: A file of the tokenizer is a link that leaves `source`.
     """
     saved_model.copy_own_files(source, target)
     path = target / saved_model.TOKENIZER_SETTINGS

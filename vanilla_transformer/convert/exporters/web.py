@@ -26,7 +26,7 @@ def export_web(model_dir: StrPath, output_dir: StrPath) -> Path:
     """Write a web page that runs a saved model in any browser with WebAssembly.
 
     `npm install` in the folder fetches Transformers.js, which runs the model; from then on the page
-    asks nothing of any other server.
+    sends no request to other servers.
 
     Arguments and result are as for `write_export`.
 

@@ -48,12 +48,12 @@ def import_annotated(
     """Import a model of The Annotated Transformer; build its tokenizer from vocabulary files.
 
     Args:
-        path: As for `import_torch`.
+        path: File with a state dict, as for `import_torch`.
         output: A new or empty directory. None means nothing is written.
         heads: Number of attention heads, `h` of `make_model`.
         source_vocab: File with the source's tokens, one per line by id, for a word tokenizer.
             None means no tokenizer.
-        target_vocab: The same for the target. None means the source's.
+        target_vocab: Such a file with the target's tokens. None means the source's file.
 
     Raises:
         ValueError: The file is damaged or could run code, tensors are missing, surplus or wrongly

@@ -128,7 +128,7 @@ def _file(folder: Any, name: str) -> Any:
     """Return the path of a file in the archive; `name` may begin with another machine's folder.
 
     Raises:
-        ValueError: It is missing, or a link to a file elsewhere.
+        ValueError: The file is missing, or a link to a file elsewhere.
     """
     path = folder / Path(name).name
     if not path.is_file():
@@ -140,7 +140,7 @@ def _read_model(path: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and the options of an .npz file.
 
     Raises:
-        ValueError: It is damaged, has no options, or holds whole numbers instead of weights.
+        ValueError: The file is damaged, has no options, or holds integers instead of weights.
     """
     with named_errors(_DAMAGED.format(path)), path.open("rb") as file:
         content = io.BytesIO(file.read())

@@ -31,7 +31,7 @@ def check_options(
 
     Args:
         settings: The source's options, as `options_in` takes them.
-        systems: Tables of options.toml.
+        systems: Names of the system's tables in options.toml.
         origin: The source's name in errors.
         given: Further options, each with its only allowed value: the one that the caller gave.
 

@@ -72,7 +72,7 @@ class Source:
         origin: The model's name in errors.
         tensors: The model's tensors by name.
         notes: What a user should know, one sentence each.
-        fields: Fields of our configuration.
+        fields: The fields of our configuration that were found so far.
         pieces: Where each tensor of our state dict comes from; tied tensors are listed once.
     """
 

@@ -68,7 +68,7 @@ def import_torch(
         unscaled: Whether embeddings were used without the factor sqrt(d_model).
         source_vocab: File with the source's tokens, one per line, for a word tokenizer that puts
             `bos` and `eos` around a text, as in PyTorch's tutorial. None means no tokenizer.
-        target_vocab: The same for the target. None means the source's.
+        target_vocab: Such a file with the target's tokens. None means the source's file.
 
     Raises:
         ValueError: The file is damaged or could run code, a table was not found, tensors are
