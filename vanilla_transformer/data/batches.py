@@ -109,7 +109,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return self
 
     def share(self, chosen: np.ndarray) -> tuple[float, float]:
-        """Return the share of some examples in an epoch's target tokens and in its pairs.
+        """Return which share of an epoch's target tokens, and of its pairs, the `chosen` make up.
 
         Args:
             chosen: Whether each example counts, (N,).
@@ -128,7 +128,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.random.default_rng([self.seed, self.epoch, stream])
 
     def _longest(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return each example's length in the budget: the longer side, rounded up to `lengths`."""
+        """Return each example's length for the budget: its longer side, rounded up to `lengths`."""
         longest = np.maximum(source, target)
         if self.lengths is None:
             return longest
@@ -164,7 +164,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return [(order[numbers[order] == corpus], count) for corpus, count in enumerate(draws)]
 
     def _drawn(self, starts: Iterable[int]) -> np.ndarray:
-        """Return the examples that an epoch draws from the corpora, each sorted by length.
+        """Return the examples that an epoch draws: corpus after corpus, each sorted by length.
 
         Args:
             starts: How many examples of each corpus earlier epochs have drawn.
@@ -251,13 +251,13 @@ def check_repeatable(dataset: Any) -> None:
 
 
 def few_lengths(longest: np.ndarray) -> list[int]:
-    """Return at most `MOST_SHAPES` lengths to pad rows to, ascending, with the least padding.
+    """Return at most `MOST_SHAPES` lengths, ascending, to which rows need the least padding.
 
     Args:
         longest: Length of the longer side of each pair, (N,).
     """
     lengths = np.unique(longest)
-    lengths = lengths[:: -(len(lengths) // 512 + 1)][::-1]  # a sample, if many, with the longest
+    lengths = lengths[:: -(len(lengths) // 512 + 1)][::-1]  # if many, a sample with the longest
     rows = np.sort(longest).searchsorted(lengths, side="right")  # number of rows at most that long
     # Tokens of the rows between two lengths, padded to the second.
     added = (rows - rows[:, None]) * lengths + np.where(np.tri(len(lengths)), np.inf, 0)

@@ -26,7 +26,7 @@ from .dataset import Features
 
 
 class BpeDropout:
-    """Random splitting of the tokens of tokenised pairs.
+    """Random splitting of the tokens of pairs into those that BPE merged them from.
 
     Args:
         tokenizer: Byte-pair encoding with a `tokenizer.json`, as from `train_tokenizer`; labels are
@@ -123,7 +123,7 @@ def _parts(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
         raise RequestError(f"bpe_dropout needs a BPE tokenizer, not {kind}; set bpe_dropout=0.")
     vocabulary = model["vocab"]
     parts = np.full((max(vocabulary.values(), default=-1) + 1, 2), -1, np.int64)
-    for left, right in reversed(model["merges"]):  # the earlier of two merges to one token wins
+    for left, right in reversed(model["merges"]):  # of two merges to one token, the earlier counts
         merged = vocabulary.get(left + right)
         if merged is not None:
             parts[merged] = vocabulary[left], vocabulary[right]

@@ -133,5 +133,5 @@ def _opened(folder: Path) -> tuple[Dataset, dict[str, Any]] | None:
         reason = str(error).rstrip(".")
         logger.warning("The cache %s is damaged and will be rebuilt: %s.", folder, reason)
         return None
-    # The folder's name has the key, so that caches derived from this one are found again too.
+    # The folder's name depends on the key, so caches derived from this one are found again too.
     return Dataset(table, fingerprint=folder.name), report

@@ -121,7 +121,7 @@ class PairReader:
 
 
 def decoded(line: bytes) -> str:
-    """Decode a line of pairs.
+    """Decode a line of a file of pairs, which must not contain NUL.
 
     Raises:
         MalformedError: The line is too long, not UTF-8, or contains NUL.
@@ -133,7 +133,7 @@ def decoded(line: bytes) -> str:
 
 
 def utf8_text(line: bytes) -> str:
-    """Decode a line of any text.
+    """Decode a line of any text, and drop byte order marks at its beginning.
 
     Raises:
         MalformedError: The line is too long, or not UTF-8.

@@ -294,7 +294,7 @@ def _has_texts(cells: Sequence[str]) -> bool:
 
 
 def drawn(rows: Sequence[Sequence[str]]) -> str:
-    """Return the first rows as a table with numbered columns."""
+    """Format the first rows as a table in text, with numbered columns."""
     shown = [
         [printable(shortened(" ".join(cell.split()), _SHOWN_CHARACTERS)) for cell in row]
         for row in rows[:_SHOWN_ROWS]

@@ -49,7 +49,7 @@ CORPUS = "corpus"  # column that numbers the joined data sets, from 0
 MADE = "made"  # column that says how a pair was made from others: bits as `augmentation.JOINED`
 _MARKS = (CORPUS, MADE)
 BLOCK = 8000  # pairs taken at a time; each block has an overhead of about 15 ms
-_BLOCK_BYTES = 2**22  # most text in a block; a tokenizer takes 100 bytes for each token
+_BLOCK_BYTES = 2**22  # most bytes of text in a block; tokenizing takes 100 bytes for each token
 _READ = 1000  # pairs read at a time, of at most 128 KiB each
 
 
@@ -392,7 +392,7 @@ def _token_tables(
                 report["unknown"].append(f"On the {side} side {unknown}.")
 
     def encoded(block: pa.Table) -> tuple[int, int, pa.Table]:
-        """Return two counts, of all and of non-empty pairs, and the kept pairs' tokens."""
+        """Return the numbers of all and of non-empty pairs, and the tokens of those that fit."""
         bare = [pc.utf8_trim_whitespace(pc.fill_null(block[side], "")) for side in sides]
         filled = block.filter(pc.and_(*(pc.not_equal(text, "") for text in bare)))
         ids = [

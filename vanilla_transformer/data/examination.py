@@ -27,10 +27,10 @@ _SHOWN = 60  # characters of an example
 
 
 def examine(pairs: Dataset) -> Iterator[str]:
-    """Yield the lines of a summary of a data set of `load_pairs`.
+    """Yield the lines of a summary of pairs: counts, doubtful pairs, lengths, and odd texts.
 
     Args:
-        pairs: Data set with the columns `source` and `target`.
+        pairs: Data set with the columns `source` and `target`, from `load_pairs`.
     """
     report = pair_report(pairs)
     yield f"{describe_report(report)}."

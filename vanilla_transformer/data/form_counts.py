@@ -10,7 +10,7 @@ from ..written_forms import WrittenForms, case_of, first_word, lower, words
 
 _MOST_FORMS, _MOST_COMMON = 20_000, 5_000  # most words to store; rarer ones are dropped
 _UNUSUAL, _NEARLY_ALL, _MOST = 0.01, 0.9, 2 / 3  # shares of the sources
-# Where more sources have no final mark (5 % of Multi30k's captions), the model knows both forms.
+# If a larger share of sources lacks a final mark (Multi30k: 5 %), the model knows both forms.
 _UNMARKED = 0.02
 _OFTEN = 20  # occurrences from which a word is known to need its apostrophe
 _LOOKED_AT = 2_000  # sources to inspect for whether they are single sentences

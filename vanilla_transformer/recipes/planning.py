@@ -31,7 +31,7 @@ _BY_SIZE = {
 
 
 def plan_run(recipe: Recipe, run: Path, fixed: Iterable[str] = ()) -> Plan:
-    """Return the plan of a run.
+    """Derive the plan of a run from its recipe, and from what its directory already records.
 
     Args:
         recipe: A recipe from `load_recipe`.

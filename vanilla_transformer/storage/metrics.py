@@ -123,7 +123,7 @@ class Metrics(TypedDict, total=False):
     scores: dict[str, Scores]  # by test set, including "validation"
     samples: dict[str, list[Sample]]  # by test set; a published model has those of its card
     recipe: dict[str, Any]
-    data: dict[str, Any]  # counts of the pairs, files, revision and initial model
+    data: dict[str, Any]  # counts of the pairs; digests of their files and of the initial model
     updates: int
     epochs: float  # passes over the pairs, but not with the recipe's `train_weights`
     last_evaluation: dict[str, float]  # a Trainer's own metrics, by its names

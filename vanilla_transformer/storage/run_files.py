@@ -34,7 +34,7 @@ MANIFEST = "manifest.json"  # digests of a checkpoint's files, written last
 IDENTITY = Path(CHECKPOINTS, "identity.json")  # recorded before the first update
 LOCK = Path(CHECKPOINTS, "training.lock")  # held by the training process, then deleted
 
-# Values or digests by name, in any depth.
+# Values or digests by name; mappings may be nested.
 Identity: TypeAlias = Mapping[str, Any]
 
 

@@ -179,7 +179,7 @@ def _merged_adapter(folder: Path) -> Path:
     atexit.register(shutil.rmtree, target, ignore_errors=True)
     merged.save_pretrained(target)
     copy_own_files(folder if (folder / TOKENIZER_SETTINGS).is_file() else base, target)
-    copy_own_files(folder, target, (METRICS, TRAINER_STATE))  # for its card
+    copy_own_files(folder, target, (METRICS, TRAINER_STATE))  # for the merged model's card
     return target
 
 
@@ -231,7 +231,7 @@ def load_saved_model(
 
 
 def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a directory.
+    """Load the tokenizer of a directory, and check that its ids fit the model beside it.
 
     Raises:
         ValueError: There is none, one of its files is damaged, or it has more ids than the model.
@@ -394,7 +394,7 @@ def read_generation_config(directory: Path) -> GenerationConfig:
 
 
 def read_config(directory: Path) -> PreTrainedConfig:
-    """Return the configuration of a sequence-to-sequence model.
+    """Return the config of a sequence-to-sequence model, without fields that would load code.
 
     Raises:
         ValueError: There is none, it is damaged, or it is of another kind.
@@ -413,7 +413,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
     with named_errors(f"{path} is not a model configuration"):
         try:
             return CONFIG_MAPPING[name].from_dict(_without_code(settings, CONFIG_MAPPING[name]))
-        except RequestError as error:  # a name of a field, or a size
+        except RequestError as error:  # of a wrong field or size
             raise RequestError(f"{path}: {error}") from error
 
 

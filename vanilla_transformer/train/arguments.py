@@ -117,7 +117,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
 
 
 def share_of_update(batches: int, processes: int) -> int:
-    """Divide the batches of an update among the processes.
+    """Return how many batches of an update each process takes.
 
     Raises:
         ValueError: The batches do not divide evenly.

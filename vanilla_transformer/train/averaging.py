@@ -34,7 +34,7 @@ from ..translation.many_texts import translate
 
 logger = logging.getLogger(__name__)
 
-# Files besides the weights that some models have; no optimizer or trainer state.
+# Files besides the weights to copy, if a model has them; no optimizer or trainer state.
 _COMPANIONS = (
     *(saved_model.CONFIG, saved_model.GENERATION_CONFIG, *saved_model.TOKENIZER_FILES),
     "*.model",  # SentencePiece

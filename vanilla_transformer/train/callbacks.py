@@ -86,7 +86,8 @@ class RunControl(TrainerCallback):
         signum, out_of_time, save_due = map(int, self.trainer.over_ranks(*own).amax(0))
         saves = args.save_strategy != SaveStrategy.NO
         control.should_save |= bool(signum or save_due or (out_of_time and saves))
-        if (stream := self.trainer.stream) is not None:  # transformers counts only since the resume
+        # transformers counts the epochs of a stream only since the training was resumed.
+        if (stream := self.trainer.stream) is not None:
             batches = state.max_steps * args.gradient_accumulation_steps
             state.epoch = stream.epoch + stream.batches / batches
         if args.logging_strategy != IntervalStrategy.NO:  # log the last few updates too
@@ -110,7 +111,7 @@ class RunControl(TrainerCallback):
             control.should_log = control.should_evaluate = control.should_save = False
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
-        """Stop if the patience is used up."""
+        """Stop if `early_stopping_patience` is used up."""
         training = self.trainer.threads is not None  # otherwise the user called `evaluate`
         watched = args.early_stopping_on
         if training and stopped_early(state.log_history, args.early_stopping_patience, watched):

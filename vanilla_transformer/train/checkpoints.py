@@ -43,7 +43,7 @@ _OF_TRANSFORMERS = ("adam_beta1", "label_smoothing_factor", "neftune_noise_alpha
 
 @dataclasses.dataclass
 class Progress:
-    """Totals and settings of a run, including resumed parts; saved in each checkpoint."""
+    """Totals and settings of a run, from before and after resumptions; saved in each checkpoint."""
 
     training_seconds: float = 0.0  # wall clock inside the training loop, evaluations included
     evaluation_seconds: float = 0.0  # the part spent in evaluations
@@ -82,7 +82,7 @@ class Progress:
         self._logged = (self.seconds - self.evaluation_seconds, self.target_tokens)
 
     def count(self, num_items: torch.Tensor | int) -> None:
-        """Add the target tokens of an update."""
+        """Add the target tokens of an update to the total."""
         # transformers gives a float32, which cannot count beyond 2^24.
         items = num_items.long() if isinstance(num_items, torch.Tensor) else num_items
         self._tokens = self._tokens + items
@@ -165,7 +165,7 @@ def _is_used(checkpoint: Path) -> bool:
 
 
 def averaging_set(directory: str | os.PathLike[str], *, every: int, count: int) -> list[Path]:
-    """Return the complete checkpoints to average: the last at multiples of `every`, and the final.
+    """Return the last complete checkpoints at multiples of `every`, and the final one, to average.
 
     Checkpoints written because of a signal or the clock are left out, so that an interrupted run
     ends with the same average as an uninterrupted one. A warning names each incomplete one.

@@ -169,7 +169,7 @@ def _save_search(search: SearchSettings, final: Path, run: Path) -> None:
     config = GenerationConfig.from_pretrained(final)  # the run's own may be damaged
     config.num_beams = search.num_beams
     config.length_penalty = search.length_penalty
-    # None, the default in transformers, selects the paper's rule.
+    # None, the default in transformers, selects the paper's rule for when to stop.
     config.early_stopping = search.early_stopping or None
     if search.num_beams == 1:  # transformers refuses beam options without beams
         config.early_stopping = config.length_penalty = None

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_plan(plan: Plan, output_dir: str | os.PathLike[str]) -> Metrics:
-    """Train and evaluate a model.
+    """Train and evaluate a model as planned, and write the files of its run directory.
 
     Args:
         plan: A plan from `recipes.planning.plan_run`.

@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 TAG = "<BT> "
 FEWEST_PAIRS = 1_000  # a model trained on fewer cannot back-translate
 _LEAST_SURE = 0.05  # share of a teacher's translations, the least probable, to leave out
-_TRIED, _TRIED_OF = 100, 2_000  # a teacher is tried with the longest of its first texts
+_TRIED, _TRIED_OF = 100, 2_000  # a teacher is tried on the 100 longest of its first 2,000 texts
 
 
 class NewPairs(NamedTuple):
@@ -99,7 +99,7 @@ class NewPairs(NamedTuple):
 def make_pairs(
     plan: Plan, run: Path, pairs: RunPairs, args: TrainingArguments, train_run: Callable[..., Any]
 ) -> list[NewPairs]:
-    """Make the pairs that a plan adds to the training pairs of a run.
+    """Make, by translation, the pairs that a plan adds to the training pairs of a run.
 
     Args:
         plan: The plan of the run.
@@ -249,7 +249,7 @@ def _translator(
         raise RequestError(f"teachers: {name} translates {does}; give one for {wanted}.")
     model, tokenizer = load_saved_model(folder, device="auto"), load_saved_tokenizer(folder)
     search: dict[str, Any] = {"most_tokens": MAX_SOURCE_TOKENS}
-    if beyond_paper_search(model, {}):  # a class of transformers
+    if beyond_paper_search(model, {}):  # such as a model of another class
         search |= {"num_beams": 4, "length_penalty": 1.0}  # the score is then the mean per token
         search |= {"return_dict_in_generate": True, "output_scores": True}
     if getattr(tokenizer, "src_lang", None) is not None:  # for many languages, as M2M-100 and NLLB

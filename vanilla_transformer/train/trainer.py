@@ -364,7 +364,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         *args: Any,
         **kwargs: Any,
     ) -> TrainOutput:
-        """Train, from the start or from a checkpoint; True means the last complete one.
+        """Train, from the start or from a checkpoint (True: the last complete one in `output_dir`).
 
         A data set without a length, such as a stream, continues in the pass over it in which the
         training stopped. All batches of an update come from one pass; the rest of it is not used.
@@ -521,7 +521,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return {**batch, "labels": self.model.without_padding(batch["labels"])}
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: object = None) -> object:
-        """Compute the gradient norm only for clipping or logging: it reads all gradients."""
+        """Compute the gradient norm only for clipping or logging, since it reads all gradients."""
         by_steps = self.args.logging_strategy == "steps"
         is_logged = not by_steps or (self.state.global_step + 1) % self.state.logging_steps == 0
         if grad_norm is None and not is_logged:
@@ -529,7 +529,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return super()._get_grad_norm(model, grad_norm)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate; add BLEU and a training loss only for the trainer's own evaluation set."""
+        """Evaluate; add `measures` and a training loss only on the trainer's own evaluation set."""
         self._evaluates_own_set = eval_dataset is None or eval_dataset is self.eval_dataset
         return super().evaluate(eval_dataset, *args, **kwargs)
 
@@ -569,7 +569,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         return output
 
     def _measure(self, dataset: Any, *, own_set: bool) -> dict[str, float]:
-        """Return loss, perplexity, training loss and BLEU, as far as the data allows.
+        """Return loss, perplexity, training loss and `measures`, as far as the data allows.
 
         Args:
             dataset: The data set to evaluate on.
