@@ -269,7 +269,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--batch-sizes", type=int, nargs="*", default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--run-directory", type=Path, help="trained model of the real workload")
+    parser.add_argument("--run-directory", type=Path, help="trained model of the second workload")
     parser.add_argument("--test-file", help="test pairs of that model")
     parser.add_argument("--pair", default="en-de", help="languages of that model")
     parser.add_argument("--sentences", type=int, help="use only this many of the test pairs")

@@ -93,7 +93,7 @@ OURS = LOADED.format("vanilla_transformer", "VanillaTransformerForConditionalGen
 STOCK = LOADED.format("transformers", "AutoModelForSeq2SeqLM", "") + ".eval()"
 TORCH = "torch==2.13.0"  # later ones may come with gigabytes of CUDA
 FLOAT32 = {"INFERENCE_PRECISION_HINT": "f32"}
-OPTIMUM = (TORCH, "transformers==4.57.6")  # the newest that it allows
+OPTIMUM = (TORCH, "transformers==4.57.6")  # the newest one that Optimum allows
 INT8 = "Int8DynamicActivationInt8WeightConfig"
 
 
@@ -237,10 +237,10 @@ def main() -> None:
     """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     run = pretrained("everyday-en-de")
-    parser.add_argument("--run", type=Path, default=run, help="default: everyday-en-de")
+    parser.add_argument("--run", type=Path, default=run, help="model (default: everyday-en-de)")
     parser.add_argument("--test-file", help="pairs (default: a hundred English sentences)")
     parser.add_argument("--pair", default="en-de", help="such as en-de")
-    parser.add_argument("--sentences", type=int, default=1000, help="to use at most")
+    parser.add_argument("--sentences", type=int, default=1000, help="number to use at most")
     parser.add_argument("--environments", type=Path, default=ENVIRONMENTS)
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()

@@ -259,7 +259,7 @@ def sentences_like_wmt(count: int, vocab_size: int) -> object:
 
 @contextlib.contextmanager
 def trainer_of(size: str, system: str, settings: Settings, updates: int) -> Iterator[tuple]:
-    """Yield a trainer for the warm-up and `updates` more, its `Watch`, and its model's sizes."""
+    """Yield a trainer for warm-up and `updates` timed updates, its `Watch`, its model's sizes."""
     sizes: Size = SIZES[size]
     contender, budget = TRAINED[system], settings["batch_tokens"][size]
     warmup = settings["warmup"]["compiled" if contender.compiled else "plain"]

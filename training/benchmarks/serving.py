@@ -35,7 +35,7 @@ CONTENDERS = (
 
 
 def block(name: str, run: Path | None = None) -> str:
-    """Return the text of a block of the page, for the model of the page or of a run."""
+    """Return the text of a block of the page, with its model replaced if a run is given."""
     page = PAGE.read_text(encoding="utf-8")
     text = re.search(rf"<!-- block: serve_{name}\b[^\n]*-->\n```\w+\n(.*?)```", page, re.DOTALL)[1]
     if run is None:

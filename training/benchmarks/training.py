@@ -386,7 +386,7 @@ def fixed_data(size: Size, options: argparse.Namespace) -> object:
 
 
 def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> dict[str, object]:
-    """Measure rounds of all contenders; return figures and ratios."""
+    """Measure the speed of all contenders in rounds; return the tables, and every speed."""
     limits = machine_limit()
     data, tokenizer = load_data(options, size)
     trainers = {
@@ -466,7 +466,7 @@ def main() -> None:
     parser.add_argument("--data", help="pairs as .jsonl[.gz] (default: from CLDR)")
     parser.add_argument("--pairs", type=int, default=20_000, help="number of pairs to generate")
     parser.add_argument("--pair", default="en-de", help="languages")
-    parser.add_argument("--only", help="names of contenders, with commas: " + ", ".join(CONTENDERS))
+    parser.add_argument("--only", help="contenders, separated by commas: " + ", ".join(CONTENDERS))
     parser.add_argument("--memory", action="store_true", help="peak memory instead of speed")
     parser.add_argument("--one", choices=CONTENDERS, help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, help="results file")

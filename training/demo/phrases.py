@@ -163,8 +163,8 @@ def generate_pairs(
         the languages have fewer than `count` distinct pairs in this split.
 
     Raises:
-        ValueError: Unknown language or split, the same language twice, or two languages that share
-            too few words in CLDR.
+        ValueError: Unknown language or split, the same language twice, or two languages for which
+            CLDR has too few names and units in both.
     """
     if split not in SPLITS:
         raise ValueError(f"got split {split!r}; allowed are {', '.join(SPLITS)}; choose one.")
@@ -177,8 +177,8 @@ def generate_pairs(
     styles = _shared_styles(source, target)
     if styles.keys() <= _WITHOUT_WORDS:
         raise ValueError(
-            f"got {source_language!r} and {target_language!r}, which have no words in common in "
-            "CLDR; allowed are languages whose locales hold names and units; choose another."
+            f"got {source_language!r} and {target_language!r}, which lack common names and units "
+            "in CLDR; allowed are languages whose locales hold names and units; choose another."
         )
 
     def pairs() -> Iterator[Pair]:
@@ -208,7 +208,7 @@ def generate_pairs(
             names = [rng.choice(styles[kind]) for kind in kinds]
             phrases = [(name, values.draw(name)) for name in names]
             if len(set(phrases)) < len(phrases):
-                continue  # "Chad and Chad"
+                continue  # not "Chad and Chad"
             join = rng.choice(joins)
             text = _write_text(source, phrases, shape, join)
             if text in seen or len(text) > _MAX_CHARACTERS or split_of_source(text) != split:
@@ -291,7 +291,7 @@ class _Values:
         """Draw a value for a style."""
         draw = _styles()[name].draw
         in_calendar = name.startswith(("date", "time", "interval"))
-        unit = "/".join(name.split("/")[:2])  # an hour, whether past or future
+        unit = "/".join(name.split("/")[:2])  # one for hours past and future
         while True:
             value = draw(self)
             if in_calendar or value is None or _split_of_value(f"{unit} {value}") == self._split:

@@ -36,7 +36,7 @@ def _line(axis: "Axes", *points: tuple[float, float]) -> None:
 
 
 def _stack(axis: "Axes", x: float, side: int, names: list[tuple[str, str]], title: str) -> float:
-    """Draw a layer of one stack from the bottom, with residual connections; return its top."""
+    """Draw a layer of one stack from the bottom, with residual connections; return y of its top."""
     y = 2.6
     for module, norm in names:
         colour = FEED_FORWARD if module == "feed_forward" else ATTENTION

@@ -77,7 +77,7 @@ KINDS = {
     "additive": additive,
 }
 SCORES = ("perplexity", "bleu")
-ALIKE = 0.072  # nats: two standard deviations between two seeds of Table 3's base model
+ALIKE = 0.072  # nats: two standard deviations of the difference of two seeds of Table 3's base
 for name, function in KINDS.items():
     AttentionInterface.register(name, function)
     AttentionMaskInterface.register(name, eager_mask)  # a mask to add to the scores

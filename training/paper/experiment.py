@@ -44,10 +44,10 @@ class Experiment(ABC):
     `self.options`.
     """
 
-    name: ClassVar[str]  # of the files: table_1
-    title: ClassVar[str]  # of the page and the picture
+    name: ClassVar[str]  # of the files, such as table_1
+    title: ClassVar[str]  # heading of the page, and caption of the picture
     sizes: ClassVar[dict[str, Settings]]  # tiny: seconds, for a test; cpu: two cores; gpu
-    arguments: ClassVar[str] = ""  # of the command besides its size, as the page shows it
+    arguments: ClassVar[str] = ""  # what the page shows after the command and its --size
     options: argparse.Namespace
 
     @abstractmethod

@@ -80,7 +80,7 @@ class Figures(Experiment):
         )
 
     def findings(self, rows: Rows, settings: Settings) -> Iterator[str]:
-        """Return, for each kind of attention, which head has most of each share of weight."""
+        """Name, for each kind of attention, the heads with most weight on one thing (`SHARES`)."""
         for kind in KINDS:
             heads = np.array(rows.get(kind, {}).get("heads", []))
             if not heads.size:
@@ -106,7 +106,7 @@ class Figures(Experiment):
     def files(self) -> dict[str, Path | None]:
         """Return the weights, and the test set if it is not the run's own."""
         files = {"model": self.options.run / WEIGHTS, "test": None}
-        if self.options.test_file is not None:  # one file, or one for each side
+        if self.options.test_file is not None:  # one file, or one for each language
             files |= zip(("test", "test target"), named_files(self.options.test_file), strict=False)
         return files
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 def markdown_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: bool = False
 ) -> list[str]:
-    """Return the lines of a table; large whole numbers get commas.
+    """Return the lines of a Markdown table; whole numbers above 9999 get commas.
 
     Args:
         columns: Headings.

@@ -145,7 +145,7 @@ class TranslationExperiment(Experiment):
             text = f"{part} pairs, instead of those in the recipe"
             parser.add_argument(f"--{part}-file", metavar="FILE", help=text)
         folder = Path("runs/paper")
-        parser.add_argument("--runs", type=Path, default=folder, help="folder of unfinished rows")
+        parser.add_argument("--runs", type=Path, default=folder, help="for unfinished trainings")
 
     def files(self) -> dict[str, Path | None]:
         """Return the files of the pairs."""

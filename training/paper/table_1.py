@@ -149,12 +149,12 @@ class SeparableConvolution(Convolution):
 class Kind:
     """A kind of layer: the entries of the paper's Table 1, and the exact counts for our layer."""
 
-    complexity: str  # the paper's
+    complexity: str  # as the paper gives it
     exponents: tuple[int, int]  # of n and d in the complexity
-    sequential: str
-    path: str
+    sequential: str  # number of sequential operations, as the paper gives it
+    path: str  # longest path, as the paper gives it
     make: Callable[[int, Settings, int], nn.Module]  # from d, settings, number of layers below
-    formula: str
+    formula: str  # of the multiply-adds of our layer, for the table
     multiply_adds: Callable[[int, int, Settings], int]  # of one sequence, from n, d and settings
     # From n and settings: layers, or steps of an LSTM, until the last output depends on all inputs.
     steps: Callable[[int, Settings], int]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # Sections 5.1 to 5.3, 6.1 and footnote 5 of the paper.
 UPDATES, HOURS = {"base": 100_000, "big": 300_000}, {"base": 12, "big": 84}
-GPUS, P100_FLOPS = 8, 9.5e12  # of a P100, sustained in single precision, as the authors assume
+GPUS, P100_FLOPS = 8, 9.5e12  # FLOP/s in single precision that the authors assume of a P100
 TOKENS = 25_000  # source tokens of an update, and as many target tokens
 PAIRS = 4.5e6  # EN-DE
 CHECKPOINT_EVERY = 600  # seconds

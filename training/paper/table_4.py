@@ -93,7 +93,7 @@ class Parsing(Experiment):
     sizes = {
         "tiny": {
             "shares": ["1/2", "1"],
-            "invented": 16,  # trees of each file
+            "invented": 16,  # trees to generate instead of each file
             "stages": [[4, 2], [60, 1]],  # longest phrase in words, updates
             "pieces": 300,
             "d_model": 16,
@@ -105,7 +105,7 @@ class Parsing(Experiment):
             "warmup": 2,  # of each stage
             "save_every": 1,  # updates
             "averaged": 2,  # last checkpoints
-            "rate_factor": 1.0,  # of Eq. 3
+            "rate_factor": 1.0,  # of the learning rate of Eq. 3
             "beams": 3,
             "extra": 20,  # symbols that the output may have more than the input has tokens
         },
@@ -374,7 +374,7 @@ class Parser:
         hold_target_tokenizer(self.tokenizer, self.symbols)
         set_seed(0)
         config = VanillaTransformerConfig(
-            **vocabulary_fields(self.tokenizer),  # words are not symbols
+            **vocabulary_fields(self.tokenizer),  # words and symbols have separate vocabularies
             d_model=settings["d_model"],
             encoder_layers=settings["layers"],
             decoder_layers=settings["layers"],

@@ -39,7 +39,7 @@ SYLLABLES = {
     "R": "尔拉雷勒里罗鲁赖劳兰伦林龙",
     "Y": "伊亚耶耶伊约尤亚尧扬延英永",
 }
-ALIKE = {"TH": "S", "DH": "S", "NG": "N"}  # consonants that Chinese does not have
+ALIKE = {"TH": "S", "DH": "S", "NG": "N"}  # consonants that are written like another
 VOWELS = {
     **{"AA": "a", "AE": "a", "AH": "a", "EH": "e", "EY": "e", "ER": "er", "IH": "i", "IY": "i"},
     **{"AO": "o", "OW": "o", "OY": "o", "UH": "u", "UW": "u", "AY": "ai", "AW": "au"},

@@ -182,7 +182,7 @@ def run_block(wanted, names, replaced=()):
 
 @pytest.fixture(scope="module")
 def changed():
-    """Return the names that the page's blocks of code define."""
+    """Return the names that the first two blocks of README.md define."""
     return run_block("subclass", run_block("change_one_formula", {}))
 
 
@@ -364,7 +364,7 @@ def test_figures_need_no_training(tmp_path):
 
 
 def test_measures_of_attention_heads():
-    """Measure a head on the previous position, one on its own, and one with even weights."""
+    """Measure a head that attends to the previous position, one to its own, one to all alike."""
     previous, itself, even = np.eye(4, k=-1), np.eye(4), np.full((4, 4), 0.25)
     previous[0, 0] = 1
     special = np.array([False, False, False, True])

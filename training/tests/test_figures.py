@@ -328,7 +328,7 @@ def test_lint_does_not_see_what_a_users_work_leaves(tmp_path):
     for folder in ("tests/hostile", "training/benchmarks"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for name in ("runs", "processes", "report"):  # as scripts of the repository are called
+    for name in ("runs", "processes", "report"):  # scripts of the repository have these names
         (tmp_path / name).mkdir()
     for name in ("data", "utils", "decoding", "runs/untidy"):
         (tmp_path / f"{name}.py").write_text("import os,sys\n", encoding="utf-8")

@@ -246,7 +246,7 @@ def test_any_two_languages_make_pairs(source, target):
         (("en", "", {}), r"got language ''"),
         (("pt-BR", "pt_BR", {}), r"allowed are two different languages"),
         (("en", "de", {"split": "test"}), r"got split 'test'.*test_values"),
-        (("en", "sma", {}), "'en' and 'sma', which have no words in common"),
+        (("en", "sma", {}), "'en' and 'sma', which lack common names and units"),
     ],
 )
 def test_invalid_arguments_are_refused_at_once(arguments, message):
