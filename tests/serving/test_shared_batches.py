@@ -8,7 +8,7 @@ import pytest
 from vanilla_transformer import Translation, translate, translate_nbest
 from vanilla_transformer.serving.shared_batches import SharedBatches
 
-BAD = {"\ud800": "not valid UTF-8", None: "is None, which is not a string", "long " * 200: "has 2"}
+BAD = {"\ud800": "a string that UTF-8 can encode", None: "is None; give a", "long " * 200: "has 2"}
 
 
 def test_a_text_that_cannot_be_translated_is_one_error_and_the_others_are_right(everyday):
