@@ -485,7 +485,7 @@ def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path):
 def test_a_schedule_goes_on_from_the_rate_that_it_ended_with(tmp_path, first, then):
     given = {"learning_rate": 0.01, "learning_rate_factor": 1.0, "warmup_steps": 2, **first}
     make_trainer(tmp_path, max_steps=4, **given).train()
-    with pytest.raises(RequestError, match="checkpoint has a learning rate of "):
+    with pytest.raises(RequestError, match="checkpoint's learning rate is "):
         make_trainer(tmp_path, **{**given, **then}).train(True)
     make_trainer(tmp_path, max_steps=4, **given).train(True)
 

@@ -274,7 +274,7 @@ def progress_to_continue(checkpoint: Path, identity: files.Identity) -> Progress
     """
     has_parts = all(map(any, map(checkpoint.glob, ("*.safetensors", OPTIMIZER_NAME))))
     if not is_whole(checkpoint) or not has_parts:
-        parts = f".safetensors or, with save_only_model, {OPTIMIZER_NAME}"
+        parts = f".safetensors files or {OPTIMIZER_NAME}, which save_only_model leaves out"
         raise RequestError(f"{checkpoint} is incomplete or lacks {parts}; resume from another.")
     progress = Progress.load(checkpoint)
     files.check_same(progress.identity, identity, "the checkpoint was trained differently")
@@ -330,5 +330,5 @@ def check_rate(schedule: LRScheduler | None, update: int) -> None:
     rates = zip(schedule.base_lrs, schedule.lr_lambdas, schedule.get_last_lr(), strict=True)
     for base, factor, last in rates:
         if not math.isclose(now := base * factor(schedule.last_epoch), last, rel_tol=1e-6):
-            rate = f"a learning rate of {last:.3g}, but the schedule has {now:.3g} there"
-            raise RequestError(f"the checkpoint has {rate}; give the same arguments again.")
+            what = f"the checkpoint's learning rate is {last:.3g}, and the schedule's {now:.3g}"
+            raise RequestError(f"{what}; give the same arguments again.")
