@@ -1217,7 +1217,7 @@ print(f"loss of a perfect answer: {once:.2f}; with softmax twice: {twice:.2f}")
 # | English-German has 450,000 pairs | "about 4.5 million sentence pairs" | 5.1 |
 # | the paper removes Add & Norm and measures it | no row of Table 3 does. [Ours](results/table_3.cpu.md) do | 6.2 |
 #
-# And those that a few lines settle. First, the stacks, and their matrices, which are learned:
+# A few lines of code settle the next ones. First, the stacks and their learned matrices:
 
 # %% [markdown] zh
 # 还有一些错误，不用写代码就能更正：
