@@ -37,15 +37,15 @@ def augmented_pairs(
     Args:
         dataset: Data set with the columns `source` and `target`, as from `load_pairs`. It is held
             in memory.
-        join: Add each pair four times joined, by a space, with a random other pair of its corpus;
+        join: Also join each pair, by a space, with random other pairs of its corpus, four times;
             joined pairs then hold half of the tokens (Nguyen et al., 2021, "Data augmentation by
             concatenation for low-resource translation").
         opposite: Language of the sources. If given, pairs with exchanged sides are added, a third
             of all pairs, and their source begins with `<2LANGUAGE> ` (Johnson et al., 2017,
             "Google's multilingual neural machine translation system"). A source without this tag
             asks for the original direction, even if both sides have the same language.
-        noise: Share of the pairs whose source is made informal (`informal_pair`); each of the four
-            copies of the pairs has another choice of them. A source that begins with `<` stays,
+        noise: Share of the pairs whose source is made informal (`informal_pair`), chosen anew in
+            each of four copies of the pairs. A source that begins with `<` stays as it is,
             because nobody types tags. This is done before batches are planned by length: a source
             in capitals, which has three times as many tokens, would pad its whole batch to them.
         languages: Codes of source and target, which decide how `noise` changes the case.

@@ -54,8 +54,8 @@ class TokenBatchSampler(Sampler[list[int]]):
         shuffle: False gives the longest batch first, and without weights the same batches in every
             epoch.
         corpora: Number of each example's corpus, from 0; needed with `weights`.
-        weights: Weight of each corpus: its share of the target tokens is its weight over the sum of
-            all. None: each example is drawn once.
+        weights: Weight of each corpus: its share of the target tokens is its weight divided by the
+            sum of all weights. None: each example is drawn once per epoch.
         few_shapes: Whether batches will be padded to one of a few lengths, the attribute `lengths`.
             False makes that None: each batch is padded to its longest example.
 
@@ -284,7 +284,7 @@ class Stream:
 
     Attributes:
         epoch: Number of the pass, from 0.
-        batches: How many of this pass were handed out.
+        batches: Number of batches of this pass that were handed out.
     """
 
     def __init__(self, loader: Any, *, per_update: int) -> None:

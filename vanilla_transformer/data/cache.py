@@ -39,7 +39,7 @@ def cached(
     """Return the data set cached under a key, and its report; create it from `tables` if missing.
 
     Args:
-        name: Kind of the data set.
+        name: Kind of the data set, with which the name of its folder begins.
         key: What the content depends on. None reads the tables each time; equal data sets are
             stored only once.
         tables: Generator that yields one or more tables of the same schema, and returns the report;

@@ -92,7 +92,7 @@ class Table:
     Args:
         rows: Rows from all parts of the table, the first one first, as from `sampled`.
         languages: Languages of source and target, or other names of the two sides.
-        has_names: Whether the first row is known to hold names of columns. Otherwise it may.
+        has_names: Whether the first row is known to hold names of columns. If not, it still may.
         where: Name of the table, for messages.
     """
 
@@ -123,8 +123,8 @@ class Table:
     def _text_columns(self) -> list[int]:
         """Return the columns that may be source or target: texts that differ from row to row.
 
-        If none has such texts, or only one has and the sides are not languages, each column that
-        is filled may be one. Columns with the same cells count once.
+        If no column has such texts, or only one has and the sides are not languages, all columns
+        that are not empty may be. Columns with the same cells count once.
         """
         filled = [place for place, cells in enumerate(self.columns) if any(cells)]
         texts = [place for place in filled if _has_texts(self.columns[place])]

@@ -267,8 +267,8 @@ def pair_lengths(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         dataset: Data set with the columns `input_ids` and `labels`, as from `tokenize_pairs`. If it
-            has a transform (`with_transform`), every row is read once: its lengths are those after
-            it, which must be the same whenever the row is read.
+            has a transform (`with_transform`), every row is read once, to count its tokens after
+            the transform; their number must be the same whenever the row is read.
     """
     import pyarrow.compute as pc
 
@@ -448,7 +448,7 @@ class PairCollator:
             with an assertion that does not name them. None for no check.
         target_vocab_size: The same for `labels`, if targets have their own vocabulary.
         shift: The model's function from labels to `decoder_input_ids`, which losses other than the
-            model's need. None for none.
+            model's own need. None: these ids are not made.
         read: Names of the arguments that the model's `forward` reads, to refuse columns of these
             names that this collator cannot batch.
     """

@@ -23,7 +23,7 @@ def count_forms(
 
     Args:
         sources: The sources, or a fair sample of them.
-        targets: Their targets, or a part.
+        targets: Their targets, or a part of them.
         languages: Codes of source and target.
     """
     language, sources = languages[0], [text for text in sources if text.strip()]

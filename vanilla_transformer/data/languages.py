@@ -198,7 +198,7 @@ def foreign_language(text: str, language: str) -> str | None:
 def likely_languages(text: str, expected: Sequence[str]) -> list[tuple[str, float]]:
     """Return up to three codes of languages that a text may be in, with their probabilities.
 
-    They are expected ones, unless the text is clearly in another language.
+    They are among the expected ones, unless the text is clearly in another language.
     """
     ranked = _identifier().rank(text[:_CHARACTERS])
     codes = {_KNOWN_AS.get(code, code): code for code in expected}

@@ -412,7 +412,7 @@ def _read_rows(where: str, rows: _Rows, reader: PairReader, unit: str) -> Pairs:
     Args:
         where: Name of the table.
         rows: Function that yields its rows.
-        reader: Has the languages and given columns, and records malformed rows.
+        reader: Reader that has the languages and given columns, and records malformed rows.
         unit: Word for a row in messages, between `where` and the row's number.
     """
     sample = sampled(rows(), kept_as=lambda numbered: _beginnings(numbered[1]))

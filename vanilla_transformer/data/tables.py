@@ -114,7 +114,7 @@ def _parsed(line: str, dialect: Dialect) -> list[str]:
 
 
 def _agreement(rows: Sequence[Sequence[str]], separator: str) -> float:
-    """Return the share of rows that have the most frequent number of cells above one.
+    """Return the share of the rows that have the commonest number of cells, of two or more.
 
     Cells that begin with a space count against commas and semicolons, which are then punctuation.
     """
@@ -136,7 +136,7 @@ def split_rows(
         lines: Lines of the table; quoted cells may span several.
         dialect: From `sniff`.
         first: Number of the first line.
-        decode: Decodes a line, or raises MalformedError.
+        decode: Function that decodes a line, or raises MalformedError.
     """
     ahead: deque[bytes] = deque()  # lines to read again after a malformed row
     row: list[bytes] = []  # lines read for the current row

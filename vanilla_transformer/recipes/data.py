@@ -137,8 +137,9 @@ def data_identity(data: DataPlan) -> dict[str, Any]:
     """Return digests and revision that identify the pairs of a plan.
 
     Returns:
-        `files`: for each split, and for a `dataset` that is a folder, the SHA-256 of the files
-        that exist by name; `revision`: that of a data set on the Hub.
+        `files`: for each split, and for a `dataset` that is a folder, a mapping from the names of
+        the files that exist to their SHA-256; `revision`: commit or branch of a data set on the
+        Hub.
     """
     places = {split: named_files(getattr(data, option)) for split, option in FILES.items()}
     places["dataset"] = [] if data.dataset is None else [Path(data.dataset)]

@@ -222,7 +222,7 @@ def _content(folder: Path) -> list[Path]:
 def folder_written_aside(output: Path) -> Iterator[Path]:
     """Write to a temporary folder and move it into place at the end; an error creates nothing.
 
-    An output of an earlier call is replaced; whether it may be, commands check (`check_outputs`).
+    An output of an earlier call is replaced; commands check with `check_outputs` that it may be.
 
     The block creates a folder at the path that is yielded, for example by `save_pretrained`.
     Parent folders are created, and removed again after an error. A folder that exists stays, since

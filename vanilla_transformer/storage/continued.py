@@ -44,7 +44,7 @@ def continued(
 ) -> Iterator[Any]:
     """Yield a row for each source: first the saved rows, then new ones, which are saved too.
 
-    Each saved row has a digest of its inputs, of its source, and of all rows before it. Rows from
+    Each saved row has a digest of `made_from`, of its source, and of all rows before it. Rows from
     the first difference on are computed again, whether the text, the model or the search changed
     or the file is damaged.
 

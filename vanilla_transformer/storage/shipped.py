@@ -35,7 +35,7 @@ def local_model(name: str) -> Path | None:
     A name that begins with a local folder is local: `runs/demo` is never looked up on the Hub.
 
     Raises:
-        ValueError: There is no such folder, and a model on the Hub has another kind of name.
+        ValueError: There is no such folder, and the name is not of the form of names on the Hub.
     """
     folder = Path(name)
     if folder.exists():

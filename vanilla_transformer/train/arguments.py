@@ -35,11 +35,12 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
             Each process contributes `gradient_accumulation_steps` batches to an update. None:
             batches of `per_device_train_batch_size` pairs.
         train_weights: Weight of each corpus that `data.mark_corpus` numbered: its share of the
-            target tokens is its weight over the sum of all. None: each pair is in an epoch once.
+            target tokens is its weight divided by the sum of all weights. None: each pair occurs
+            once per epoch.
         bpe_dropout: Probability of splitting a piece into the two it was merged from, drawn again
             for every batch by `BpeDropout`; rows become longer than `batch_tokens` accounts for.
         learning_rate: Peak rate of the schedule. None: Eq. 3's peak times `learning_rate_factor`.
-        learning_rate_factor: Multiple of Eq. 3, used without a `learning_rate`.
+        learning_rate_factor: Factor on the rate of Eq. 3, used without a `learning_rate`.
         lr_scheduler_type: A transformers schedule, whose `learning_rate` is 5e-5 if none is given.
             None: Eq. 3.
         optim: A transformers optimizer. None: the paper's Adam, or AdamW with `weight_decay`,

@@ -35,7 +35,7 @@ class RunControl(TrainerCallback):
     """Callback that stops by time, patience or a signal, sets the sampler's epoch, and logs.
 
     Args:
-        trainer: Our trainer.
+        trainer: The `VanillaTransformerTrainer` that it controls.
     """
 
     def __init__(self, trainer: Any) -> None:

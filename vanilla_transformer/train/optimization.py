@@ -23,7 +23,7 @@ _WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")  # schedules of
 def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
     """Eq. 3: d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), times a factor.
 
-    It rises linearly to its peak, factor * (d_model * warmup_steps)^-0.5, at step = warmup_steps
+    This rate rises linearly to its peak, factor * (d_model * warmup_steps)^-0.5, at warmup_steps
     (6.988e-4 for the base model), then falls with the inverse square root of the step.
 
     Args:
