@@ -292,6 +292,7 @@ STILL_PLAIN = {write_by_data}
 @pytest.fixture
 def unchanged(tokenizer, monkeypatch):
     monkeypatch.setattr(onednn, "SMALLEST", 0)
+    monkeypatch.setattr(onednn, "LEAST_WORK", 0)
     unmodified._log.cache_clear()
     model = make_model(len(tokenizer), dropout=0.0)
     model.generation_config.max_new_tokens = None

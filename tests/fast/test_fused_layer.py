@@ -31,12 +31,17 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("smallest", [0, 2**18], ids=["packed", "small"])
+@pytest.fixture(params=[0, 2**18], ids=["packed", "small"])
+def smallest(request, monkeypatch):
+    monkeypatch.setattr(onednn, "SMALLEST", request.param)
+    monkeypatch.setattr(onednn, "LEAST_WORK", 0)
+
+
+@pytest.mark.usefixtures("smallest")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("aligns", [False, True])
 @pytest.mark.parametrize("folds", [False, True])
-def test_fused_layer_equals_its_modules(smallest, kind, aligns, folds, monkeypatch):
-    monkeypatch.setattr(onednn, "SMALLEST", smallest)
+def test_fused_layer_equals_its_modules(kind, aligns, folds, monkeypatch):
     monkeypatch.setattr(FoldedSource, "is_smaller", lambda cross, keys: folds)
     layer = make_model(**KINDS[kind]).float().model.decoder.layers[1]
     torch.manual_seed(0)
@@ -91,9 +96,8 @@ def test_search_over_folded_sources_finds_the_same(lengths, monkeypatch):
     assert folded == [left for left in reversed(range(len(lengths))) for _ in range(layers)]
 
 
-@pytest.mark.parametrize("smallest", [0, 2**18], ids=["packed", "small"])
-def test_fused_layer_sees_changed_weights(smallest, monkeypatch):
-    monkeypatch.setattr(onednn, "SMALLEST", smallest)
+@pytest.mark.usefixtures("smallest")
+def test_fused_layer_sees_changed_weights():
     model, batch = make_model().float(), make_sources([4, 7])
     options = {"num_return_sequences": 4, "max_new_tokens": 4}
     beam_search(model, *batch, **options)

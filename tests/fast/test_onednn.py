@@ -21,6 +21,7 @@ pytestmark = only_where_onednn_packs
 @pytest.fixture(autouse=True)
 def _pack_small_layers_too(monkeypatch):
     monkeypatch.setattr(onednn, "SMALLEST", 0)
+    monkeypatch.setattr(onednn, "LEAST_WORK", 0)
 
 
 @pytest.fixture
@@ -45,6 +46,17 @@ def packed_output(module, x):
 def test_packed_layers_equal_plain_ones(rows, bias):
     layer, x = nn.Linear(24, 40, bias=bias), torch.randn(*rows, 24)
     torch.testing.assert_close(packed_output(layer, x), layer(x), atol=1e-5, rtol=1e-5)
+
+
+def test_a_small_product_is_left_to_torch(layer, monkeypatch):
+    monkeypatch.setattr(onednn, "LEAST_WORK", 3 * layer.weight.numel())
+    for rows, packed in ((1, []), (2, []), (3, [3] * 3), (4, [4] * 3)):
+        x = torch.randn(rows, 24)
+        with Products() as products, torch.inference_mode():
+            together = packed_together(nn.Sequential(layer), [layer], torch.cat)
+            for found in (packed_output(layer, x), packed_linear(layer)(x), together(x)):
+                torch.testing.assert_close(found, layer(x), atol=1e-5, rtol=1e-5)
+        assert products.rows == packed
 
 
 def test_parameters_in_one_flat_tensor_and_strided_biases_are_searched_as_well():
@@ -107,6 +119,7 @@ def test_an_encoder_that_chooses_its_precision_is_searched():
 @pytest.mark.parametrize("rows", [(1,), (2, 3), (300,)])
 def test_packed_products_fuse_relu_and_residual(smallest, layers, rows, monkeypatch):
     monkeypatch.setattr(onednn, "SMALLEST", smallest)
+    monkeypatch.setattr(onednn, "LEAST_WORK", 0)
     torch.manual_seed(0)
     parts = [nn.Linear(24, width) for width in (40, 8, 16)[:layers]]
     x = torch.randn(*rows, 24)

@@ -1,8 +1,9 @@
-"""Linear layers with weights pre-packed in oneDNN's layout, for decoding steps with few rows.
+"""Linear layers with weights pre-packed in oneDNN's layout, for searches on a CPU.
 
 A decoding step multiplies a handful of rows by every weight of the decoder. The library that torch
-calls for this rearranges the weight each time, or is slow because it does not. With a weight packed
-once, the same matmul takes a quarter to two thirds of the time. The operators are private to torch
+calls for this rearranges the weight each time, or is slow because it does not; on AMD's AVX-512 it
+has half of oneDNN's speed for any number of rows. With a weight packed once, the same matmul takes
+a quarter to two thirds of the time. The operators are private to torch
 (its compiler emits them). Only this file uses them; without them, it leaves the matmul to torch.
 
 A packed copy is used only as long as its parameters are unchanged. Before it begins, a search
@@ -31,8 +32,10 @@ _ALWAYS = (
     torch.backends.cpu.get_cpu_capability() == "AVX512"
     and processor_facts().get("vendor_id") == "AuthenticAMD"
 )
-SMALLEST = 2**17 if _ALWAYS else 2**18  # entries; with smaller weights, packing saves no time
+SMALLEST = 2**12 if _ALWAYS else 2**18  # entries; with smaller weights, packing saves no time
 MOST_ROWS = math.inf if _ALWAYS else 192  # most rows of an input; with more, packing saves no time
+# Fewest rows times entries: a call of oneDNN costs ten microseconds more than one of MKL.
+LEAST_WORK = 2**20 if _ALWAYS else 0
 _ROWS = 32  # rows of an input that the layout is optimized for; any number works
 _WORDS = (torch.int64, torch.int32, torch.int16)  # the widest type that divides a row is used
 
@@ -51,7 +54,7 @@ class PackedLinear(NamedTuple):
     A ReLU or a residual that follows is computed in the same call.
     """
 
-    weight: Tensor | None  # (outputs, inputs), or None if only the packed one is kept
+    weight: Tensor | None  # (outputs, inputs), or None if the packed one is always faster
     packed: Tensor | None  # in oneDNN's own layout; None if the weight is too small
     bias: Tensor | None  # (outputs,)
 
@@ -77,7 +80,8 @@ class PackedLinear(NamedTuple):
 
     def _weight_for(self, x: Tensor) -> Tensor | None:
         """Return the plain weight; None if the packed one is faster, or the only one."""
-        return self.weight if self.packed is None or _has_many_rows(x) else None
+        is_plain = self.packed is None or self.weight is None or not _pays(x, self.weight)
+        return self.weight if is_plain else None
 
 
 class _Copy(NamedTuple):
@@ -88,7 +92,7 @@ class _Copy(NamedTuple):
 
 
 class _Packing(TemporaryForward):
-    """A linear layer's `forward` that packs the weight at the first call with few rows."""
+    """A linear layer's `forward` that packs the weight at the first call for which that pays."""
 
     def __init__(self, module: nn.Linear) -> None:
         self.module = module
@@ -96,8 +100,9 @@ class _Packing(TemporaryForward):
 
     def __call__(self, x: Tensor) -> Tensor:
         # A custom encoder may switch autocast on or change the dtype of its states.
-        if _has_many_rows(x) or not _can_pack() or x.dtype != self.module.weight.dtype:
-            return nn.functional.linear(x, self.module.weight, self.module.bias)
+        weight = self.module.weight
+        if not (_pays(x, weight) and _can_pack() and x.dtype == weight.dtype):
+            return nn.functional.linear(x, weight, self.module.bias)
         if self.product is None:
             self.product = packed_linear(self.module)
         return self.product(x)
@@ -186,7 +191,7 @@ def _copy(
             product = PackedLinear(weight, None, bias)
         else:
             packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
-            product = PackedLinear(None, packed, bias)
+            product = PackedLinear(weight if weight.numel() < LEAST_WORK else None, packed, bias)
         known = _PACKED[owner] = _Copy(product, [_see(parameter) for parameter in parameters])
     return known.product
 
@@ -197,8 +202,10 @@ def release(model: nn.Module) -> None:
         _PACKED.pop(module, None)
 
 
-def _has_many_rows(x: Tensor) -> bool:
-    return x.numel() > MOST_ROWS * x.size(-1)
+def _pays(x: Tensor, weight: Tensor) -> bool:
+    """Return whether x W^T is faster with a packed W."""
+    rows = x.numel() // weight.size(-1)
+    return rows <= MOST_ROWS and rows * weight.numel() >= LEAST_WORK
 
 
 def _can_pack() -> bool:
