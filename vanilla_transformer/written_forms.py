@@ -67,6 +67,9 @@ class WrittenForms:
         """Return a text as training sources write it: case, apostrophes and final mark."""
         language = self.languages[0]
         is_unusual = (case := case_of(text, language, self._ranks)) in self.unusual
+        found = _WORD.split(lower(text, language))
+        if not is_unusual and self._contracted.keys().isdisjoint(found):  # as most texts
+            return text + self.mark_missing(text)
 
         def usual(word: str) -> str:
             small = lower(word, language)
@@ -79,10 +82,7 @@ class WrittenForms:
             return self._forms.get(small, others) if is_unusual else word
 
         tokens = (text.translate(_APOSTROPHES) if is_unusual else text).split(" ")
-        text = " ".join(
-            token if is_address(token) else _WORD.sub(lambda word: usual(word[0]), token)
-            for token in tokens
-        )
+        text = " ".join(t if is_address(t) else _WORD.sub(lambda w: usual(w[0]), t) for t in tokens)
         if is_unusual and self.is_raised and not is_address(tokens[0]):
             begin = next((place for place, sign in enumerate(text) if sign.isalnum()), 0)
             text = text[:begin] + upper(text[begin : begin + 1], language) + text[begin + 1 :]

@@ -33,7 +33,8 @@ def unknown_characters(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str])
     normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     read = [forms.source_of(text) for text in texts]
     read = read if normalizer is None else [*map(normalizer.normalize_str, read)]
-    counts = [sum(sign not in forms.signs for sign in text) for text in read]
+    known = {*forms.signs}
+    counts = [sum(sign not in known for sign in text) for text in read]
     what = "characters occur in no training source"
     return _warning(what, texts, counts, sum(map(len, read)))
 
