@@ -1,4 +1,4 @@
-"""`python -m vanilla_transformer.cli`."""
+"""Run the command line as `python -m vanilla_transformer.cli`."""
 
 import sys
 

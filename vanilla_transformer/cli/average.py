@@ -9,7 +9,7 @@ from .shared_options import add_overwrite, count
 
 
 def add_average(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command `average`."""
+    """Add the command `average` with its options."""
     command = add_command("average", _average)
     text = "checkpoint directories, oldest first; with --last one run directory"
     command.add_argument("checkpoints", metavar="CHECKPOINT", nargs="+", help=text)

@@ -18,7 +18,7 @@ _SHOWN = 3  # most different sentences to print; the file of --output has more
 
 
 def add_compare(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command `compare`."""
+    """Add the command `compare` with its options."""
     command = add_command("compare", _compare)
     text = "two or more run directories or other models"
     command.add_argument("directories", metavar="RUN", nargs="+", help=text)
@@ -49,7 +49,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def add_score(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command `score`."""
+    """Add the command `score` with its options."""
     command = add_command("score", _score)
     command.add_argument("directory", metavar="DIR", help="run directory, or any model")
     text = "JSON Lines, a table (.tsv, .csv, .parquet), or two text files as SOURCE,TARGET"

@@ -65,7 +65,7 @@ QUANTIZATIONS = ("float32", "bfloat16", "int8", "int8_float32")
 
 
 def add_import(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command `import`."""
+    """Add the command `import` with its options."""
     command = add_command("import", _import)
     systems = command.add_subparsers(required=True, metavar="SYSTEM")
     for system, (path_help, options, example) in SYSTEMS.items():
@@ -110,7 +110,7 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def add_export(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command `export`."""
+    """Add the command `export` with its options."""
     command = add_command("export", _export)
     command.add_argument("format", metavar="FORMAT", choices=FORMATS, help=", ".join(FORMATS))
     command.add_argument("directory", metavar="DIR", help="run directory, or any model")

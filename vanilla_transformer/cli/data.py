@@ -10,7 +10,7 @@ from .shared_options import add_pair_options
 
 
 def add_data(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command `data`."""
+    """Add the command `data` with its options."""
     command = add_command("data", _data)
     text = "file with pairs, or two text files, SOURCE,TARGET"
     command.add_argument("file", metavar="FILE", help=text)

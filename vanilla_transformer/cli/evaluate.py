@@ -13,7 +13,7 @@ _TEXTS = ("source", "hypothesis", "reference", "test_set")
 
 
 def add_evaluate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command `evaluate`."""
+    """Add the command `evaluate` with its options."""
     command = add_command("evaluate", _evaluate)
     text = "run directory, or another model with --pair and --test-file"
     command.add_argument("directory", metavar="DIR", help=text)

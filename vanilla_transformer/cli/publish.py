@@ -9,7 +9,7 @@ from .shared_options import add_overwrite
 
 
 def add_publish(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command `publish`."""
+    """Add the command `publish` with its options."""
     command = add_command("publish", _publish)
     text = "any saved model: a run, an average, an export, an import, what a Trainer saved"
     command.add_argument("directory", metavar="DIR", help=text)

@@ -19,7 +19,7 @@ _GRACE = 60  # seconds that running requests get after a signal to stop
 
 
 def add_serve(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command `serve`."""
+    """Add the command `serve` with its options."""
     command = add_command("serve", _serve)
     text = "run directory, other saved model, or user/name on the Hub; one for each direction"
     command.add_argument("directories", metavar="MODEL", nargs="+", help=text)

@@ -16,7 +16,7 @@ from .evaluate import print_scores
 
 
 def add_train(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command `train`."""
+    """Add the command `train` with its options."""
     command = add_command("train", _train)
     names = ", ".join(shipped_recipes())
     text = f"path to a YAML file, or one of {names} (default: by the size of the training data)"

@@ -30,7 +30,7 @@ _MOST_DOUBTFUL = 3  # doubtful lines that are reported one by one
 
 
 def add_translate(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command `translate`."""
+    """Add the command `translate` with its options."""
     command = add_command("translate", _translate)
     text = "run directory, other saved model, or user/name on the Hub"
     command.add_argument("directory", metavar="DIR", help=text)

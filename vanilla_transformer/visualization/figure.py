@@ -52,7 +52,7 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
 def new_figure(
     width: float, height: float, layout: Literal["constrained", "compressed"] = "constrained"
 ) -> "Figure":
-    """Create an empty figure of a size in inches.
+    """Create an empty figure; width and height are in inches.
 
     Raises:
         ImportError: Matplotlib is missing; the message says how to install it.

@@ -18,7 +18,7 @@ _POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encode
 
 
 def import_fsmt(path: StrPath, output: StrPath | None = None) -> Imported:
-    """Import a directory with an `FSMTForConditionalGeneration`.
+    """Import a directory with an `FSMTForConditionalGeneration` and its tokenizer files.
 
     Exact: logits differ by rounding alone. The arguments are as for `import_marian`.
 
