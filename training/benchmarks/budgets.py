@@ -26,7 +26,7 @@ FLAGS = ("join_pairs", "both_directions")
 
 
 def as_typed(recipe: str) -> list[str]:
-    """Return the options that fix a recipe's schedule, model and pairs."""
+    """Return a recipe's settings as options, which `--max-minutes` therefore leaves as they are."""
     settings = load_recipe(recipe)
     words = [("--" + name.replace("_", "-"), str(getattr(settings, name))) for name in SCHEDULE]
     words.append(("--learning-rate-factor", str(settings.learning_rate_factor)))

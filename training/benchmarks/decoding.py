@@ -67,7 +67,7 @@ def random_batch(batch_size: int, vocab_size: int) -> tuple[torch.Tensor, torch.
 
 
 def ours(model: VanillaTransformerForConditionalGeneration, **options: object) -> Contender:
-    """Return the paper's search, as this package has it."""
+    """Return a function that translates a random batch with this package's `beam_search`."""
 
     def run(batch_size: int) -> list[list[int]]:
         found = beam_search(
@@ -85,7 +85,7 @@ def ours(model: VanillaTransformerForConditionalGeneration, **options: object) -
 
 
 def host(model: torch.nn.Module) -> Contender:
-    """Return the search of `generate`, without min_new_tokens, which would slow it down."""
+    """Return a function that uses `generate`, without min_new_tokens, which would slow it down."""
 
     def run(batch_size: int) -> list[list[int]]:
         ids, mask = random_batch(batch_size, model.config.vocab_size)
@@ -105,7 +105,7 @@ def host(model: torch.nn.Module) -> Contender:
 def engine(
     model: VanillaTransformerForConditionalGeneration, quantization: str, threads: int, folder: Path
 ) -> Contender:
-    """Return CTranslate2's search with the model's weights."""
+    """Return a function that uses CTranslate2 with the model's weights."""
     import ctranslate2
 
     from vanilla_transformer.convert.exporters.ctranslate2 import VanillaTransformerLoader
@@ -178,7 +178,7 @@ def ratio(seconds: dict[str, list[float]], name: str, baseline: str) -> float:
 
 
 def fixed_length(size: str, batch_sizes: Sequence[int], rounds: int) -> dict[str, object]:
-    """Measure sentences per second at 20 tokens each, and the share of equal translations."""
+    """Measure sentences/s at 20 tokens each, and the share of translations equal to Marian's."""
     names = contenders()
     answers = {}
     with processes({name: (contender, (name, size)) for name in names}) as running:

@@ -29,7 +29,7 @@ RESULTS = FOLDER / "results" / "doors.json"
 SENTENCES = FOLDER.parent / "pretrained" / "sentences.txt"
 ENVIRONMENTS = Path.home() / ".cache" / "vanilla_transformer" / "doors"
 MODEL_FILES = ("*.safetensors", "*config.json", "tokenizer*")
-MORE_TOKENS = 50  # that a translation may have than its source (Section 6.1)
+MORE_TOKENS = 50  # a translation may be this much longer than its source (Section 6.1)
 
 # Script of every runtime in Python. MODEL becomes the code in `Door.model`, which must define a
 # `model` whose `generate` takes these arguments.
@@ -100,14 +100,14 @@ INT8 = "Int8DynamicActivationInt8WeightConfig"
 class Door(NamedTuple):
     """A runtime: the format it needs its model in, how Python loads that, and its packages."""
 
-    export: str  # argument of `export`; none: the saved model
-    model: str = ""  # code that loads the model; none: it runs in Node
-    packages: tuple[str, ...] = ()  # of an environment of its own; none: ours
+    export: str  # format to export to; empty: the saved model itself
+    model: str = ""  # code that loads the model; empty: it runs in Node
+    packages: tuple[str, ...] = ()  # to install in a new environment; empty: it uses ours
     exact: bool = True  # whether it computes in float32, and should give PyTorch's texts
     beams: tuple[int, ...] = (1, 4)
 
 
-# Their outputs are compared with the first one's.
+# The texts of all runtimes are compared with those of the first one.
 DOORS = {
     "PyTorch": Door("", f"{OURS}.eval()"),
     "transformers 5, stock": Door("stock", STOCK),
@@ -119,7 +119,7 @@ DOORS = {
     ),
     "OpenVINO, Optimum": Door(
         "stock",
-        # In bf16, its default on a CPU that has it, some words differ.
+        # On a CPU with bf16, OpenVINO would compute in it, and some words would differ.
         LOADED.format(
             "optimum.intel", "OVModelForSeq2SeqLM", f", export=True, ov_config={FLOAT32}"
         ),
@@ -173,7 +173,7 @@ def _run(command: list[str]) -> str:
 
 
 def measure(run: Path, sentences: Sequence[str], environments: Path) -> tuple[dict, dict, dict]:
-    """Translate in every runtime.
+    """Translate the sentences in every runtime, with each number of beams that it supports.
 
     Returns:
         Texts and seconds by runtime and beams; MB of each model; why a runtime is left out.
@@ -206,7 +206,7 @@ def measure(run: Path, sentences: Sequence[str], environments: Path) -> tuple[di
 
 
 def share_alike(answers: dict[str, dict[int, list]], name: str, beams: int) -> float | None:
-    """Return the percentage of texts that equal PyTorch's, or None if it lacks this search."""
+    """Return the percentage of a runtime's texts that equal PyTorch's; None if not measured."""
     if beams not in answers[name]:
         return None
     first, texts = (answers[door][beams][0] for door in ("PyTorch", name))

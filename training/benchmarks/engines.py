@@ -92,7 +92,7 @@ def translator(
 def _by_ctranslate2(
     folder: Path, tokenizer: PreTrainedTokenizerBase, num_beams: int
 ) -> Callable[[Sequence[str]], list[str]]:
-    """Return a function that translates as `training/serving.md` shows."""
+    """Return a function that translates with CTranslate2, as `training/serving.md` shows."""
     import ctranslate2
 
     engine = ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())

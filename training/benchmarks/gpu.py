@@ -59,7 +59,7 @@ PARTS = {
 
 
 class Gpu(Experiment):
-    """Rate of the GPU, training by model size, decoding by batch size, and parts of an update."""
+    """Speed of a GPU: matrix products, training, decoding, and where an update's time goes."""
 
     name = "gpu"
     title = "One GPU: training and decoding"
@@ -91,7 +91,7 @@ class Gpu(Experiment):
     }
 
     def about(self, settings: Settings) -> str:
-        """Return what is compared, and how to read it."""
+        """Return how training and decoding are compared, and how to read the tables."""
         return (
             "Training is in bf16, through the trainer of each system, with workers, pinned memory "
             "and no wait between updates, as the command line does it. The tokens are random, "
@@ -188,7 +188,7 @@ class Gpu(Experiment):
         return tables
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """Draw speeds next to each other."""
+        """Draw the speeds as bars, those of training next to those of decoding."""
         figure = new_figure(9, 3)
         measures = {
             "train": ("target_tokens_per_second", "training, target tokens/s"),
@@ -259,7 +259,7 @@ def sentences_like_wmt(count: int, vocab_size: int) -> object:
 
 @contextlib.contextmanager
 def trainer_of(size: str, system: str, settings: Settings, updates: int) -> Iterator[tuple]:
-    """Yield a trainer for warm-up and `updates` timed updates, its `Watch`, its model's sizes."""
+    """Yield a trainer that makes `updates` updates after the warm-up, its `Watch`, its `Size`."""
     sizes: Size = SIZES[size]
     contender, budget = TRAINED[system], settings["batch_tokens"][size]
     warmup = settings["warmup"]["compiled" if contender.compiled else "plain"]
@@ -318,7 +318,7 @@ def decoding(batch: int, system: str, settings: Settings) -> dict[str, object]:
 
 
 def config_of(size: Size) -> VanillaTransformerConfig:
-    """Return our model's config of a size."""
+    """Return our model's config for a size."""
     return VanillaTransformerConfig(
         vocab_size=size.vocab_size,
         d_model=size.d_model,
@@ -347,7 +347,7 @@ class AfterWarmup(TrainerCallback):
 
 
 def profile(size: str, system: str, settings: Settings) -> dict[str, object]:
-    """Measure the percentage of device time in each of `PARTS`, and kernel launches an update."""
+    """Measure the percentage of device time in each of `PARTS`, and kernel launches per update."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as torch_profile
 

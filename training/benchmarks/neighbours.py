@@ -28,7 +28,7 @@ from report import write_results
 RESULTS = Path(__file__).parent / "results"
 BUSY_LOOP = [sys.executable, "-c", "while True: pass"]
 COMMAND = [sys.executable, "-m", "vanilla_transformer.cli"]
-# Kinds of neighbours, by their description and our number of threads; None is our default.
+# Processes to keep busy, by their description and our number of threads (None: our default).
 SETTINGS = {
     **{("alone", threads): () for threads in (None, 2, 1)},
     **{("one busy loop", threads): ("loop",) for threads in (None, 2, 1)},
@@ -111,7 +111,7 @@ def translation_seconds(command: Sequence[str], kinds: Sequence[str], threads: i
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure in turns, and write the table."""
+    """Measure the speeds of all contenders, which take turns, and write them to a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipe", default="demo")
     parser.add_argument("--train-file")

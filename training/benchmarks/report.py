@@ -104,7 +104,7 @@ def write_results(path: Path, title: str, **measured: object) -> None:
     """Write what a script has measured, on which machine and when, and print its tables."""
     results = {
         "title": title,
-        **provenance("training/benchmarks/results"),  # changes to other results are no matter
+        **provenance("training/benchmarks/results"),  # uncommitted results do not count as changes
         **measured,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def chart(results: dict[str, object]) -> str | None:
 
 
 def command_of(name: str) -> str:
-    """Return a results file's name in `COMMANDS`, usually the same with bfloat16 and without."""
+    """Return a results file's key in `COMMANDS`: its name, or its name without `BF16`."""
     return name if name in COMMANDS else name.removesuffix(BF16)
 
 
@@ -170,7 +170,7 @@ def section(name: str, results: dict[str, object]) -> list[str]:
 
 
 def render(readme: str, all_results: dict[str, dict[str, object]]) -> str:
-    """Return the README with the results between its two marks."""
+    """Return the README with the results between its two markers."""
     before, _, rest = readme.partition(BEGIN)
     after = rest.partition(END)[2]
     names = [name for own in COMMANDS for name in sorted(all_results) if command_of(name) == own]
@@ -183,7 +183,7 @@ Metrics = dict[str, object]  # of a run, as metrics.json holds them
 
 
 def _sets(metrics: Metrics) -> dict[str, dict[str, object]]:
-    """Return the scores by set, the validation set last."""
+    """Return the scores of each test set, then those of the validation set."""
     scores = metrics["scores"]
     return {name: scores[name] for name in sorted(scores, key=lambda name: name == "validation")}
 
@@ -231,7 +231,7 @@ NO_FIGURES = ("Task", "Data", "Command", "Machine")
 
 
 def filled(page: str) -> str:
-    """Return a page with the figures of its marked tables read again from their files.
+    """Return a page with the numbers of its marked tables read again from their files.
 
     `<!-- figures: PATH -->` before a table names a results file, relative to the root of the
     repository. Its rows and columns fill those of the table with the same names. If PATH is

@@ -27,7 +27,7 @@ from vanilla_transformer.recipes.testing import plan_test
 
 PAGE = Path(__file__).parents[1] / "serving.md"
 RESULTS = Path(__file__).parent / "results" / "serving.json"
-# Names of the page's blocks, without their prefix `serve_`.
+# Names of the code blocks in training/serving.md, without their prefix `serve_`.
 CONTENDERS = (
     *("one_at_a_time", "batches", "threads", "asyncio", "compile", "bfloat16", "int8"),
     *("ctranslate2", "onnx"),
@@ -35,7 +35,7 @@ CONTENDERS = (
 
 
 def block(name: str, run: Path | None = None) -> str:
-    """Return the text of a block of the page, with its model replaced if a run is given."""
+    """Return a code block of training/serving.md, with its model replaced if `run` is given."""
     page = PAGE.read_text(encoding="utf-8")
     text = re.search(rf"<!-- block: serve_{name}\b[^\n]*-->\n```\w+\n(.*?)```", page, re.DOTALL)[1]
     if run is None:
@@ -47,7 +47,7 @@ def block(name: str, run: Path | None = None) -> str:
 def prepared(
     name: str, folder: Path, run: Path | None = None
 ) -> Callable[[Sequence[str]], list[str]]:
-    """Return a function that runs a block on sentences, in a folder with the exports."""
+    """Return a function that runs a code block on sentences, in the folder with the exports."""
     os.chdir(folder)
     known: dict[str, object] = {}
     exec(block("load", run), known)

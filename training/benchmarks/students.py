@@ -66,7 +66,7 @@ def row(
     pairs: Sequence[tuple[str, str]],
     language: str,
 ) -> list[object]:
-    """Return the row of a model in an engine, over its seeds."""
+    """Return the row of a model in an engine: mean BLEU over its seeds, and the median speed."""
     words = sum(len(source.split()) for source, _ in pairs)
     references = [target for _, target in pairs]
     scores = [
@@ -98,7 +98,7 @@ def draw(rows: Sequence[Sequence[object]]) -> "Figure":
     axis.set_xscale("log")
     axis.margins(0.12)
     axis.set(xlabel="source words per second, one core", ylabel="BLEU")
-    # All signs of the legend are of one size; in the plot the area shows the size of the weights.
+    # All markers in the legend have one size; in the plot their area is the size of the weights.
     legend = axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8)
     for handle in legend.legend_handles:
         handle.set_sizes([30])

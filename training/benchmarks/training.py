@@ -71,7 +71,7 @@ class Size:
     def flops(self, source_tokens: int, target_tokens: int) -> float:
         """Return the FLOPs of the weights, forward and backward, without attention scores."""
         d, ffn = self.d_model, self.ffn_dim
-        source = self.layers * (4 * d * d + 2 * d * ffn + 2 * d * d)  # with cross keys and values
+        source = self.layers * (4 * d * d + 2 * d * ffn + 2 * d * d)  # with cross-attention's K, V
         target = self.layers * (6 * d * d + 2 * d * ffn) + d * self.vocab_size
         return 6 * (source_tokens * source + target_tokens * target)
 
@@ -116,7 +116,7 @@ CONTENDERS = {
 
 
 class TorchTransformer(nn.Module):
-    """torch.nn.Transformer with tied embeddings, sinusoids and torch's smoothed loss."""
+    """torch.nn.Transformer with tied embeddings, sinusoids and torch's label-smoothed loss."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -249,7 +249,7 @@ class Watch(TrainerCallback):
         self.started = time.perf_counter()
 
     def on_step_end(self, args: object, state: TrainerState, *rest: object, **more: object) -> None:
-        """Note the time; where the timed updates begin and end, wait for a GPU before."""
+        """Note the time; where the timed updates begin and end, first wait for the GPU."""
         if torch.cuda.is_available() and state.global_step in (self.warmup, state.max_steps):
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
@@ -325,7 +325,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
 def run_round(
     trainers: dict[str, tuple[Seq2SeqTrainer, Watch]], number: int
 ) -> dict[str, tuple[float, float, float]]:
-    """Let each contender train, another one first in each round; return `Watch.figures` of each."""
+    """Let each contender train, in an order that rotates by round; return their `Watch.figures`."""
     names = list(trainers)
     shift = number % len(names)
     figures = {}
@@ -414,7 +414,7 @@ def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> 
             ]
         )
     columns = ["Contender", "target tokens/s", "ours / it", "range over rounds", "useful GFLOP/s"]
-    columns.append("of a bare product")  # in bf16, or the faster one in float32
+    columns.append("of a bare product")  # in bf16, or the faster of those in float32
     limit_rows = [[label, value] for label, value in limits.items()]
     return {
         "tables": [
