@@ -63,7 +63,7 @@ def additive(
     """
     hidden = torch.tanh(query[:, :, :, None] + key[:, :, None])  # (B, h, T, L, d_k)
     scores = torch.einsum("bhtlk,hk->bhtl", hidden, module.v)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # as eager attention
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # as eager attention does
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = scores.softmax(-1).to(value.dtype)
@@ -226,7 +226,7 @@ class AttentionKinds(TranslationExperiment):
         }
 
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
-        """Draw the formulas' figures, and the models' perplexity, over d_k."""
+        """Draw the measurements of the formulas, and the models' perplexity, over d_k."""
         panels = {
             "variance": "variance of the scores",
             "gradient": "gradient of the softmax",

@@ -54,7 +54,7 @@ class Figures(Experiment):
     }
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add --run and --test-file; half of the default sentences are in the training pairs."""
+        """Add --run and --test-file; half of the default sentences are from the training pairs."""
         text = "a run directory (default: the model everyday-en-de)"
         parser.add_argument("--run", type=Path, default=pretrained("everyday-en-de"), help=text)
         parser.add_argument("--test-file", help="pairs to use instead of the run's own test set")
@@ -100,11 +100,11 @@ class Figures(Experiment):
             )
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """Return the figures, then the three kinds of attention."""
+        """Return the names of Figures 3 to 5, then the three kinds of attention."""
         return ("Figure 3", "Figure 4", "Figure 5", *KINDS)
 
     def files(self) -> dict[str, Path | None]:
-        """Return the weights, and the test set if it is not the run's own."""
+        """Return the file of the weights, and those of the test pairs if --test-file is given."""
         files = {"model": self.options.run / WEIGHTS, "test": None}
         if self.options.test_file is not None:  # one file, or one for each language
             files |= zip(("test", "test target"), named_files(self.options.test_file), strict=False)
@@ -181,7 +181,7 @@ class Figures(Experiment):
         return draw_heads(rows)
 
     def pictures(self, rows: Rows, settings: Settings) -> "dict[str, Figure]":
-        """Return the picture of all heads, and the figures that have a sentence."""
+        """Return the picture of all heads, and each figure for which a sentence was found."""
         found = {"Measures of every head": self.draw(rows, settings)}
         for row, facts in rows.items():
             if facts.get("sentence"):

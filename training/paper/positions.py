@@ -69,7 +69,7 @@ class Positions(Experiment):
     }  # fmt: skip
 
     def about(self, settings: Settings) -> str:
-        """Return the paper's hope, and how it is tested."""
+        """Return what the paper expects beyond the training lengths, and how it is tested."""
         return (
             'The paper says of its sinusoids: "it may allow the model to extrapolate to sequence '
             'lengths longer than the ones encountered during training" (Section 3.5). It measures '
@@ -106,7 +106,7 @@ class Positions(Experiment):
             yield f"**{word.capitalize()}** {part}, by right symbols: at {', '.join(lengths)}."
 
     def rows(self, settings: Settings) -> list[str]:
-        """Return both kinds with each seed."""
+        """Return a row for each kind of position encoding and each seed, as "learned 0"."""
         return [f"{kind} {seed}" for seed in range(settings["seeds"]) for kind in KINDS]
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
@@ -169,7 +169,7 @@ class Positions(Experiment):
 
 
 def verdict(sinusoidal: Sequence[float], learned: Sequence[float]) -> str:
-    """Say which has the larger mean over its seeds, if the means are far enough apart."""
+    """Say which kind of positions has the larger mean, if the means are far enough apart."""
     apart = statistics.mean(sinusoidal) - statistics.mean(learned)
     variances = (statistics.variance(found) / len(found) for found in (sinusoidal, learned))
     if abs(apart) <= max(1, 2 * math.sqrt(sum(variances))):
@@ -178,7 +178,7 @@ def verdict(sinusoidal: Sequence[float], learned: Sequence[float]) -> str:
 
 
 def _seeds(rows: Rows, kind: str, key: str) -> list[list[float]]:
-    """Return the percentages of each seed, by length."""
+    """Return the percentages of right answers at each length, in one list for each seed."""
     return [facts[key] for row, facts in rows.items() if row.startswith(kind)]
 
 

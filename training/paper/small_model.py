@@ -34,7 +34,7 @@ Change = Callable[[VanillaTransformerForConditionalGeneration], None]
 
 
 class Translation:
-    """Pairs, tokenizer and training of one experiment.
+    """The pairs and the tokenizer of an experiment, and the training of its models.
 
     Args:
         name: Name of the experiment, and of its folder among the runs.
@@ -69,7 +69,7 @@ class Translation:
     def train(
         self, row: str, config: Mapping[str, object], change: Change | None = None, *, seed: int = 0
     ) -> dict[str, object]:
-        """Train one row to the end and evaluate it as Table 3 does: by beam search, no averaging.
+        """Train one row's model, and evaluate its last weights by beam search, as Table 3 does.
 
         Args:
             row: Name of the row, and of its folder during training.

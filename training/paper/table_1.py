@@ -89,7 +89,7 @@ class SelfAttention(nn.Module):
                 setattr(self.attention, name, nn.Identity())
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, n, d) -> (B, n, d)."""
+        """Apply multi-head attention: (B, n, d) -> (B, n, d)."""
         return self.attention(x, **self.options)[0]
 
 
@@ -101,7 +101,7 @@ class Recurrent(nn.Module):
         self.lstm = nn.LSTM(d, d, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, n, d) -> (B, n, d)."""
+        """Apply the LSTM: (B, n, d) -> (B, n, d)."""
         return self.lstm(x)[0]
 
     def step_by_step(self, x: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ class Convolution(nn.Module):
         self.before = dilation * (settings["kernel"] - 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, n, d) -> (B, n, d)."""
+        """Apply the convolution: (B, n, d) -> (B, n, d)."""
         return self.conv(nn.functional.pad(x.mT, (self.before, 0))).mT
 
 
@@ -141,7 +141,7 @@ class SeparableConvolution(Convolution):
         self.mix = nn.Linear(d, d)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, n, d) -> (B, n, d)."""
+        """Apply the depthwise convolution and the linear layer: (B, n, d) -> (B, n, d)."""
         return self.mix(super().forward(x))
 
 
@@ -315,7 +315,7 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def time_margin(rows: Rows, settings: Settings, sizes: Sequence[int] = ()) -> float:
-    """Return the ratio beyond which two times differ, or given sizes, the margin of an exponent.
+    """Return the margin of a ratio of two times or, if `sizes` are given, of a fitted exponent.
 
     Each layer is timed twice at one size, once in the sweep of n and once in that of d; the scatter
     of the two log times gives their standard deviation. Both margins are two standard deviations:
@@ -639,7 +639,7 @@ def _exponents(facts: dict, settings: Settings, key: str) -> list[str]:
 
 
 def _where_it_pays(rows: Rows, settings: Settings) -> list[list[str]]:
-    """Return the n below which self-attention is cheaper, as a number and in units of d."""
+    """Return the n below which self-attention costs less than another layer, also in units of d."""
     sizes, d = settings["n"], settings["d_of_n"]
 
     def below(mine: str, other: str, key: str) -> str:

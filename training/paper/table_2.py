@@ -280,7 +280,7 @@ class Table2(Experiment):
         }
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """Return the costs by both counts, this machine's speed, predicted times, their check."""
+        """Return costs by both counts, this machine's speed, and predicted times with errors."""
         runs = {run: rows[run] for run in UPDATES if run in rows}
         found: dict[str, Table] = {
             "What training cost, in FLOPs": _costs(runs, settings),
@@ -358,7 +358,7 @@ def _machine(runs: Rows, settings: Settings) -> Table:
 
 
 def _forecast(rows: Rows, settings: Settings) -> Table:
-    """Return the time of each run on each number of such machines, in total and by part."""
+    """Return the predicted time of each run by number of devices, in total and by part."""
     cells = []
     for run, devices in itertools.product((run for run in UPDATES if run in rows), DEVICES):
         parts = outlook(run, rows, settings, devices)
@@ -443,7 +443,7 @@ def all_reduce_seconds(run: str, parameters: int, devices: int, bandwidth: float
 
 
 def outlook(run: str, rows: Rows, settings: Settings, devices: int) -> dict[str, float]:
-    """Return the seconds of each part of a run on a number of devices."""
+    """Return the predicted seconds of each part of a run on a number of devices."""
     facts, two, prepared = rows[run], rows["two processes"], rows["preparation"]
     # With two processes, each sends and receives all the bytes exactly once.
     bandwidth = 4 * two["parameters"][run] / two["all_reduce"][run]

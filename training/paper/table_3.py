@@ -77,7 +77,7 @@ SYMBOLS = {
 
 
 def scaled(preset: str, width: int, depth: int) -> dict[str, object]:
-    """Return base's sizes and a preset's differences from base, all widths and depths divided."""
+    """Return a preset's config, with widths divided by `width` and numbers of layers by `depth`."""
     base = VanillaTransformerConfig()
     sizes = ("encoder_layers", "decoder_layers", "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
     config = {**{name: getattr(base, name) for name in sizes}, **PRESETS[preset]}
@@ -131,7 +131,7 @@ class BatchNorm(nn.BatchNorm1d):
     """A norm of each feature over all positions of the batch, padding included."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, d) -> (B, T, d)."""
+        """Normalise each feature: (B, T, d) -> (B, T, d)."""
         return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
 
@@ -284,7 +284,7 @@ class Table3(TranslationExperiment):
         )
 
     def findings(self, rows: Rows, settings: Settings) -> Iterator[str]:
-        """List the paper's rows by verdict, and the changes that it lacks by direction."""
+        """List the paper's rows by verdict, and the other changes as worse, better or neither."""
         base = base_of(rows)
         seeds = [facts for row, facts in rows.items() if row.startswith("base ")]
         if seeds:
@@ -403,7 +403,7 @@ def changed(row: str, settings: Settings) -> str:
 
 
 def base_of(rows: Rows) -> dict[str, float]:
-    """Return base's means over its `seeds`; `spread` is the deviation of their log-perplexity."""
+    """Return base's means over its seeds; `spread` is log-perplexity's standard deviation."""
     seeds = [
         facts for row, facts in rows.items() if row.startswith("base ") and "failed" not in facts
     ]
@@ -431,11 +431,11 @@ def figures(facts: dict[str, float]) -> list[str]:
 
 
 def product_format(facts: dict[str, object]) -> str:
-    """Return the format of the matrix products; for older results, infer it from the machine."""
+    """Return the number format of matrix products; for older results, infer it from the machine."""
     if "precision" in facts:
         return {"fp32": "float32"}.get(facts["precision"], facts["precision"])
     hardware = facts["provenance"]["hardware"]
-    # What `--precision auto` went by when these results were measured.
+    # How `--precision auto` chose a format when these results were measured.
     capable = {"avx512_bf16", "amx_bf16"}.intersection(hardware.get("instructions", []))
     return "bf16" if capable or "gpu" in hardware else "float32"
 
@@ -464,7 +464,7 @@ def sign(apart: int | None) -> str:
 
 
 def compared(row: str, apart: int | None, base: dict[str, float]) -> list[str]:
-    """Return in words the paper's distance from base, by our limit, and whether ours agrees."""
+    """Return whether the paper's row is better than its base, in words, and whether ours agrees."""
     paper = {"perplexity": PAPER["base"][0], "spread": base.get("spread", math.inf)}
     theirs = distance({"perplexity": PAPER[row][0]}, paper)
     if not apart or not theirs:

@@ -216,7 +216,7 @@ class Parsing(Experiment):
         )
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """Return the baseline, shares of the trees, all without phrases, and all plus others."""
+        """Return the rows: baseline, shares of the trees, whole trees only, and all plus others."""
         return [BASELINE, *settings["shares"], WHOLE, MORE]
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
@@ -250,7 +250,7 @@ class Parsing(Experiment):
         return facts
 
     def _trees(self, name: str, settings: Settings) -> list[Tree]:
-        """Read a file of trees, or generate trees if the size says how many."""
+        """Read a file of trees; if none is given and the size is tiny, generate trees."""
         path = getattr(self.options, f"{name}_file")
         if path is not None:
             return read_trees(path)

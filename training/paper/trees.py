@@ -112,7 +112,7 @@ def parse(text: str) -> Iterator[Tree]:
         else:
             if stack[-1].word is not None:
                 raise RequestError(
-                    f"got a bracket after the word {stack[-1].word!r} in the same bracket."
+                    f"got a bracket after the word {stack[-1].word!r}; write words as (TAG word)."
                 )
             stack[-1].children.append(Tree(label))
             stack.append(stack[-1].children[-1])
