@@ -291,14 +291,14 @@ class _Values:
         """Draw a value for a style."""
         draw = _styles()[name].draw
         in_calendar = name.startswith(("date", "time", "interval"))
-        unit = "/".join(name.split("/")[:2])  # one for hours past and future
+        unit = "/".join(name.split("/")[:2])  # "relative/hour" for past and future
         while True:
             value = draw(self)
             if in_calendar or value is None or _split_of_value(f"{unit} {value}") == self._split:
                 return value
 
     def nothing(self) -> None:
-        """Draw nothing, because names have no value."""
+        """Return None: a style of names needs no value, because it writes only one name."""
 
     def day(self) -> datetime:
         return self._rng.choice(self._days)
@@ -623,7 +623,7 @@ def _own_texts(locale: Locale, name: str, values: list[Any]) -> list[str]:
     for value, text, code in zip(values, texts, in_root, strict=True):
         letters = list(filter(str.isalpha, text))
         if value != 1 and letters and letters == list(filter(str.isalpha, code)):
-            return []  # a singular alone may look like its code
+            return []  # only a singular may look like its code
     return texts
 
 

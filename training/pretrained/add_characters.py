@@ -23,7 +23,7 @@ from vanilla_transformer.storage.atomic import folder_written_aside
 from vanilla_transformer.storage.saved_model import SETTINGS
 from vanilla_transformer.storage.shipped import local_model
 
-FEWEST = 30  # occurrences of a character that gets a piece
+FEWEST = 30  # occurrences from which a character gets a piece
 TOKENIZER = "tokenizer.json"
 
 

@@ -41,18 +41,18 @@ LICENSE = "--data-license", "CC BY 2.0 FR"
 
 @dataclass(frozen=True)
 class Model:
-    """How a model is made.
+    """What the training of a bundled model needs: languages, recipe, pairs and updates.
 
     Attributes:
         pair: Source and target language, one of them English.
-        recipe: Its recipe.
+        recipe: Recipe of its training.
         short: Most characters of the English side of a short pair.
-        greeting: Most characters of that of a greeting.
+        greeting: Most characters of the English side of a greeting.
         made: Number of pairs with other names and numbers.
-        weights: Those of the translations, the pairs, the short ones, the greetings, and the pairs
-            with other names and numbers.
+        weights: Weights of the translations, the pairs, the short ones, the greetings, and the
+            pairs with other names and numbers.
         updates: Number of updates of the first model.
-        further: Number of updates after them.
+        further: Number of updates of the model that continues from it.
     """
 
     pair: str
@@ -94,7 +94,7 @@ def file_of(folder: Path, split: str) -> Path:
 
 
 def write_sources(model: Model, pairs: Path, more: Path | None, digits: bool, output: Path) -> None:
-    """Write what a teacher translates: training sources, and other sentences that are not scored.
+    """Write what a teacher translates: training sources, and others not in the scored pairs.
 
     Args:
         model: The model that learns from the translations.

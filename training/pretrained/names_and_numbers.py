@@ -48,9 +48,9 @@ FAMILIAR = {
         "zh": {"Japan": "日本", "Australia": "澳大利亚|澳洲", "China": "中国", "France": "法国"},
     },
 }
-# Percent of the pairs that are made because they have a familiar name or number of this kind.
+# Percentage of the pairs that are made from a pair with this kind of familiar name or number.
 SHARES = {"man": 20, "woman": 14, "town": 26, "country": 10, "number": 30}
-# Countries whose people write with Latin letters, in the names that Faker gives them.
+# Faker's locales of countries whose people write with Latin letters.
 PEOPLES = (
     *("cs_CZ", "da_DK", "de_DE", "en_GB", "en_IN", "en_NG", "en_US", "es_ES", "es_MX", "et_EE"),
     *("fi_FI", "fr_FR", "hr_HR", "hu_HU", "id_ID", "it_IT", "lv_LV", "nl_NL", "no_NO", "pl_PL"),
@@ -86,7 +86,7 @@ class Names:
         self.target, self.random = target, random_
 
     def draw(self, kind: str) -> tuple[str, str]:
-        """Return a name of a kind in `SHARES`, in both languages; for "country" perhaps a town."""
+        """Draw a name of a kind in `FAMILIAR`, in both languages; a town may replace a country."""
         if kind == "country" and self.random.random() < 0.6:
             kind = "town"
         english, target = self.random.choice(self.random.choice(_names(kind, self.target)))
@@ -99,7 +99,7 @@ class Names:
 
 @cache
 def _names(kind: str, target: str) -> list[list[tuple[str, str]]]:
-    """Return the names of a kind in both languages, in one list for each people."""
+    """Return the names of a kind in both languages, in lists that are drawn equally often."""
     if kind in ("town", "country"):
         known = [
             (english, other)
@@ -130,12 +130,12 @@ def _in_both(kind: str, english: Locale, other: Locale) -> Iterator[tuple[str, s
 
 
 def _faker(kind: str, people: str) -> type:
-    """Return Faker's provider of a kind for a people."""
+    """Return Faker's provider of a kind, such as "person", for a locale."""
     return importlib.import_module(f"faker.providers.{kind}.{people}").Provider
 
 
 def _both(names: Iterable[str], target: str) -> list[tuple[str, str]]:
-    """Return names of one capitalised word, as they are and in the target language."""
+    """Pair each name that is one capitalised word with its form in the target language."""
     words = sorted({name for name in names if name.isalpha() and name.istitle()})
     return list(zip(words, in_chinese(words) if target == "zh" else words, strict=True))
 

@@ -18,7 +18,7 @@ from vanilla_transformer.storage.saved_model import SETTINGS, WEIGHTS
 
 
 def round_weights(run: Path, output: Path) -> None:
-    """Copy the model and the tokenizer of a run, without its scores, which are of other weights."""
+    """Copy a run's rounded model and its tokenizer, without the scores of the unrounded model."""
     weights = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(run / WEIGHTS).items()}
     with folder_written_aside(output) as aside:
         aside.mkdir()

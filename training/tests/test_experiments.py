@@ -170,7 +170,7 @@ def test_attention_formulas_follow_the_paper():
 
 
 def run_block(wanted, names, replaced=()):
-    """Run a block of README.md, with smaller numbers, and the names that earlier blocks define."""
+    """Run a code block of training/paper/README.md, given the names that earlier ones define."""
     page = (ROOT / "training/paper/README.md").read_text(encoding="utf-8")
     (block,) = [text for name, _, _, text in BLOCK.findall(page) if name == wanted]
     for text in replaced:
@@ -182,7 +182,7 @@ def run_block(wanted, names, replaced=()):
 
 @pytest.fixture(scope="module")
 def changed():
-    """Return the names that the first two blocks of README.md define."""
+    """Return the names that the first two code blocks of training/paper/README.md define."""
     return run_block("subclass", run_block("change_one_formula", {}))
 
 
@@ -225,7 +225,7 @@ def test_block_compare_a_change(changed, tmp_path, monkeypatch, capsys):
 
 
 def test_block_change_one_formula():
-    """Compare attention without 1 / sqrt(d_k), from README.md, with ours at scaling = 1."""
+    """Compare the code block's attention without 1 / sqrt(d_k) with ours at scaling = 1."""
     found = run_block("change_one_formula", {})
     model = found["model"].eval()
     inputs = {"input_ids": torch.tensor([[5, 6, 2]]), "labels": torch.tensor([[7, 8, 9, 2]])}
@@ -364,7 +364,7 @@ def test_figures_need_no_training(tmp_path):
 
 
 def test_measures_of_attention_heads():
-    """Measure a head that attends to the previous position, one to its own, one to all alike."""
+    """Measure heads that attend to the previous position, to the same one, and to all equally."""
     previous, itself, even = np.eye(4, k=-1), np.eye(4), np.full((4, 4), 0.25)
     previous[0, 0] = 1
     special = np.array([False, False, False, True])

@@ -1,4 +1,4 @@
-"""The command that makes a bundled model: its stages, what a repeated one does, its counts."""
+"""The command that makes a bundled model: each stage runs once; numbers and names are counted."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def test_every_stage_is_run_once_with_known_options(ran, tmp_path, name, source,
     (sources,) = (tmp_path / "work").glob("sources.*")
     lines = sources.read_text(encoding="utf-8").splitlines()
     assert lines[-2:] == [f"{source} train.", "New."]  # no test source
-    assert len(lines) == (3 if teacher is None else 2)  # a given teacher may not know numbers
+    assert len(lines) == (3 if teacher is None else 2)  # no digits for a given teacher
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_name_counts_whole_or_in_the_genitive():
 
 @pytest.mark.parametrize("target", ["de", "zh"])
 def test_the_page_tells_what_the_models_keep(target):
-    """Processors round in other ways, which may change a word in a few sentences."""
+    """Processors round differently, which may change a word in a few sentences."""
     head, *rows = [line.split("\t") for line in NAMES.read_text(encoding="utf-8").splitlines()]
     model = f"everyday-en-{target}"
     told = [row[head.index(model)] for row in rows]

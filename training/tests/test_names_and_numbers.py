@@ -1,4 +1,4 @@
-"""Pairs with other names and numbers: both sides change alike, and tested names stay unknown."""
+"""Pairs with other names and numbers: the same on both sides, and none that a test has."""
 
 import random
 import re

@@ -45,7 +45,7 @@ WORDS = [
 
 
 def test_block_speedrun(speedrun):
-    """A record is one row: means over the seeds, and the ratio to the baseline between them."""
+    """A record is one row: mean minutes over the seeds, and their ratio to the baseline's."""
     before = json.loads(speedrun["RECORDS"].read_text(encoding="utf-8"))
     speedrun["main"](WORDS)
     assert speedrun["turns"] == [
