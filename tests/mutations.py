@@ -204,7 +204,7 @@ data/tokenizer.py
 -         *after,\n
 +
 ! test_what_a_phone_types_has_the_tokens_of_ascii
--         *before,  # so that accents on them are composed\n        normalizers.NFC(),\n
+-         *before,  # first, so that NFC composes accents on letters\n        normalizers.NFC(),\n
 +         normalizers.NFC(),\n        *before,\n
 ! test_hard_texts_survive_encoding
 

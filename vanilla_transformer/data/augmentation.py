@@ -83,7 +83,7 @@ def _tables(
 
     for turn in range(_TURNS if join or noise else 2):
         forward = [pairs]
-        if join:  # joined pairs have as many tokens as two copies of all pairs
+        if join:  # two copies of all pairs, which have as many tokens as the joined ones
             others = pairs.take(_others(corpora, random.permutation(len(pairs))))
             source, target = (
                 pc.binary_join_element_wise(pairs[side], others[side], " ")

@@ -128,17 +128,17 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.random.default_rng([self.seed, self.epoch, stream])
 
     def _longest(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return each example's length for the budget: its longer side, rounded up to `lengths`."""
+        """Return each example's tokens on its longer side, rounded up to one of `lengths`."""
         longest = np.maximum(source, target)
         if self.lengths is None:
             return longest
         return np.array(self.lengths)[np.searchsorted(self.lengths, longest)]
 
     def _constant_length(self) -> int:
-        """Return the number of batches per epoch: the fewest, plus one if their boundaries vary."""
+        """Return the number of batches in every epoch: the minimum, plus one if boundaries vary."""
         longest = self._longest(self.source_lengths, self.target_lengths)
         if self._corpora:
-            # An upper bound: examples ascend in length, so the last start draws the longest ones.
+            # For an upper bound, the start that draws the longest examples, which come last.
             longest = longest[self._drawn([len(examples) - 1 for examples, _ in self._corpora])]
         longest = np.sort(longest)
         fewest = len(self._bounds(longest)) - 1
@@ -183,7 +183,7 @@ class TokenBatchSampler(Sampler[list[int]]):
             drawn = self._drawn([self.epoch * count for _, count in self._corpora])
             source_lengths, target_lengths = source_lengths[drawn], target_lengths[drawn]
         longest = self._longest(source_lengths, target_lengths)
-        # Alternately ascending and descending, so that neighbouring differences stay similar.
+        # Sort differences upwards at even lengths, downwards at odd: neighbours stay similar.
         difference = source_lengths - target_lengths
         difference = np.where(longest % 2, -difference, difference) * (self.lengths is None)
         order, first_size = np.arange(len(longest)), 1.0
@@ -200,7 +200,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return (order if drawn is None else drawn[order]), bounds
 
     def _bounds(self, longest: np.ndarray, *, first_size: float = 1.0) -> np.ndarray:
-        """Return the batch boundaries if each batch is as large as the budget allows.
+        """Return the boundaries of batches that are each as large as the budget allows.
 
         Filling only a share `first_size` of the first batch moves all later bounds and adds at most
         one batch, because filling up is optimal for the rest.
@@ -251,13 +251,14 @@ def check_repeatable(dataset: Any) -> None:
 
 
 def few_lengths(longest: np.ndarray) -> list[int]:
-    """Return at most `MOST_SHAPES` lengths, ascending, to which rows need the least padding.
+    """Choose lengths to pad rows to: at most `MOST_SHAPES`, ascending, with the least padding.
 
     Args:
         longest: Length of the longer side of each pair, (N,).
     """
     lengths = np.unique(longest)
-    lengths = lengths[:: -(len(lengths) // 512 + 1)][::-1]  # if many, a sample with the longest
+    # If there are many, take an evenly spread sample that includes the longest.
+    lengths = lengths[:: -(len(lengths) // 512 + 1)][::-1]
     rows = np.sort(longest).searchsorted(lengths, side="right")  # number of rows at most that long
     # Tokens of the rows between two lengths, padded to the second.
     added = (rows - rows[:, None]) * lengths + np.where(np.tri(len(lengths)), np.inf, 0)

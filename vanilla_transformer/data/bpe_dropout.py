@@ -26,7 +26,7 @@ from .dataset import Features
 
 
 class BpeDropout:
-    """Random splitting of the tokens of pairs into those that BPE merged them from.
+    """Random splitting of tokens: each becomes the two tokens from which BPE merged it.
 
     Args:
         tokenizer: Byte-pair encoding with a `tokenizer.json`, as from `train_tokenizer`; labels are

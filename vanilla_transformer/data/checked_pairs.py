@@ -98,7 +98,7 @@ class PairReader:
     def pairs(
         self, rows: Iterable[tuple[int, Any]], pair_of: Callable[[Any], tuple[str, str]], place: str
     ) -> Pairs:
-        """Yield each row's pair; skip malformed rows and report their `place` and number."""
+        """Yield each row's pair; skip malformed rows, and report them by `place` and row number."""
         for number, row in rows:
             try:
                 yield pair_of(row)

@@ -34,13 +34,13 @@ Given: TypeAlias = "tuple[str | int, str | int] | None"
 
 SAMPLE = 1_000  # fewest rows to inspect; at most twice as many
 _CELLS = 20_000  # most cells, of all columns together, whose language is identified
-_FEWEST = 20  # cells of each column to identify at least, even if that exceeds _CELLS
+_FEWEST = 20  # fewest cells of a column whose language is identified, even beyond _CELLS in all
 _IN_LANGUAGE = 0.55  # least mean share of a language in the cells of its column
 _IN_LANGUAGE_OF_TWO = 0.35  # least mean share if only two columns hold text
 _ODDS = 3.0  # log odds (20 to 1) from which columns look swapped
 _TEXTS = 0.5  # a column of text: at least this share of its cells has letters and is no link or key
 _FEW = 0.1  # a column of categories: at most this share of its cells are distinct
-_WEIGHT = 0.25  # least text, as a share of the longest column's; notes and categories have less
+_WEIGHT = 0.25  # least text of a source or target column, as a share of the longest column's
 # Words in column names that mean source or target.
 _SIDES = {
     **dict.fromkeys(("source", "src", "input", "original"), 0),
@@ -110,7 +110,7 @@ class Table:
         while columns and not any(columns[-1]):  # an empty column at the end
             columns.pop()
         self.first = [cells[0] for cells in columns]
-        self.columns = [cells[1:] or cells for cells in columns]  # a single row is a pair
+        self.columns = [cells[1:] or cells for cells in columns]  # a lone row is a pair, no header
         self.shares, self.odds = np.zeros((len(columns), 2)), np.zeros(len(columns))
         self.texts = self._text_columns()
         for place in self.texts:

@@ -101,7 +101,7 @@ def load_pairs(
     if kind_of(source) != "pairs":  # pairs in memory were logged when they were read
         first = [quoted(dataset[0][side], 60) for side in ("source", "target")]
         read = (counted(len(dataset), "pair"), f"{source_language}-{target_language}", reader.name)
-        logger.info("%s (%s) from %s; the first: %s -> %s.", *read, *first)
+        logger.info("Read %s (%s) from %s; the first: %s -> %s.", *read, *first)
     return dataset
 
 
@@ -359,7 +359,7 @@ class _Encoder:
             self.digest = Hasher.hash(tokenizer)
             return
         self.backend = copy.deepcopy(tokenizer.backend_tokenizer)
-        self.backend.no_truncation()  # an earlier call may have switched either on
+        self.backend.no_truncation()  # a call may have enabled it, or padding
         self.backend.no_padding()
         self.backend.encode_special_tokens = tokenizer.split_special_tokens
         marks = f"{self.backend.to_str()}{tokenizer.split_special_tokens}{self.start}"

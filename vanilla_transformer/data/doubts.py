@@ -32,7 +32,7 @@ _REFUSED = 0.5  # share of doubtful pairs above which the input is refused
 def doubtful(
     sources: Sequence[str], targets: Sequence[str], languages: tuple[str, str]
 ) -> np.ndarray:
-    """Return the kind of each doubtful pair.
+    """Return the kind of doubt about each pair, 0 for none.
 
     Args:
         sources: Source texts.

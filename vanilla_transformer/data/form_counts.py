@@ -9,7 +9,7 @@ from ..texts.sentences import split_sentences
 from ..written_forms import WrittenForms, case_of, first_word, lower, words
 
 _MOST_FORMS, _MOST_COMMON = 20_000, 5_000  # most words to store; rarer ones are dropped
-_UNUSUAL, _NEARLY_ALL, _MOST = 0.01, 0.9, 2 / 3  # shares of the sources
+_UNUSUAL, _NEARLY_ALL, _MOST = 0.01, 0.9, 2 / 3  # what these words mean, as shares of the sources
 # If a larger share of sources lacks a final mark (Multi30k: 5 %), the model knows both forms.
 _UNMARKED = 0.02
 _OFTEN = 20  # occurrences from which a word is known to need its apostrophe

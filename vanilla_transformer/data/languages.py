@@ -23,7 +23,7 @@ _CHARACTERS = 200  # most characters of a text that are read
 # A text has full weight if the probabilities of the two languages add up to at least this. Short
 # texts of everyday words reach about this sum; chance, with 140 languages, would give 0.014.
 _FULL_WEIGHT = 0.1
-# A foreign text: least probability of its language, and greatest one of the expected language.
+# For a foreign text: lowest probability of its language, highest one of the expected language.
 _SURE, _HARDLY = 0.9, 0.01
 
 

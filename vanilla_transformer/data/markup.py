@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 2**16
 _XML_BYTES = 2**24  # most XML in memory at once; its elements take 30 times as much
-_OVER_LIMIT = f"more than {_XML_BYTES // 2**20} MiB of XML"
+_TOO_MUCH_XML = f"more than {_XML_BYTES // 2**20} MiB of XML"
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = [f"{{*}}{name}" for name in ("bpt", "ept", "it", "ph", "ut")]  # formatting in a segment
 _END = re.compile("</seg>", re.IGNORECASE)
@@ -58,8 +58,8 @@ def sgm_segments(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
         text = line.decode("utf-8", "surrogateescape")  # invalid UTF-8 is refused later
         found = [part[part.lower().rfind("<seg") :] for part in _END.split(text)[:-1]]
         if len(found) != text.lower().count("<seg"):
-            place = f"{path}:{number}: a segment of more than one line"
-            raise RequestError(f"{place}; convert the set to text with sacrebleu --echo.")
+            fault = f"{path}:{number}: a segment of more than one line"
+            raise RequestError(f"{fault}; convert the set to text with sacrebleu --echo.")
         for segment in found:
             yield clean(segment.partition(">")[2]).encode("utf-8", "surrogateescape")
 
@@ -77,7 +77,7 @@ def wmt_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
 
     content = file.read(_XML_BYTES + 1)
     if len(content) > _XML_BYTES:
-        raise RequestError(f"{path} is a WMT test set of {_OVER_LIMIT}; write its pairs as text.")
+        raise RequestError(f"{path} is a WMT test set of {_TOO_MUCH_XML}; write its pairs as text.")
     tags = dict(_LANGUAGE.findall(content.decode("utf-8", "replace")))
     try:
         fields = WMTXMLDataset._unwrap_wmt21_or_later(io.BytesIO(content))
@@ -113,7 +113,7 @@ def tmx_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
         for language, side in zip(reader.languages, found, strict=True):
             if len(side) != 1:
                 kind = MalformedError if side else OtherLanguagesError
-                raise kind(f"{len(side)} texts in {language!r}, not 1; has {', '.join(names)}")
+                raise kind(f"{len(side)} texts in {language!r}, not 1; tags: {', '.join(names)}")
         sides = [variants[side[0]] for side in found]
         dtd = unit.getroottree().docinfo.internalDTD
         entities = () if dtd is None else dtd.iterentities()
@@ -149,5 +149,5 @@ def _units(path: Path, file: BinaryIO) -> Iterator[etree._Element]:
                     del part.getparent()[0]
             unit.clear()
         if size > _XML_BYTES:
-            raise RequestError(f"{path} has a unit of {_OVER_LIMIT}; leave it out.")
+            raise RequestError(f"{path} has a unit of {_TOO_MUCH_XML}; leave it out.")
     parser.close()

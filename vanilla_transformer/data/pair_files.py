@@ -59,7 +59,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = bytes(byte for byte in range(32) if not bytes([byte]).isspace())
 # Patterns of cells or records instead of sentences, and the allowed share of such lines.
 _CELLS = {r"\t|^[{[]\"": 0.5, r'^".*"$': 0.99}
-# Signs, labels and codes that sentences hardly ever have; tasks without languages may have them.
+# Signs, labels and codes that sentences hardly ever have, but texts of other tasks may.
 _NO_SENTENCE = dict.fromkeys(
     (r"[={}<>|\\\t]", r"^(#|\S+:(\s|$)|msg(id|str)\b)", r"^[!-~]{21,}$"), 0.5
 )
@@ -231,7 +231,7 @@ class _File:
     def lines(self) -> Iterator[bytes]:
         """Yield the lines, split at line feeds only, without their line ends."""
         with self.content() as file:
-            if not file.peek(2).startswith(_UTF16):  # type: ignore[attr-defined]  # buffered
+            if not file.peek(2).startswith(_UTF16):  # type: ignore[attr-defined]  # it is buffered
                 yield from bounded.read_lines(file, str(self.path))
                 return
             text = io.TextIOWrapper(file, "utf-16", "surrogateescape", newline="\n")
@@ -326,7 +326,7 @@ def _read_parallel(source: _File, target: _File, reader: PairReader) -> Pairs:
             elif b"".join(filter(None, lines)).strip():  # blank lines at the end do not count
                 longer, shorter = (source, target) if lines[1] is None else (target, source)
                 what = f"{longer.path} goes on in line {number}, where {shorter.path} has ended"
-                raise RequestError(f"{what}; each line must translate the same line of the other.")
+                raise RequestError(f"{what}; the two files must be translations line by line.")
 
     name = f"{source.path} and {target.path}:"
     return reader.pairs(rows(), lambda lines: checked_pair(*map(decoded, lines)), name)
@@ -560,7 +560,7 @@ def _read_dataset(where: str, dataset: Any, reader: PairReader) -> Pairs:
 
 
 def _dataset_rows(dataset: Any, *keys: str) -> Iterator[tuple[int, Any]]:
-    """Yield the texts in the rows of a data set; a stream's sample is its first rows."""
+    """Yield the texts of numbered rows; without `keys`, of a sample (a stream's first rows)."""
     is_stream = not hasattr(dataset, "__len__")
     # The rows of a stream may differ in columns, which Arrow refuses.
     dataset = dataset.with_format(None if is_stream else "arrow")

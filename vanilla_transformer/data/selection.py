@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _FAULTS = ("duplicates", "copies", "odd_ratios")
 _DOUBTS = [kind for kind in KINDS if kind != "equal"]  # equal pairs are counted as copies
 _MOST_HELD_OUT = 1000  # pairs; enough to measure BLEU to about one point
-_MOST_BYTES = 4000  # of a held-out text, so that it has no more tokens than are translated at once
+_MOST_BYTES = 4000  # of a held-out text, which then has no more tokens than `translate` accepts
 
 
 def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Dataset, Dataset]:

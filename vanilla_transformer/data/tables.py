@@ -17,7 +17,7 @@ _Decode: TypeAlias = Callable[[bytes], str]
 SEPARATORS = ("\t", ",", ";", " ||| ", "|")
 _NAMED = re.compile(r"sep=([,;\t|])")  # Excel's first line, which names the separator
 _LINE = 4_096  # bytes of a line to inspect, at most
-_MOST = 0.5  # least share of lines with a separator; a rarer one is part of the texts
+_MOST = 0.5  # least share of lines with a separator; a rarer separator is part of the texts
 _FEW = 0.05  # share of lines that may be damaged
 
 
@@ -114,7 +114,7 @@ def _parsed(line: str, dialect: Dialect) -> list[str]:
 
 
 def _agreement(rows: Sequence[Sequence[str]], separator: str) -> float:
-    """Return the share of the rows that have the commonest number of cells, of two or more.
+    """Return the share of the rows that have the commonest number of cells above one.
 
     Cells that begin with a space count against commas and semicolons, which are then punctuation.
     """

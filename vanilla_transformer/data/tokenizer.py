@@ -113,7 +113,7 @@ def symbol_tokenizer(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
             raise RequestError(f"got the symbol {quoted(symbol)} {fault}; list each once.")
         ids[symbol] = len(ids)
     if len(ids) == len(SPECIAL_TOKENS):
-        raise RequestError("got no symbols; list one per line, or give pairs with symbols.")
+        raise RequestError("found no symbols; a .txt file needs one per line, and pairs need text.")
     backend = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
     # "</s>" in a user's text is plain text, not a symbol.
     special = Regex(r"(?<!\S)<(pad|/?s)>(?!\S)")
@@ -215,8 +215,8 @@ def train_tokenizer(
         logger.info("Learning a vocabulary of %s pieces.", f"{vocab_size:,}")
     backend.train_from_iterator(_checked(texts), trainer, length=num_texts)
     if backend.get_vocab_size() < vocab_size:
-        message = "The text gave %d pieces, not the %d requested: a model of your own needs %s."
-        logger.warning(message, backend.get_vocab_size(), vocab_size, "vocab_size=len(tokenizer)")
+        got = f"The text gave {backend.get_vocab_size()} pieces, not the {vocab_size} requested"
+        logger.warning("%s: a model of your own needs vocab_size=len(tokenizer).", got)
     return _wrapped(backend)
 
 
@@ -247,7 +247,7 @@ def text_normalizer(*, keep_typography: bool = False) -> normalizers.Normalizer:
         normalizers.Replace(Regex(WHITE_SPACE), " "),
         normalizers.Replace(Regex("  +"), " "),
         normalizers.Strip(),
-        *before,  # so that accents on them are composed
+        *before,  # first, so that NFC composes accents on letters
         normalizers.NFC(),
         *after,
     ]

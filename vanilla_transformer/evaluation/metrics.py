@@ -23,7 +23,7 @@ class _Share(Metric):
         super().__init__()
 
     def _preprocess_segment(self, sent: str) -> str:
-        # The tokenizers decode to single spaces, so other white space in references must not count.
+        # Tokenizers decode ids to text with single spaces, so other white space must not count.
         return " ".join(unicodedata.normalize("NFC", sent).split())
 
     def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def score_model(
     num_beams: int | None = None,
     **generation_kwargs: Any,
 ) -> TestTexts:
-    """Translate a test set; score the translations, the model and the untranslated sources.
+    """Translate a test set; return scores of the translations, perplexity and copy baseline.
 
     Args:
         model: A sequence-to-sequence model.
@@ -211,7 +211,7 @@ def pair_ids(
     *,
     first: int = 1,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the ids of both sides of pairs to score; error messages count pairs from `first`.
+    """Return source and target ids of pairs; `first` is the number of the first pair in errors.
 
     Raises:
         ValueError: A source is blank or has more tokens than can be translated, or a side is
@@ -259,7 +259,7 @@ def _log_probabilities(
     with evaluation_mode(model):
         logits = model(input_ids=ids, attention_mask=mask, decoder_input_ids=inputs).logits
     rows = []
-    for row, target in zip(logits, targets, strict=True):  # one by one, to save a second (B, T, V)
+    for row, target in zip(logits, targets, strict=True):  # row by row: no second (B, T, V) tensor
         row = row[: len(target)].to(torch.promote_types(row.dtype, torch.float32))
         gold = torch.tensor(target, device=row.device)[:, None]
         rows.append(row.log_softmax(-1).gather(-1, gold).flatten())
