@@ -216,7 +216,7 @@ def _load_split(data: DataPlan, split: str) -> "Dataset | None":
         pairs = load_pairs(data.dataset, split=split, **version, **options)
         is_weighted = split == "train" and data.train_weights is not None
         return mark_corpus(pairs, 0) if is_weighted else pairs
-    except RequestError:  # it says what to do
+    except RequestError:  # its message says what to do
         raise
     except (OSError, ValueError, DatasetGenerationError) as error:
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) else error

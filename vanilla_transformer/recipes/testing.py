@@ -61,8 +61,8 @@ def plan_test(run: Path, test_options: Mapping[str, object]) -> ModelTest:
     Raises:
         ValueError: If there is no model, no test or validation pairs, or an unknown option.
     """
-    if foreign := sorted(test_options.keys() - {*TEST_OPTIONS}):
-        raise RequestError(f"Got {foreign[0]}; options of a test: {', '.join(TEST_OPTIONS)}.")
+    if unknown := sorted(test_options.keys() - {*TEST_OPTIONS}):
+        raise RequestError(f"Got {unknown[0]}; options of a test: {', '.join(TEST_OPTIONS)}.")
     given = {name: value for name, value in test_options.items() if value is not None}
     weight_files(run)  # raises if there are none
     has_recipe = (run / run_files.RECIPE).is_file()
@@ -111,7 +111,7 @@ def warn_of_another_test(folder: Path, languages: tuple[str, str]) -> None:
     """Warn that test pairs may be training pairs, and if the model or its languages changed."""
     run_files.warn_of_changed_model(folder)
     warn_of_other_languages(folder, languages)
-    logger.warning(_NOT_COMPARED, folder, "the folder does not record them")
+    logger.warning(_NOT_COMPARED, folder, "the folder does not say what those were")
 
 
 def warn_of_other_languages(folder: Path, languages: tuple[str, str]) -> None:

@@ -50,7 +50,7 @@ def move_into_place(aside: Path, target: Path) -> None:
 def cannot_be_replaced(path: Path) -> bool:
     """Return True for a device, a pipe or a folder: a file cannot replace these."""
     # If /dev/stdout is redirected to a file, it looks like a file.
-    folder = str(path.absolute().parent)  # /dev/shm holds files
+    folder = str(path.absolute().parent)  # unlike /dev, /dev/shm holds files
     is_device = folder in ("/dev", "/dev/fd") or folder.startswith("/proc/")
     return is_device or (path.exists() and not path.is_file())
 

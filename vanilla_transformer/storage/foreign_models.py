@@ -47,6 +47,6 @@ def _start(path: Path) -> bytes:
 
 
 def _words(content: bytes) -> set[str]:
-    """Return the words, also with a final q or r removed, which pickle adds to strings."""
+    """Return the words, and words ending in q or r also without it: pickle may have added it."""
     words = {word.decode() for word in _WORD.findall(content)}
     return words | {word[:-1] for word in words if word.endswith(("q", "r"))}

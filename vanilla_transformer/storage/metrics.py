@@ -11,7 +11,7 @@ from .atomic import write_json
 from .reading import checked, own_file, read_json
 
 _DIGEST = "digest"  # key in metrics.json: digest of everything else
-NUM_SAMPLES = 3  # samples that a card shows and a demo page offers; a run saves at least as many
+NUM_SAMPLES = 3  # samples on a model card and on its demo page; a run saves at least as many
 
 
 class Measure(NamedTuple):
@@ -71,11 +71,11 @@ class TestTexts(Scores, total=False):
 
 
 class Sample(TypedDict):
-    """A source with its reference and, on a card, the model's translation."""
+    """A source with its reference and, on a model card, the model's translation."""
 
     source: str
     reference: str
-    # Added to a card's samples when the model is tried out:
+    # Added to the samples of a model card when the model is tried out:
     translation: NotRequired[str]
     is_undrawn: NotRequired[bool]  # whether its attention could not be drawn
 
@@ -121,7 +121,7 @@ class Metrics(TypedDict, total=False):
     """Content of metrics.json; a published model's, or `evaluate`'s, has fewer keys."""
 
     scores: dict[str, Scores]  # by test set, including "validation"
-    samples: dict[str, list[Sample]]  # by test set; a published model has those of its card
+    samples: dict[str, list[Sample]]  # by test set; a published model has those of its model card
     recipe: dict[str, Any]
     data: dict[str, Any]  # counts of the pairs; digests of their files and of the initial model
     updates: int
@@ -131,7 +131,7 @@ class Metrics(TypedDict, total=False):
     chosen_on_validation: Chosen
     warnings: list[RunWarning]  # those that still hold at the end
     model: dict[str, Any]  # config fields that no recipe has
-    validation_scores: dict[str, dict[str, float]]  # percentiles on validation sources
+    validation_scores: dict[str, dict[str, float]]  # percentiles; see doubt_thresholds.py
     model_files: dict[str, str]  # SHA-256 by file
     published: Published
     # Sizes, time, speed, machine and software of the run.

@@ -56,8 +56,8 @@ SHORTLIST = "shortlist.safetensors"  # has a digest of its own; see fast/shortli
 MODEL = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX, SHORTLIST)
 # Files of a run that other commands read.
 RECORDED = (*SETTINGS, WEIGHTS, WEIGHTS_INDEX, RECIPE, HISTORY, CURVES)
-# No code, and no weights in formats that can run code. SentencePiece's files end in .model too.
-# The metrics say which languages the model was trained for, and the card its licence.
+# Files to download: no code, and no weights that can run it; *.model files are SentencePiece's.
+# The metrics say which languages the model was trained for, and the model card its licence.
 _OF_HUB = [*SETTINGS, ADAPTER, "*.safetensors*", "*.model", METRICS, "README.md"]
 # Tokenizers of transformers, and the package that each needs.
 TOKENIZER_PACKAGES = {"FSMTTokenizer": "sacremoses", "MarianTokenizer": "sentencepiece"}
@@ -198,7 +198,7 @@ def load_saved_model(
     """
     directory = Path(directory)
     config, generation = read_config(directory), read_generation_config(directory)
-    kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]  # their types differ
+    kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]  # classes of different types
     tensors = {name: it for path in weight_files(directory) for name, it in read_tensors(path)}
     with named_errors(f"{directory} does not load"):
         _check_class(directory, kind, config)
@@ -271,7 +271,7 @@ def load_saved_tokenizer(directory: str | os.PathLike[str]) -> PreTrainedTokeniz
 
 
 def copy_own_files(source: Path, target: Path, names: Iterable[str] = TOKENIZER_FILES) -> None:
-    """Copy the named files that a directory has, by default its tokenizer's, to another one.
+    """Copy the named files (by default the tokenizer's) that exist in `source` to `target`.
 
     Raises:
         ValueError: One of them is a link that leaves the directory.
@@ -413,7 +413,7 @@ def read_config(directory: Path) -> PreTrainedConfig:
     with named_errors(f"{path} is not a model configuration"):
         try:
             return CONFIG_MAPPING[name].from_dict(_without_code(settings, CONFIG_MAPPING[name]))
-        except RequestError as error:  # of a wrong field or size
+        except RequestError as error:  # it names a wrong field or size
             raise RequestError(f"{path}: {error}") from error
 
 

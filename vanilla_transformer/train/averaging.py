@@ -42,11 +42,11 @@ _COMPANIONS = (
     "*.py",  # the code of a model saved for trust_remote_code
 )
 
-CLOSE = 0.5  # if greedy scores are this close, averaging more is better with beams (LOG.md)
+CLOSE = 0.5  # if greedy scores are this close, more checkpoints are better with beams (LOG.md)
 PAIRS = 1000  # validation pairs, each translated about ten times; 200 were too few
 COUNTS = (1, 2, 3, 5, 7, 10, 15, 20)
 LOST = 0.05  # how much worse the score with a shortlist may be
-# By `early_stopping`: with it, a search finds shorter translations and needs larger penalties.
+# Length penalties to try, by `early_stopping`: with it, beam search needs larger ones.
 PENALTIES = {False: (SearchSettings.length_penalty, 1.0, 1.5), True: (1.0, 1.5, 2.0, 3.0)}
 
 
@@ -141,7 +141,7 @@ def choose_on_validation_pairs(
     target_language: str,
     training: Any = None,
 ) -> tuple[Chosen, Shortlist | None]:
-    """Choose the number of checkpoints to average, then how the averaged model searches.
+    """Choose the number of checkpoints to average, then search settings for the average.
 
     Greedy translations choose the largest number whose score is within `CLOSE` of the best; beam
     search with that average then chooses the length penalty, and that search the smallest shortlist

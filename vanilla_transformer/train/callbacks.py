@@ -44,7 +44,7 @@ class RunControl(TrainerCallback):
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:  # noqa: ANN001, ANN003, the base signature
         """Prepare the model, start the clock, and log the size of the run."""
         self.trainer.begin()
-        # A checkpoint restores its own intervals; use those of this start.
+        # Resuming restored the checkpoint's logging and saving intervals; use the current ones.
         state.compute_steps(args, state.max_steps)
         self.last_save, self.stopped = time.monotonic(), False
         self.trainer.progress.start()

@@ -24,7 +24,7 @@ def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
             "training": _series(log_history, "eval_training_loss"),
             "validation": _series(log_history, "eval_loss"),
         },
-        # In a plot of its own: smoothing and dropout, which the log does not record, may raise it.
+        # In a plot of its own, as label smoothing and dropout, which are not logged, may raise it.
         "training loss, with any smoothing and dropout": {"training": _series(log_history, "loss")},
         "learning rate": {"training": _series(log_history, "learning_rate")},
     }

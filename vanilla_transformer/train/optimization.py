@@ -56,8 +56,8 @@ def noam_schedule(
     for group in optimizer.param_groups:
         base = float(group.get("initial_lr", group["lr"]))
         if base != 1.0:
-            what = f"got an optimizer with lr={base:g}, which would multiply Eq. 3"
-            raise RequestError(f"{what}; create it with lr=1.0, or choose another schedule.")
+            given = f"an optimizer with lr={base:g}, which would multiply Eq. 3"
+            raise RequestError(f"got {given}; create it with lr=1.0, or choose another schedule.")
     constants: dict[str, Any] = {"d_model": d_model, "warmup_steps": warmup_steps, "factor": factor}
     # LambdaLR counts updates from 0, Eq. 3 from 1.
     return LambdaLR(optimizer, lambda updates: noam_lr(updates + 1, **constants))

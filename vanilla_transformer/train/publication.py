@@ -21,7 +21,7 @@ _OF_THE_HOST = ("tags", "tasks", "dataset_tags", "dataset_args", "model_name")
 class PublishingTrainer(Seq2SeqTrainer):
     """Seq2SeqTrainer whose `push_to_hub` publishes as `vanilla-transformer publish` does."""
 
-    def create_model_card(self, *, model_name: str | None = None, **facts: Any) -> None:  # type: ignore[override]  # by name
+    def create_model_card(self, *, model_name: str | None = None, **facts: Any) -> None:  # type: ignore[override]  # arguments by name
         """Write our model card, with the facts known so far, into the output directory.
 
         Args:
@@ -42,7 +42,7 @@ class PublishingTrainer(Seq2SeqTrainer):
         metrics = Metrics(parameters=parameters, **training_facts(state))
         render_card(card_facts(metrics, published)).save(output / "README.md")
 
-    def push_to_hub(  # type: ignore[override]  # None on other processes
+    def push_to_hub(  # type: ignore[override]  # returns None on other processes
         self,
         commit_message: str | None = None,
         blocking: bool = True,

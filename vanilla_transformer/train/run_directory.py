@@ -98,8 +98,8 @@ def completed(plan: Plan, run: Path) -> Metrics | None:
     others = files.differences(metrics["recipe"], plan.settings)
     changed = [] if others else files.changed_files(run, metrics.get(files.MODEL_FILES, {}))
     if there := [name for name in changed if (run / name).exists()]:
-        names = " and ".join(there)
-        raise RequestError(f"{run} is complete, but {names} changed; delete these to restore them.")
+        changes = f"{' and '.join(there)} changed"
+        raise RequestError(f"{run} is complete, but {changes}; delete what changed, and run again.")
     if not others and not changed:
         identify(plan, run)  # refuses a run on other pairs
         logger.info("%s is complete.", run)

@@ -286,7 +286,7 @@ def _new_tokenizer(plan: Tokenizer, pairs: "Dataset") -> PreTrainedTokenizerBase
 
 
 def _count_forms(pairs: "Dataset", languages: tuple[str, str]) -> WrittenForms:
-    """Count case and punctuation of sources, but not of those that begin with a tag."""
+    """Count case and punctuation of the sources that do not begin with a tag, such as `<2de>`."""
     step = -(-len(pairs) // _COUNTED) or 1
     sources, targets = (
         [*islice(sentences(pairs, side), 0, None, step)] for side in ("source", "target")
@@ -298,7 +298,7 @@ def _count_forms(pairs: "Dataset", languages: tuple[str, str]) -> WrittenForms:
 def run_model(
     plan: Model, data: DataPlan, tokenizer: PreTrainedTokenizerBase, start: Path | None
 ) -> VanillaTransformerForConditionalGeneration:
-    """Return a new model, or with `init_from` the initial model or the last checkpoint.
+    """Return a new model or, if `init_from` is set, a copy of the model in the folder `start`.
 
     Args:
         plan: The plan of the model.

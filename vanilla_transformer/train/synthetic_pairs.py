@@ -321,7 +321,8 @@ def _teacher_facts(name: str) -> dict[str, Any]:
     if license is None and card.is_file():
         license = ModelCard.load(card, ignore_metadata_errors=True).data.license
     facts: dict[str, Any] = {"license": license, "scores": metrics.get("scores", {})}
-    logger.info("%s: licence %s, scores on %s.", name, license or "unknown", [*facts["scores"]])
+    scored = ", ".join(facts["scores"]) or "no test set"
+    logger.info("%s: licence %s; has scores for %s.", name, license or "unknown", scored)
     return {"name": name if local_model(name) is None else folder.name, **facts}
 
 

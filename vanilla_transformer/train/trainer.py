@@ -131,7 +131,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         args = VanillaTransformerTrainingArguments() if args is None else args
         if not isinstance(args, VanillaTransformerTrainingArguments):
             given, ours = type(args).__name__, VanillaTransformerTrainingArguments.__name__
-            raise RequestError(f"got args of type {given}; give {ours}, which has its fields too.")
+            raise RequestError(f"got args of type {given}; give {ours}, which has all its fields.")
         if hasattr(validation_pairs, "column_names"):  # a data set
             columns: Any = validation_pairs
             validation_pairs = list(zip(columns["source"], columns["target"], strict=True))
@@ -254,8 +254,8 @@ class VanillaTransformerTrainer(PublishingTrainer):
 
     def _stock_train_dataloader(self) -> DataLoader:
         if self.args.batch_tokens is not None:
-            message = "Without the columns input_ids and labels %s, whatever batch_tokens is."
-            logger.warning(message, f"batches are of size {self.args.per_device_train_batch_size}")
+            size = f"size {self.args.per_device_train_batch_size}, whatever batch_tokens is"
+            logger.warning("Without columns input_ids and labels, batches are of %s.", size)
         self.train_sampler, self._repeats_last = None, False
         if has_tokens(self.train_dataset):
             check_lengths(*pair_lengths(self.train_dataset))
@@ -312,7 +312,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             super()._load_rng_state(checkpoint)
 
     @staticmethod
-    def get_optimizer_cls_and_kwargs(  # type: ignore[override]  # our arguments only
+    def get_optimizer_cls_and_kwargs(  # type: ignore[override]  # takes only our arguments
         args: VanillaTransformerTrainingArguments, model: PreTrainedModel | None = None
     ) -> tuple[Any, Any]:
         """Return the class and options of the optimizer: the paper's Adam if `args` name none."""
@@ -423,10 +423,9 @@ class VanillaTransformerTrainer(PublishingTrainer):
         if smoothing != self._smoothing:  # otherwise keep a label smoother that the user set
             self._smoothing = smoothing
             self.label_smoother = LabelSmoother(epsilon=smoothing) if smoothing else None
-        if self.accelerator.mixed_precision != self.args.precision.replace("fp32", "no"):
-            made = f"the trainer was made with mixed_precision={self.accelerator.mixed_precision}"
-            remedy = "set bf16 or fp16 when you make the arguments."
-            raise RequestError(f"got {self.args.precision}, but {made}; {remedy}")
+        if (made := self.accelerator.mixed_precision) != self.args.precision.replace("fp32", "no"):
+            got = f"{self.args.precision}, but the trainer was made with mixed_precision={made}"
+            raise RequestError(f"got {got}; set bf16 or fp16 when you make the arguments.")
         metrics = ["loss", *(self.measures if self.validation_pairs else [])]
         watchable = [] if isinstance(self.eval_dataset, dict) else metrics
         check_arguments(self.args, watchable, by_tokens=self._batches_by_tokens)
@@ -554,7 +553,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             measured = self._measure(dataloader.dataset, own_set=own_set)
             by_token = {f"{metric_key_prefix}_{name}": value for name, value in measured.items()}
             if prediction_loss_only and "loss" in measured:
-                size = len(dataloader.dataset)  # type: ignore[arg-type]  # it has tokens
+                size = len(dataloader.dataset)  # type: ignore[arg-type]  # it has a length
                 output = EvalLoopOutput(None, None, by_token, size)  # type: ignore[arg-type]  # no predictions
             else:
                 output = super().evaluation_loop(
