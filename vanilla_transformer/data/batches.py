@@ -215,7 +215,7 @@ class TokenBatchSampler(Sampler[list[int]]):
 
 
 def _split_batches(bounds: np.ndarray, *, count: int) -> np.ndarray:
-    """Halve the batch with the most examples, again and again, until there are `count` batches."""
+    """Halve the batch with the most examples, repeatedly, until there are `count` batches."""
     while len(bounds) - 1 < count:
         sizes = np.diff(bounds)
         largest = int(sizes.argmax())

@@ -52,7 +52,7 @@ def odd_texts(pairs: Dataset) -> Iterator[str]:
     table = next(text_blocks(pairs.select(range(0, len(pairs), len(pairs) // 1000 or 1))))
     for sign, pattern in _SIGNS.items():
         found = pc.or_(*(pc.match_substring_regex(side, pattern) for side in table.columns))
-        # A few such characters may be intended.
+        # In a few texts, such characters may be intended.
         if (share := pc.mean(found).as_py()) > 0.1 and sign != _ORDINARY:
             yield f"{share:.0%} of training pairs have {sign} to repair; see the command `data`."
     yield from few_sources(table["source"].to_pylist(), "training pairs")

@@ -201,7 +201,7 @@ class _File:
 
     @contextmanager
     def content(self) -> Iterator[BinaryIO]:
-        """Open the file; errors within the block name the file."""
+        """Open the file; an error within the block gets the file's name in its message."""
         opened = self.open_member() if self.open_member else bounded.open_content(self.path)
         with bounded.errors_naming(self.path), opened as file:
             yield file

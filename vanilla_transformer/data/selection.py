@@ -154,7 +154,7 @@ def describe_report(report: dict[str, int]) -> str:
 
 
 def _faults(dataset: Dataset) -> tuple[np.ndarray, dict[str, int]]:
-    """Return each pair's fault, (N,), and the report; 0 is no fault, n is `_FAULTS[n - 1]`."""
+    """Return the number of each pair's fault, 0: none, n: `_FAULTS[n - 1]`; and the report."""
     hashes, lengths = _hashes_and_lengths(dataset)
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])

@@ -24,7 +24,7 @@ def robustness(
     measures: Sequence[str],
     **options: Any,
 ) -> dict[str, Scores]:
-    """Return a model's scores on sources in each of `VARIANTS`.
+    """Return a model's scores on the sources changed into each informal form of `VARIANTS`.
 
     Case and the final mark of translations and references do not count, because a translation
     follows its source in both.

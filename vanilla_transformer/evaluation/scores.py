@@ -90,7 +90,7 @@ def measure_metric(name: str, target_language: str) -> "Metric":
 
 
 def reference_streams(references: References) -> list[list[Any]]:
-    """Transpose references to sacreBLEU's lists, with None for missing ones.
+    """Transpose references: a list of all first ones, and so on, with None for missing ones.
 
     Args:
         references: One text for each output, or a sequence of texts for each.

@@ -193,7 +193,7 @@ def with_made(data: DataPlan, pairs: RunPairs, added: Sequence[NewPairs]) -> Run
 
 
 def _check_unchanged(new: NewPairs, run: Path) -> None:
-    """Refuse to resume a run without its new pairs, or after their model has changed."""
+    """Refuse to resume if the pairs made for a run are missing, or their translator has changed."""
     record = read_record(new.record) if new.record.is_file() else {}
     if not new.file.is_file() or record.get("translated") != sha256(new.file):
         raise RequestError(f"{new.file} is missing or changed; {run} needs it: put it back.")

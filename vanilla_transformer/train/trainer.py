@@ -696,7 +696,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
     def over_ranks(self, *values: float) -> torch.Tensor:
         """Gather numbers from all ranks as a tensor, (ranks, numbers)."""
         own = torch.tensor([values], dtype=torch.float64)
-        if self.args.world_size == 1:  # the device may lack float64
+        if self.args.world_size == 1:  # no need of the device, which may lack float64
             return own
         return self.accelerator.gather(own.to(self.args.device)).cpu()
 
