@@ -62,7 +62,7 @@ def word_numbers(
 def _spelled(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, unknown_words: bool
 ) -> tuple[list[int | None], str]:
-    """Decode ids; return each id's start in the text, None if it adds nothing, and the text."""
+    """Decode ids; return the index in the text where each begins (None: nowhere), and the text."""
     not_text = special_ids(tokenizer) - ({tokenizer.unk_token_id} if unknown_words else set())
     # The model's table may have more rows than the tokenizer has tokens; the others spell nothing.
     tokens = tokenizer.convert_ids_to_tokens(list(ids))
@@ -91,7 +91,7 @@ def _spelled(
 
 
 def _places(spelled: str, text: str) -> list[int]:
-    """Map each character of the decoded ids to its index in the text, without white space."""
+    """Return the index in `text` of each character of `spelled`; neither has white space."""
     if spelled == text:
         return [*range(len(text))]
     places: list[int] = []

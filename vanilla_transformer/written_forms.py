@@ -23,7 +23,7 @@ _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u00b4`", "'"))
 _WORD = re.compile(r"([^\W\d_]+(?:'[^\W\d_]+)*)")  # JavaScript: [\p{L}\p{Nl}\p{No}]
 _FIRST = re.compile(_WORD.pattern + r"(?![,'\w])")
 _DOTTED_I = re.compile("(tr|tur|az|aze)([-_]|$)", re.IGNORECASE)  # languages that have a dotless i
-# One capitalized common word of a frequency rank below this, or two of any, mean title case.
+# Title case needs two capitalized common words, or one whose frequency rank is below this.
 _TELLING = 100
 
 
@@ -60,7 +60,7 @@ class WrittenForms:
 
     @cached_property
     def _contracted(self) -> dict[str, int]:
-        """Place of the apostrophe of each contraction, by the word without it."""
+        """Index of the apostrophe in each contraction, by the word without it."""
         return {word.replace("'", ""): word.index("'") for word in self.contractions}
 
     def source_of(self, text: str) -> str:

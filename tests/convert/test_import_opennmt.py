@@ -116,7 +116,7 @@ def test_vocabularies_give_tokenizers(tmp_path):
     [
         ({"src": "x"}, "vocab has no lists of tokens"),
         ({"src": SOURCE, "tgt": TARGET[:-1]}, "has size 9, but the model needs 10"),
-        ({"src": SOURCE, "tgt": TARGET[4:]}, "vocab has no '<unk>' for tgt"),
+        ({"src": SOURCE, "tgt": TARGET[4:]}, "the tgt list in vocab has no token '<unk>'"),
         ({"src": [*SOURCE[1:], "x"], "tgt": TARGET}, r"'<blank>' \(pad\) has id 0 in .*, but 1 in"),
     ],
     ids=str,

@@ -211,7 +211,7 @@ def test_pairs_without_tokens_are_an_error(model, sources, targets, message):
     ("sources", "references", "message"),
     [
         (["one"] * 40 + ["x" * 70_000], ["a"] * 41, "Input 41 has [0-9]+ tokens; at most 4096"),
-        (["a", "b"], ["a", "b" * 12], "pair 2 has 13 tokens, but the model's positions end at 9"),
+        (["a", "b"], ["a", "b" * 12], "pair 2 has 13 tokens, but the model has 9 positions"),
     ],
 )
 def test_too_long_texts_are_refused_before_work(model, monkeypatch, sources, references, message):

@@ -14,7 +14,7 @@ from .shared_options import add_overwrite, add_pair_options, add_test_options, c
 if TYPE_CHECKING:
     from ..data.pair_files import PairReader
 
-_SHOWN = 3  # most different sentences to print; the file of --output has more
+_SHOWN = 3  # sentences to print, those that differ most; the file of --output has more
 
 
 def add_compare(add_command: Callable[..., argparse.ArgumentParser]) -> None:

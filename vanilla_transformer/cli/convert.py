@@ -12,7 +12,7 @@ from .shared_options import add_overwrite
 
 _NUMBER, _FILE, _NAME = {"type": int, "metavar": "N"}, {"metavar": "FILE"}, {"metavar": "NAME"}
 _FLAG = {"action": "store_true"}
-_MISSING = {**_NUMBER, "required": True}  # state dicts lack it, so users must give it
+_MISSING = {**_NUMBER, "required": True}  # numbers that state dicts lack, so users must give them
 _VOCABULARIES: dict[str, dict[str, Any]] = {
     f"{it}_vocab": {**_FILE, "help": f"{it} tokens, one per line"} for it in ("source", "target")
 }

@@ -223,7 +223,7 @@ def _output_lines(
 
 
 def _alignment_lines(translations: "Sequence[Translation]") -> Iterator[str]:
-    """Yield a line with the alignment of each translation of a row; empty for a header."""
+    """Yield a line of word alignments for each translation of a row; an empty one for a header."""
     for links in [translation.alignment for translation in translations] or [None]:
         yield " ".join(f"{i}-{j}" for i, j in links or ()) + "\n"
 

@@ -67,7 +67,7 @@ def push_folder(
         if revision is not None:
             api.create_branch(**place, branch=revision, exist_ok=True)
         before = api.repo_info(**place, revision=revision)
-        there = [file.rfilename for file in before.siblings or ()]  # type: ignore[union-attr]  # kernels have none
+        there = [file.rfilename for file in before.siblings or ()]  # type: ignore[union-attr]  # KernelInfo has none
         patterns = [f"/{pattern}" for pattern in replaces]  # from the root: * matches no slash
         replaced = {name for name in there if any(map(PurePosixPath("/", name).match, patterns))}
         stale = sorted(replaced - files.keys())

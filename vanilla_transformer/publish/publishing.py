@@ -59,7 +59,7 @@ _ANY_TEXT = "Hello!"  # to try out a model without samples
 
 @dataclass(frozen=True)
 class Publication:
-    """What was published: sizes of files in bytes, the model's form, and the commit if pushed."""
+    """What was published: file sizes in bytes, form (native, with_code, stock), commit if any."""
 
     files: dict[str, int]
     form: str
@@ -239,13 +239,13 @@ def _metrics(source: Path, run: Path) -> Metrics:
         metrics.pop("warnings", None)  # these are about the run's own model
         return metrics
     if not _close(*(_logits(*both, _ANY_TEXT) for both in zip(models, tokenizers, strict=True))):
-        remedy = f"vanilla-transformer evaluate {source} ... --output {source / run_files.METRICS}"
-        raise RequestError(f"{source} and {run} give different outputs; score the model: {remedy}")
+        command = f"vanilla-transformer evaluate {source} ... --output {source / run_files.METRICS}"
+        raise RequestError(f"{source} and {run} give different outputs; score the model: {command}")
     return metrics
 
 
 def _same_pairs(scores: Mapping[str, Scores], of_run: Mapping[str, Scores]) -> bool:
-    """Return True if both were measured on the same pairs: untranslated sources score the same."""
+    """Return True if copied sources score the same in both, a sign that the pairs are the same."""
     key = "copy_baseline"
     return all(it.get(key, {}) == of_run.get(name, {}).get(key) for name, it in scores.items())
 

@@ -22,8 +22,8 @@ AUTO_CLASSES = {
     "AutoModel": modeling.VanillaTransformerModel,
     "AutoModelForSeq2SeqLM": modeling.VanillaTransformerForConditionalGeneration,
 }
-# Added to the configuration's copy. When transformers saves a model with copied code, it copies all
-# files named in import statements, whether or not these are executed.
+# Appended to the copy of the configuration's module. When transformers saves a model with copied
+# code, it copies all files that import statements name, whether or not these are executed.
 _IMPORT_ALL = """
 
 if False:  # makes transformers copy the pipeline, and so all of the code, with each saved model

@@ -34,7 +34,7 @@ def target_ids(
     for number, row in enumerate(rows, start=first):
         if table is not None and len(row) > table:
             what = f"The translation of pair {number} has {len(row)} tokens"
-            raise RequestError(f"{what}, but the model's positions end at {table}; leave it out.")
+            raise RequestError(f"{what}, but the model has {table} positions; leave out the pair.")
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Translation of many texts; the code published with a model has only the pipeline."""
+"""Translation of many texts. Code that is published with a model has only the pipeline."""
 
 from .many_texts import Translation, translate, translate_nbest
 

@@ -97,7 +97,7 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
 def _check_options(
     settings: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]], origin: Path
 ) -> tuple[str, ...]:
-    """Refuse options that this package does not support; return notes of unknown ones."""
+    """Refuse options that this package does not support; return notes about unknown ones."""
     model = {name: value for name, value in settings["model"].items() if name not in stacks}
     parts = {"data": settings.get("data"), "model": model}
     parts |= {name: {"type": "recurrent", **stack} for name, stack in stacks.items()}

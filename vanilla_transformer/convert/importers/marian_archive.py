@@ -175,7 +175,7 @@ def _read_vocabulary(path: Any) -> dict[str, int]:
 
 
 def _find_tables(source: Source, options: Mapping[str, Any], *, unused: float) -> tuple[int, int]:
-    """Find the embedding tables, and append zero rows; the last row is that of `<pad>`.
+    """Find the embedding tables, and pad them to one length with zero rows, the last for `<pad>`.
 
     Args:
         source: The model.
@@ -214,14 +214,14 @@ def _make_config(
     counts = tuple(map(len, vocabularies))
     special = {(tokens["</s>"], tokens["<unk>"]) for tokens in vocabularies}
     if len(special) > 1 or counts != sizes:
-        what = f"vocabularies of {counts} tokens with </s> and <unk> at {sorted(special)}"
-        raise RequestError(f"{source.origin} has {what} for {sizes} embeddings; give the model's.")
+        vocabs = f"vocabularies of {counts} tokens with </s> and <unk> at {sorted(special)}"
+        raise RequestError(f"{source.origin} has {vocabs} for {sizes} embeddings; give its own.")
     ((end, unknown),) = special
     given = {name: setting(options, f"transformer-{name}", it) for name, it in _OPERATIONS.items()}
     order = tuple(str(value).replace("d", "") for value in given.values())
     if order not in _ORDERS:
         allowed = "'', 'dan' and '' or 'n' (post-norm); 'n', 'da' and 'n' (pre-norm)"
-        raise RequestError(f"{source.origin} has transformer-{given}; allowed: {allowed}.")
+        raise RequestError(f"{source.origin} has transformer options {given}; allowed: {allowed}.")
     heads = setting(options, "transformer-heads", 8)
     inner = setting(options, "transformer-dim-ffn", 2048)
     return source.make_config(

@@ -84,7 +84,7 @@ def import_opennmt(path: StrPath, output: StrPath | None = None) -> Imported:
 
 
 def _tensors(found: Mapping[str, Any], file: Path) -> dict[str, Tensor]:
-    """Return the tensors of `model` and `generator`; `model` may contain the latter too."""
+    """Return the tensors of `model` and `generator`; `model` may contain the generator's too."""
     tensors = unwrapped(state_dict(found["model"], f"{file}: model"))
     generator = unwrapped(state_dict(found["generator"], f"{file}: generator"))
     return tensors | {f"generator.{name}": tensor for name, tensor in generator.items()}
@@ -92,9 +92,9 @@ def _tensors(found: Mapping[str, Any], file: Path) -> dict[str, Tensor]:
 
 def _options(found: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Return the training options, together with the settings stored in the vocabularies."""
-    options = options_in(found["opt"])
-    if not options:
-        raise RequestError(f"{file}: opt is a {type(found['opt']).__name__}; expected options.")
+    if not (options := options_in(found["opt"])):
+        kind = type(found["opt"]).__name__
+        raise RequestError(f"{file}: opt is a {kind}; expected a Namespace or dict of options.")
     more = options_in(found["vocab"])
     return options | {name: value for name, value in more.items() if name not in ("src", "tgt")}
 
@@ -111,5 +111,5 @@ def _vocabularies(found: object, file: Path) -> tuple[list[str], list[str]]:
 def _special_ids(target: list[str], file: Path) -> dict[str, int | None]:
     missing = [token for token in _SPECIAL.values() if token not in target]
     if missing:
-        raise RequestError(f"{file}: vocab has no {missing[0]!r} for tgt.")
+        raise RequestError(f"{file}: the tgt list in vocab has no token {missing[0]!r}.")
     return special_ids("bos", **{role: target.index(it) for role, it in _SPECIAL.items()})

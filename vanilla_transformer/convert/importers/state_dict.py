@@ -130,7 +130,7 @@ class Source:
             self.fields[f"{stack}_layers"] = layers
 
     def sinusoid_style(self, tables: Collection[Tensor]) -> str | None:
-        """Return the style of sinusoids in all tables, (positions, d); None if they hold others."""
+        """Return which style of sinusoids all tables, (positions, d), hold; None if they do not."""
         width = self.fields["d_model"]
         odd = tables and width % 2  # sinusoids need an even width
         for style in () if odd else ("sinusoidal", "tensor2tensor"):
@@ -364,5 +364,5 @@ def finish(imported: Imported, output: StrPath | None) -> Imported:
                 load_saved_tokenizer(aside)
             except RequestError as error:
                 reason = str(error).replace(str(aside), "the source")
-                raise RequestError(f"Copy the source with all of its files: {reason}") from error
+                raise RequestError(f"The import needs all files of the source: {reason}") from error
     return imported
