@@ -67,7 +67,7 @@ def encode(
             encoded[index] = [*row[: limit - 1], row[-1]]  # keep the end token
         elif len(row) > limit:
             what = f"{_name(first, index)} has {len(row)} tokens"
-            raise RequestError(f"{what}; at most {limit} are translated at once: split it.")
+            raise RequestError(f"{what}; at most {limit} are translated at once: split the text.")
     return encoded
 
 
@@ -228,7 +228,7 @@ def generate_ids(
 def only_paper_search_has(
     name: str, model: PreTrainedModel, options: Mapping[str, Any]
 ) -> RequestError:
-    """Return the error for an argument that only `beam_search` has, in a call it cannot run."""
+    """Return the error for an argument of `beam_search` alone, in a call that needs `generate`."""
     what = f"Got {name}, which only the paper's search supports"
     beside = ", ".join(beyond_paper_search(model, options))
     return RequestError(f"{what}, and {beside}, which it does not; leave one of them out.")

@@ -107,7 +107,7 @@ def beam_search(
         raise RequestError(f"{what}, which beam_search does not support; call generate.")
     settings = search_settings(model.generation_config, **given)
     special_ids = _special_ids(model, settings)
-    if given.get("suppress_tokens") is None:  # only a call may forbid all ends of a sentence
+    if given.get("suppress_tokens") is None:  # only a caller may forbid every end-of-sentence id
         check_ends(settings.suppress_tokens, special_ids.ends)
     mask = _checked_mask(input_ids, attention_mask)
     layer = _alignment_layer(model, alignment_layer) if return_alignments else None
@@ -245,7 +245,7 @@ class Search:
         self.ended_history = _pick(torch.cat((self._ended_so_far(history), history), dim=1), picked)
 
     def _ended_so_far(self, history: Tensor) -> Tensor:
-        """Return the finished hypotheses' histories, (B, beam, 2, t), as long as `history`."""
+        """Return the finished hypotheses' histories, (B, beam, 2, t), padded to `history`'s t."""
         longer = history.size(-1) - self.ended_history.size(-1)
         return nn.functional.pad(self.ended_history, (0, longer), value=-1)
 
@@ -317,7 +317,7 @@ def length_penalty_of(length: Tensor | int, alpha: float) -> Tensor | float:
 
 
 def keep_order(keep: Tensor) -> Tensor:
-    """Return the indices of the entries to keep, (B',).
+    """Return the indices of True in `keep`, (B',), in an order that moves few entries.
 
     Entries below B' stay in place; the others fill the places that became free.
     """
@@ -427,7 +427,7 @@ class ModelDecoder:
         self.alignments = [weights[order] for weights in self.alignments]
 
     def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """Return the cross-attention weights, (b, n, t, S), of rows, (b, n, t).
+        """Return the cross-attention weights, (b, n, t, S), of the decoder rows `rows`, (b, n, t).
 
         `sources`, (B,), marks the b sources of the rows. A negative row gives zeros.
         """
@@ -443,7 +443,7 @@ def no_attention_weights(model: PreTrainedModel) -> RequestError:
 
 
 def weights_at(weights: Tensor, rows: Tensor) -> Tensor:
-    """Pick rows, (b, n, t), of cross-attention weights, (b, R, S); a negative row gives zeros."""
+    """Pick cross-attention weights, (b, R, S), by row index, (b, n, t); negative ones give 0."""
     index = rows.clamp(min=0).flatten(1)[..., None].expand(-1, -1, weights.size(-1))
     picked = weights.gather(1, index).unflatten(1, rows.shape[1:])  # (b, n, t, S)
     return picked.masked_fill(rows[..., None] < 0, 0)
@@ -624,7 +624,7 @@ SDPA = (sdpa_attention_forward, sdpa_mask)
 
 def attention_of(implementation: str) -> tuple[object, object]:
     """Return the attention and mask functions registered under an implementation's name."""
-    # The default of the model's layers, which look it up in the same module.
+    # The attention function of layers by default, from the module where they look it up.
     eager: Any = MultiHeadAttention.forward.__globals__.get("eager_attention_forward")
     mask = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)  # None: transformers makes no mask
     return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager), mask

@@ -25,7 +25,7 @@ HOSTS_LENGTH = 20  # transformers' default `max_length`
 def one_cache(
     cache: Cache | None, past_key_values: Cache | None, *, make: bool | None = False
 ) -> EncoderDecoderCache | None:
-    """Return the cache, which has two names; if both are given, the one that is not empty.
+    """Return the cache, passed under either of two names; if both, the one that is not empty.
 
     For a learned prompt, PEFT gives `past_key_values` beside the `cache` of `generate`, which is
     empty at the first token only. With `make`, a cache is made if none is given.

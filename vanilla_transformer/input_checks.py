@@ -50,9 +50,9 @@ def _unread(names: tuple[str, ...], attend: Callable) -> list[str]:
 def check_masked(implementation: str) -> None:
     """Refuse an attention without a mask function, for which transformers makes no masks."""
     if implementation not in ALL_MASK_ATTENTION_FUNCTIONS._global_mapping:  # keys() cannot compile
-        what = "has no mask function, so it would see padding and later tokens; give it one: "
-        what += f"transformers.AttentionMaskInterface.register({implementation!r}, eager_mask)"
-        raise RequestError(f"The attention {implementation!r} {what}, from masking_utils.")
+        what = "has no mask function, so it would see padding and later tokens"
+        call = f"transformers.AttentionMaskInterface.register({implementation!r}, eager_mask)"
+        raise RequestError(f"Attention {implementation!r} {what}; call {call}, from masking_utils.")
 
 
 def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) -> None:

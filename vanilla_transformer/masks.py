@@ -1,5 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Masks that are made once for all layers: of gaps in targets, and of padding in sources.
+"""Masks made once for all layers: they hide ids of -100 in targets, and padding in sources.
 
 Shapes: B batch, S source length, T target length.
 """

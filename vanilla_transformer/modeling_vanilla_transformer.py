@@ -229,7 +229,7 @@ class PositionwiseFeedForward(nn.Module):
         self.dropout = nn.Dropout(config.activation_dropout)  # the paper has none here
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, d) -> (B, T, d)."""
+        """Compute Eq. 2: (B, T, d) -> (B, T, d)."""
         return self.fc2(self.dropout(self.activation(self.fc1(x))))
 
 
@@ -272,7 +272,7 @@ class PositionalEncoding(nn.Module):
     def forward(
         self, x: Tensor, attention_mask: Tensor | None, past_length: int | Tensor
     ) -> Tensor:
-        """Encode positions of x, (B, T, d), after `past_length` others: (T, d) or (B, T, d).
+        """Return the encodings of x's positions after `past_length` others: (T, d) or (B, T, d).
 
         With a mask, (B, past + T), only tokens are counted, so that padding on the left means the
         same as padding on the right; with a mask of four dimensions, padding is counted too. Raises
@@ -486,7 +486,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         self.post_init()
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return the tied embeddings; `tie_word_embeddings` is only about the softmax."""
+        """Return the tied embeddings even without `tie_word_embeddings`, which ties the softmax."""
         return dict(self._tied_weights_keys or {})
 
     def get_input_embeddings(self) -> nn.Embedding:

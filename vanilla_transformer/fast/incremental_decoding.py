@@ -134,13 +134,13 @@ class IncrementalDecoder:
         return map(self.short or self.lm_head, self.decoder.norm(x).split(sources))
 
     def _places_of(self, rows: Tensor) -> Tensor:
-        """Return the storage indices of the keys and values of rows, (B, w, t)."""
+        """Convert indices of decoder rows, (B, w, t), to those of their stored keys and values."""
         if self.places is None:
             return rows
         return self.places.gather(1, rows.flatten(1)).view_as(rows)
 
     def _forget(self, ancestors: Tensor) -> None:
-        """Drop rows that no unfinished hypothesis descends from, if these are more than half.
+        """Drop keys and values that no unfinished hypothesis needs, if these are more than half.
 
         The hypotheses of one source soon share all but their last few ancestors, so the rows that
         they attend to become a fraction of all rows.
@@ -182,7 +182,7 @@ class IncrementalDecoder:
             self.alignments.keep(order, moved)
 
     def alignments_of(self, sources: Tensor, rows: Tensor) -> Tensor:
-        """Return the cross-attention weights of rows; see `ModelDecoder.alignments_of`."""
+        """Return the cross-attention weights of decoder rows; see `ModelDecoder.alignments_of`."""
         return weights_at(self.alignments.view()[sources], rows)
 
 
@@ -318,7 +318,7 @@ def _forbidden(dtype: torch.dtype) -> float:
 
 
 class ShortProjection:
-    """The projection to a shortlist's pieces: to those of all sources, then to each source's own.
+    """The pre-softmax projection to shortlisted pieces: the usual ones, then each source's own.
 
     Each source has further pieces of its own, so that no sentence depends on its batch.
     """
@@ -396,7 +396,7 @@ class GrowingRows:
         self.view().copy_(kept)
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keep only the sources at the indices `order`, (B',); those at `moved` change place."""
+        """Keep only the sources at indices `order`, (B',); `moved` are the places to overwrite."""
         _kept(self.view(), order, moved)
         self.buffer = self.buffer[: order.numel()]
 

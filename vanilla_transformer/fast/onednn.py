@@ -44,7 +44,7 @@ class _Seen(NamedTuple):
     """A fingerprint of a parameter, to detect changes."""
 
     identity: tuple[object, ...]
-    sums: Tensor  # of each row's bits as integers: a single write to any entry changes one
+    sums: Tensor  # of each row's bits as integers: a single write to any entry changes one sum
     sample: Tensor  # entries of every row and column: swapped columns do not change the sums
 
 
@@ -59,7 +59,7 @@ class PackedLinear(NamedTuple):
     bias: Tensor | None  # (outputs,)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(..., inputs) -> (..., outputs)."""
+        """Compute x W^T + b: (..., inputs) -> (..., outputs)."""
         weight = self._weight_for(x)
         if weight is not None:
             return nn.functional.linear(x, weight, self.bias)

@@ -38,7 +38,7 @@ COUNTED = 200_000  # most training pairs to count pieces in
 
 
 class Shortlist(NamedTuple):
-    """The target pieces that any translation may have, and those for each piece of a source."""
+    """The target pieces that any translation may have, and those likely for each source piece."""
 
     usual: Tensor  # (N,), int64
     likely: Tensor  # besides the usual ones, (source vocabulary, K), int64

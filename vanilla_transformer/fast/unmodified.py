@@ -73,7 +73,7 @@ def _log(change: str) -> None:
 
 
 def changes(model: PreTrainedModel, *, whole: bool = False) -> Iterator[str]:
-    """Yield the changes of a model's decoder and softmax, and with `whole` of its encoder."""
+    """Yield what was modified in a model's decoder and softmax, and with `whole` in its encoder."""
     if type(model) is not VanillaTransformerForConditionalGeneration:
         yield f"{type(model).__name__} is not this package's own class"
         return
