@@ -136,7 +136,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
-    """Pairs (Section 5.1)."""
+    """Training, validation and test pairs (Section 5.1)."""
 
     dataset: str | None = _option(
         None, "Hub data set, or folder: column `translation`, or one per language", common=True

@@ -118,7 +118,7 @@ class Published(TypedDict, total=False):
 
 
 class Metrics(TypedDict, total=False):
-    """Content of metrics.json; a published model's, or `evaluate`'s, has fewer keys."""
+    """Content of metrics.json; the file of a published model or of `evaluate` has fewer keys."""
 
     scores: dict[str, Scores]  # by test set, including "validation"
     samples: dict[str, list[Sample]]  # by test set; a published model has those of its model card

@@ -172,7 +172,7 @@ def comparison_page(runs: Sequence[ComparedRun], *, shown: int = 20) -> str:
 
 
 def _set_lines(runs: Sequence[ComparedRun], name: str, shown: int) -> list[str]:
-    """Return the lines about one test set."""
+    """Return the lines of `comparison_page` about one test set: scores, verdicts, sentences."""
     results, measures = [run.results[name] for run in runs], runs[0].test.measures
     references, systems = results[0]["references"], [result["hypotheses"] for result in results]
     rows, signatures = paired_bootstrap(systems, references, **runs[0].test.scoring)

@@ -80,7 +80,7 @@ class NewPairs(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Folder of the files of these pairs."""
+        """Folder with the file of these pairs and their `record`."""
         return self.file.parent
 
     @property

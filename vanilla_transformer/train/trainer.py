@@ -195,7 +195,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             self.remove_callback(DEFAULT_PROGRESS_CALLBACK)
 
     def _warn_of_ends(self) -> None:
-        """Warn if the targets do not end with the model's end token, which stops the search."""
+        """Warn if the first target does not end with the end token at which generation stops."""
         if not has_tokens(self.train_dataset) or len(self.train_dataset) == 0:
             return
         end, labels = self.model.config.eos_token_id, self.train_dataset[0]["labels"]
