@@ -98,7 +98,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     check_models_of(options)
     with outputs_held(options):
         _configure_logging()
-        # Imported here so that --help and mistyped commands answer at once.
+        # Imported here so that --help and errors in mistyped commands are printed at once.
         from transformers.utils.logging import disable_progress_bar
 
         from ..machine.cpu_threads import use_threads

@@ -107,7 +107,7 @@ def _translate(options: argparse.Namespace) -> int:
         source: BinaryIO = sys.stdin.buffer
         if options.file:
             source = stack.enter_context(open_content(Path(options.file)))
-        # The writer of a pipe or a terminal may wait for answers before it sends more.
+        # Whoever writes to a pipe or terminal may wait for translations before writing more.
         status = os.stat(options.file) if options.file else os.fstat(source.fileno())
         pipe = None if stat.S_ISREG(status.st_mode) else Pipe(source)
         warn_of_changed_model(directory)
@@ -369,7 +369,7 @@ class Pipe(io.BufferedIOBase):
 
 
 def arriving(texts: Iterable[str], pipe: Pipe, *, most: int = 2048) -> Generator[list[str]]:
-    """Group texts that arrive together; the sender may wait for answers before it goes on."""
+    """Group texts that arrive together; the sender may wait for translations before it goes on."""
     group: list[str] = []
     for text in texts:
         group.append(text)

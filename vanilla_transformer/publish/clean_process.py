@@ -18,7 +18,7 @@ _ABSENT = (
 
 
 def main(request_file: str) -> None:
-    """Load, compute and translate as the request says, and write the results.
+    """Load a model, compute logits and translations as requested, and write them to a file.
 
     The request, JSON: `folder`; `package`, the directory to import the package from, or null to
     hide it; `trust_remote_code`; `needs`, a package for the tokenizer, or null; `texts` to

@@ -38,7 +38,7 @@ def create_app(
     if cors:
         app.add_middleware(CORSMiddleware, allow_origins=["*"], allow_headers=["*"])
 
-    @app.exception_handler(ClientDisconnect)  # nobody reads the answer, and the log stays short
+    @app.exception_handler(ClientDisconnect)  # nobody reads the response; keep the log short
     @app.exception_handler(RequestError)
     async def refuse(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": str(error)}, 400)
@@ -102,7 +102,7 @@ def create_app(
 async def _fields(request: Request) -> dict[str, Any]:
     """Return the fields of a request, JSON or a form; a field that a form repeats is a list."""
     body = bytearray()
-    async for chunk in request.stream():  # read it all: only then do clients read an answer
+    async for chunk in request.stream():  # read it all: only then do clients read a response
         if len(body) <= _BODY_BYTES:
             body += chunk
     if len(body) > _BODY_BYTES:

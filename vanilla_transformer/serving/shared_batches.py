@@ -19,7 +19,7 @@ class SharedBatches:
     def __init__(
         self, translate: Callable[[list[str]], list[Translation]], executor: Executor | None = None
     ) -> None:
-        """Start with an empty queue.
+        """Create an empty queue; the first call of `self.translate` starts the worker.
 
         Args:
             translate: Returns a translation of each text, whose `error` says why there is none.
