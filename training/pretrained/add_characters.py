@@ -1,6 +1,6 @@
 """Add pieces to a model's vocabulary for the characters that it spells in bytes.
 
-    python training/pretrained/add_characters.py MODEL pairs.jsonl OUT --target zh
+    python training/pretrained/add_characters.py MODEL pairs.jsonl OUT --language zh
 
 A byte-level vocabulary has no piece for a character that was rare in its training pairs: two or
 three pieces of one byte or two stand for it. A training that goes on with other pairs, in which
@@ -68,12 +68,12 @@ def main() -> None:
     """Read the command line, and write the model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", metavar="MODEL", help="folder, or a model of the package")
-    parser.add_argument("pairs", help="pairs whose translations have the characters")
+    parser.add_argument("pairs", help="pairs that have the characters")
     parser.add_argument("output", type=Path, metavar="OUT", help="new folder")
-    parser.add_argument("--target", default="zh", help="language of the translations")
+    parser.add_argument("--language", default="zh", help="language of the pairs beside English")
     options = parser.parse_args()
-    pairs = read_pairs(options.pairs, source_language="en", target_language=options.target)
-    counts = Counter(character for _, translation in pairs for character in translation)
+    pairs = read_pairs(options.pairs, source_language="en", target_language=options.language)
+    counts = Counter(character for pair in pairs for text in pair for character in text)
     frequent = sorted(each for each, count in counts.items() if count >= FEWEST)
     add_characters(options.model, frequent, options.output)
 

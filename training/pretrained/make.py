@@ -164,7 +164,7 @@ def make(
     stage(made, *change, made, *described, "--places", *texts)
 
     grown, run = work / "start", work / "run"
-    stage(grown, HERE / "add_characters.py", start, made, grown, "--target", target)
+    stage(grown, HERE / "add_characters.py", start, made, grown, "--language", other)
     given = "--train-file", f"{sources},{translated}", *human, made
     options = "--train-weights", *map(str, model.weights), "--output-dir", run
     options += "--init-from", grown, "--max-steps", str(model.further)
