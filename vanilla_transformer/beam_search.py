@@ -558,7 +558,7 @@ def _shared_by_threads(
     change: Callable[[Any], Iterator[None]],
 ) -> Callable[[Any], AbstractContextManager[None]]:
     """Let threads share a temporary change of a model: the first applies it, the last undoes it."""
-    changes: dict[int, tuple[int, ExitStack]] = {}  # by id of model: number of threads, undo
+    changes: dict[int, tuple[int, ExitStack]] = {}  # by id of model: threads using it, its undo
     lock = Lock()
 
     @contextmanager

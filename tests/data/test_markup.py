@@ -91,7 +91,7 @@ def test_a_memory_keeps_varieties_apart_and_drops_codes_of_layout(tmp_path):
     assert read(tmp_path / "a.tmx", ("pt_PT", "en"))[0] == [("O autocarro.", "The red bus.")]
     reader = read_pairs(tmp_path / "a.tmx", source_language="en", target_language="pt")
     assert not list(reader)
-    assert "2 texts in 'pt', not 1; tags: en, pt-BR, PT-PT" in reader.examples[0]
+    assert "2 texts in 'pt', not 1; codes: en, pt-BR, PT-PT" in reader.examples[0]
     with zipfile.ZipFile(tmp_path / "pt-pt_br.zip", "w") as archive:
         for name in ("C.pt-pt_br.pt", "C.pt-pt_br.pt_br", "__MACOSX/C.pt-pt_br.pt"):
             archive.writestr(name, f"{name}\n")

@@ -298,7 +298,7 @@ class _Values:
                 return value
 
     def nothing(self) -> None:
-        """Return None: a style of names needs no value, because it writes only one name."""
+        """Return None: a style of names writes one fixed name, so there is no value to draw."""
 
     def day(self) -> datetime:
         return self._rng.choice(self._days)

@@ -174,7 +174,7 @@ class AttentionKinds(TranslationExperiment):
         )
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """Return the formulas on their own by d_k, then the trained models."""
+        """Return the rows: each formula alone at each d_k, then trained models at some d_k."""
         for d_k in settings["d_k"]:
             yield from (f"{kind} d_k={d_k}" for kind in KINDS)
         for d_k in settings["trained_d_k"]:

@@ -43,7 +43,7 @@ def build(language: str) -> dict[str, object]:
 
 
 def source_cells(language: str) -> list[tuple[str, str]]:
-    """Return the kind ("code" or "markdown") and the text of each cell in one language."""
+    """Return kind ("code" or "markdown") and text of each cell of the "en" or "zh" notebook."""
     _, *parts = re.split(r"^# %%(.*)\n", SOURCE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     cells = []
     for mark, body in zip(parts[::2], parts[1::2], strict=True):

@@ -459,7 +459,7 @@ def distance(facts: dict[str, float], base: dict[str, float]) -> int | None:
 
 
 def sign(apart: int | None) -> str:
-    """Put a distance into words."""
+    """Return the result of `distance` in words, such as "better"; an empty text if unknown."""
     return {1: "worse", -1: "better", 0: "not distinguishable", None: ""}[apart]
 
 

@@ -216,7 +216,7 @@ class Parsing(Experiment):
         )
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """Return the rows: baseline, shares of the trees, whole trees only, and all plus others."""
+        """Return the names of the rows; see `about` for what the models are trained on."""
         return [BASELINE, *settings["shares"], WHOLE, MORE]
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:

@@ -48,7 +48,7 @@ WITH_N = {"a": "an", "e": "en", "er": "en", "i": "in", "o": "on", "u": "en", "ai
 
 
 def in_chinese(names: Sequence[str]) -> list[str]:
-    """Return names written in Chinese as an English speaker says them."""
+    """Write names in Chinese characters, by how an English speaker pronounces them."""
     folder = vanilla_transformer.pretrained("english-phonemes")
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)

@@ -94,7 +94,7 @@ def file_of(folder: Path, split: str) -> Path:
 
 
 def write_sources(model: Model, pairs: Path, more: Path | None, digits: bool, output: Path) -> None:
-    """Write what a teacher translates: training sources, and others not in the scored pairs.
+    """Write sentences for a teacher: training sources, and those of `more` not used in scoring.
 
     Args:
         model: The model that learns from the translations.

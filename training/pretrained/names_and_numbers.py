@@ -217,7 +217,7 @@ def number_like(value: int, random_: random.Random) -> int:
 
 
 def _has_all_names(source: str, translation: str, target: str) -> bool:
-    """Return whether a translation has each familiar name of its source."""
+    """Return whether a translation has the counterpart of each `FAMILIAR` name in its source."""
     named = [(name, known[target][name]) for known in FAMILIAR.values() for name in known[target]]
     return all(re.search(other, translation) for name, other in named if name in source)
 

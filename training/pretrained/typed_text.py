@@ -1,4 +1,4 @@
-"""Store in a trained model its sources' usual case and final marks, and its doubt thresholds.
+"""Store in a trained model how its training sources are written, and its doubt thresholds.
 
     python training/pretrained/typed_text.py MODEL TRAIN VALIDATION --pair en-de
 

@@ -126,7 +126,7 @@ def _translate(options: argparse.Namespace) -> int:
             return 4 * len(text) > longest < len(tokenizer(text, verbose=False).input_ids)
 
         def answers_to(rows: Iterator[_Row], before: int) -> Iterator[list]:
-            """Yield each row's translations, and a warning if they may be wrong, else None."""
+            """Yield [translations, warning] for each row; the warning is None if all seem right."""
             read, rows = itertools.tee(rows)
             # A row without texts, such as a header, yields an empty text, to be printed in order.
             texts = (text for row in read for text in row.texts or [""])

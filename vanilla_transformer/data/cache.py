@@ -81,7 +81,7 @@ def _folder(root: Path, name: str, mark: list) -> Path:
 
 
 def _write(path: Path, tables: Tables) -> dict[str, Any]:
-    """Write tables to an Arrow file; return the report of `tables` and the number of rows.
+    """Write the tables to an Arrow file; return their generator's report, with `rows` added.
 
     If writing fails, the error names the file.
     """

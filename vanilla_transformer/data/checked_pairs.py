@@ -28,7 +28,8 @@ WHITE_SPACE = (
 )
 
 # Invisible characters that no spelling needs: control characters, direction marks, the soft hyphen,
-# the zero-width space and the word joiner. Not joiners, which Persian and Hindi need.
+# the zero-width space and the word joiner. The zero-width joiner and non-joiner are not among them,
+# because Persian and Hindi need these.
 UNSEEN = (
     r"[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u061c\u200b\u200e\u200f"
     r"\u202a-\u202e\u2060\u2066-\u2069]"

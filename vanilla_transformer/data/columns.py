@@ -33,7 +33,7 @@ Languages: TypeAlias = "tuple[str, str]"  # codes of source and target, or other
 Given: TypeAlias = "tuple[str | int, str | int] | None"
 
 SAMPLE = 1_000  # fewest rows to inspect; at most twice as many
-_CELLS = 20_000  # most cells, of all columns together, whose language is identified
+_CELLS = 20_000  # about how many cells, over all columns, have their language identified
 _FEWEST = 20  # fewest cells of a column whose language is identified, even beyond _CELLS in all
 _IN_LANGUAGE = 0.55  # least mean share of a language in the cells of its column
 _IN_LANGUAGE_OF_TWO = 0.35  # least mean share if only two columns hold text

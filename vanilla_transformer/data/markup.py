@@ -113,7 +113,7 @@ def tmx_pairs(path: Path, file: BinaryIO, reader: PairReader) -> Pairs:
         for language, side in zip(reader.languages, found, strict=True):
             if len(side) != 1:
                 kind = MalformedError if side else OtherLanguagesError
-                raise kind(f"{len(side)} texts in {language!r}, not 1; tags: {', '.join(names)}")
+                raise kind(f"{len(side)} texts in {language!r}, not 1; codes: {', '.join(names)}")
         sides = [variants[side[0]] for side in found]
         dtd = unit.getroottree().docinfo.internalDTD
         entities = () if dtd is None else dtd.iterentities()

@@ -232,7 +232,7 @@ def recipe_by_size(typed: Mapping[str, object], run: Path) -> Recipe:
 
 
 def _can_be_reversed(recipe: Recipe) -> bool:
-    """Return whether the recipe for the fewest pairs, which adds reversed pairs, can be used.
+    """Return whether the recipe `fewest_pairs`, which adds reversed pairs, suits these values.
 
     A summary cannot be turned back into its text, and symbol tokenizers lack the direction tag.
     Monolingual text, teachers and initial models were not tried with that recipe.

@@ -67,7 +67,7 @@ CHOOSE_CODE = {
     *("transformers_weights", "auto_map", "custom_pipelines"),
 }
 _HEADER_BYTES = 2**23  # most bytes of a safetensors header, which has about 100 per tensor
-_NOT_SAVED = 10**7  # most weights that are computed, not saved, such as positions
+_NOT_SAVED = 10**7  # upper limit of weights that are computed, not saved, such as positions
 _IDS = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

@@ -391,7 +391,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
                 ExitStack() as self._settings,  # `begin` enters settings here
                 attention_of_any_shape(torch.backends.cuda),
                 interruption.handled(),
-                interruption.step(),  # `RunControl` ends it
+                interruption.step(),  # on a signal, `RunControl` stops training after an update
             ):
                 given = str(checkpoint) if checkpoint else None
                 return super().train(given, trial, *args, **kwargs)
