@@ -129,7 +129,7 @@ def beam_search(
         with returned_attention_weights(model) if switches else nullcontext():
             search.run(decoder)
         result = search.result()
-        if (pieces := getattr(decoder, "pieces", None)) is not None:  # the columns' ids, (B, 1, U)
+        if (pieces := getattr(decoder, "pieces", None)) is not None:  # shortlisted ids, (B, 1, U)
             result["sequences"] = pieces.take_along_dim(result["sequences"], -1)
     if result["scores"][:, 0].isnan().any():
         what = f"its weights are broken, or too large for {model.dtype}; load it in float32"
@@ -258,7 +258,7 @@ class Search:
         best = self.scores[:, 0]
         decided = self.ended_scores[:, self.count - 1] > best / self.limit_penalties
         if self.early_stopping:
-            decided = decided | (self.ended_scores[:, -1] > -torch.inf)  # all places are taken
+            decided = decided | (self.ended_scores[:, -1] > -torch.inf)  # `beam` hypotheses ended
         return decided | (best == -torch.inf) | (self.limits <= self.history.size(-1))
 
     def _report(self, done: Tensor, decoder: ModelDecoder) -> None:
@@ -558,7 +558,7 @@ def _shared_by_threads(
     change: Callable[[Any], Iterator[None]],
 ) -> Callable[[Any], AbstractContextManager[None]]:
     """Let threads share a temporary change of a model: the first applies it, the last undoes it."""
-    changes: dict[int, tuple[int, ExitStack]] = {}  # by id of model: threads using it, its undo
+    changes: dict[int, tuple[int, ExitStack]] = {}  # by model's id: number of threads, undo
     lock = Lock()
 
     @contextmanager

@@ -77,7 +77,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     model_type = "vanilla_transformer"
     keys_to_ignore_at_inference = ["cache", "past_key_values"]
-    attribute_map = {  # BART's names; those of layers and heads mean the encoder's
+    attribute_map = {  # BART's names; the numbers of layers and heads are the encoder's
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
         "num_hidden_layers": "encoder_layers",
@@ -156,7 +156,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         return_unused = kwargs.pop("return_unused_kwargs", False)
         config, unused = super().from_dict(config_dict, return_unused_kwargs=True, **kwargs)
         config.validate()
-        config._check_known(unused, misspelt_only=True)  # the others may be arguments of the model
+        config._check_known(unused, misspelt_only=True)  # others may be the model's arguments
         return (config, unused) if return_unused else config
 
     def _check_known(self, names: Iterable[str], *, misspelt_only: bool) -> None:

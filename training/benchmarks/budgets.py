@@ -1,4 +1,4 @@
-"""Compare runs that `--max-minutes` planned with runs that it only cut off.
+"""Compare runs whose schedule `--max-minutes` chose with runs that it only cut off.
 
     python training/benchmarks/budgets.py --recipe fewest_pairs --pair de-en --minutes 5 10 20 \
         --train-file few.jsonl --validation-file validation.jsonl.gz --work budgets
@@ -37,7 +37,7 @@ def as_typed(recipe: str) -> list[str]:
 
 
 def main() -> None:
-    """Read the command line, train, and print a table in Markdown."""
+    """Train all runs, and print their updates and BLEU as a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipe", required=True, help="name of a recipe")
     parser.add_argument("--minutes", type=float, nargs="+", default=[5, 10, 20])

@@ -216,7 +216,7 @@ def marian_loop(model: torch.nn.Module, tokenizer: object, sentences: Sequence[s
         batch = list(sentences[start : start + 32])
         inputs = tokenizer(batch, return_tensors="pt", padding=True, return_token_type_ids=False)
         longest = inputs["input_ids"].size(1)
-        ids = model.generate(**inputs, max_new_tokens=longest + 50)  # beam 4, from its own config
+        ids = model.generate(**inputs, max_new_tokens=longest + 50)  # its config sets 4 beams
         texts += tokenizer.batch_decode(ids, skip_special_tokens=True)
     return texts
 
@@ -264,7 +264,7 @@ def real_workload(
 
 
 def main() -> None:
-    """Measure, print tables, and write the results."""
+    """Measure decoding with random weights and, if given, a trained model; write the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--batch-sizes", type=int, nargs="*", default=[1, 8, 32])

@@ -101,7 +101,7 @@ class Door(NamedTuple):
     """A runtime: the format it needs its model in, how Python loads that, and its packages."""
 
     export: str  # format to export to; empty: the saved model itself
-    model: str = ""  # code that loads the model; empty: it runs in Node
+    model: str = ""  # Python code that loads the model; empty: the runtime is Node
     packages: tuple[str, ...] = ()  # to install in a new environment; empty: it uses ours
     exact: bool = True  # whether it computes in float32, and should give PyTorch's texts
     beams: tuple[int, ...] = (1, 4)
@@ -131,7 +131,7 @@ DOORS = {
         "",
         f"from torchao.quantization import {INT8}, quantize_\n{OURS}.eval()\n"
         f"quantize_(model, {INT8}())",
-        (TORCH, "torchao==0.18.0", str(FOLDER.parents[1])),  # with this package
+        (TORCH, "torchao==0.18.0", str(FOLDER.parents[1])),  # and this package
         exact=False,
     ),
 }
@@ -234,7 +234,7 @@ def table(
 
 
 def main() -> None:
-    """Measure, and write the results."""
+    """Compare the translations of all runtimes, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     run = pretrained("everyday-en-de")
     parser.add_argument("--run", type=Path, default=run, help="model (default: everyday-en-de)")

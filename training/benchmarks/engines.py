@@ -151,7 +151,7 @@ def ratio(answers: dict[str, list[Answer]], name: str, baseline: str) -> float |
 
 
 def main() -> None:
-    """Measure, and write the results."""
+    """Measure speed, memory and BLEU of every engine, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, help="run directory")
     parser.add_argument("--test-file", required=True)

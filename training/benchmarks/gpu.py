@@ -30,7 +30,7 @@ from vanilla_transformer.convert.exporters.stock import to_stock
 from vanilla_transformer.data.tokenizer import train_tokenizer
 from vanilla_transformer.visualization.figure import new_figure, tidy
 
-sys.path.append(str(Path(__file__).parents[1] / "paper"))  # has the base class of this suite
+sys.path.append(str(Path(__file__).parents[1] / "paper"))  # has `Experiment`, the base class
 from experiment import Experiment, Rows, Settings, Table
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Gpu(Experiment):
         )
 
     def rows(self, settings: Settings) -> Iterable[str]:
-        """Yield all rows: the GPU's own rate, rows without torch.compile, and those with it."""
+        """Yield the rows' names: the GPU's own rate, then without torch.compile, then with it."""
         yield "matrix product"
         for compiles in (False, True):
             systems = [name for name in TRAINED if bool(TRAINED[name].compiled) is compiles]
@@ -259,12 +259,12 @@ def sentences_like_wmt(count: int, vocab_size: int) -> object:
 
 @contextlib.contextmanager
 def trainer_of(size: str, system: str, settings: Settings, updates: int) -> Iterator[tuple]:
-    """Yield a trainer that makes `updates` updates after the warm-up, its `Watch`, its `Size`."""
+    """Yield a trainer that makes `updates` updates after the warm-up, its `Watch` and `Size`."""
     sizes: Size = SIZES[size]
     contender, budget = TRAINED[system], settings["batch_tokens"][size]
     warmup = settings["warmup"]["compiled" if contender.compiled else "plain"]
     padder = train_tokenizer(["a"], vocab_size=260, show_progress=False)
-    # At 28 tokens a sentence on average, a random batch has about half as many tokens as ours.
+    # At 28 tokens a sentence on average, a random batch has about half the tokens of one of ours.
     options = Namespace(steps=updates, warmup=warmup, batch_tokens=budget, sentences=budget // 64)
     data = sentences_like_wmt(settings["sentences"], sizes.vocab_size)
     trainer, watch = make_trainer(contender, sizes, data, padder, options)
@@ -274,7 +274,7 @@ def trainer_of(size: str, system: str, settings: Settings, updates: int) -> Iter
 
 
 def training(size: str, system: str, settings: Settings) -> dict[str, object]:
-    """Measure the updates of one system: tokens per second, TFLOP/s and memory."""
+    """Measure training by one system of `TRAINED`: tokens per second, TFLOP/s and memory."""
     updates = settings["updates"][size]
     with trainer_of(size, system, settings, updates) as (trainer, watch, sizes):
         forget_peak()
@@ -291,7 +291,7 @@ def training(size: str, system: str, settings: Settings) -> dict[str, object]:
 
 
 def decoding(batch: int, system: str, settings: Settings) -> dict[str, object]:
-    """Measure sentences per second of one system, after a batch to warm up."""
+    """Measure sentences per second of our search or `generate`, after a batch to warm up."""
     sizes = SIZES[settings["decode"]]
     torch.manual_seed(0)
     model = VanillaTransformerForConditionalGeneration(config_of(sizes)).eval()

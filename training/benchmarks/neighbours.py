@@ -28,7 +28,7 @@ from report import write_results
 RESULTS = Path(__file__).parent / "results"
 BUSY_LOOP = [sys.executable, "-c", "while True: pass"]
 COMMAND = [sys.executable, "-m", "vanilla_transformer.cli"]
-# Processes to keep busy, by their description and our number of threads (None: our default).
+# Busy neighbours, by their name in the table and the number of our threads (None: the default).
 SETTINGS = {
     **{("alone", threads): () for threads in (None, 2, 1)},
     **{("one busy loop", threads): ("loop",) for threads in (None, 2, 1)},

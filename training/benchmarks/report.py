@@ -94,7 +94,7 @@ def has_bf16() -> bool:
 
 
 def file_and_title(name: str, title: str) -> tuple[Path, str]:
-    """Return the path and the title of results; a processor with bfloat16 has files of its own."""
+    """Return path and title of a results file; processors with bfloat16 have files of their own."""
     if has_bf16():
         name, title = f"{name}{BF16}", f"{title}, on a processor with bfloat16"
     return FOLDER / "results" / f"{name}.json", title
@@ -210,7 +210,7 @@ def _test(metrics: Metrics) -> str:
     return f"{', '.join(shares)} right"
 
 
-# Columns of tables about runs.
+# Columns of tables about runs, and what each shows of a run's metrics.json.
 OF_RUNS: dict[str, Callable[[Metrics], str]] = {
     "Pairs": lambda metrics: f"{metrics['data']['train_pairs_kept']:,}",
     "Parameters": lambda metrics: f"{metrics['parameters'] / 1e6:.1f} M",

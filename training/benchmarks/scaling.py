@@ -76,7 +76,7 @@ class LazyPairs:
 
 
 def prepare(count: int, cache: str, distinct: int) -> dict[str, float]:
-    """Read and tokenise the pairs for the first time, and compare with the bare tokenizer."""
+    """Measure pairs per second: first reading, first tokenising, and the tokenizer alone."""
     started = time.perf_counter()
     pairs = load(count, cache, distinct)
     reading = time.perf_counter() - started
@@ -98,7 +98,7 @@ def prepare(count: int, cache: str, distinct: int) -> dict[str, float]:
     started = time.perf_counter()
     tokenize_pairs(pairs, tokenizer, cache_dir=cache, show_progress=False)
     ours = count / (time.perf_counter() - started)
-    bare = (before + bare_speed()) / 2  # the machine's speed varies
+    bare = (before + bare_speed()) / 2  # before and after, because the machine's speed varies
     return {"reading": count / reading, "tokenising": ours, "bare": bare}
 
 
@@ -252,7 +252,7 @@ def measure(options: argparse.Namespace, cache: str) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure, print the table, and write the results."""
+    """Measure the costs for each number of pairs; print the table, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, nargs="+", default=[30_000, 300_000])
     parser.add_argument("--lengths", type=int, nargs="*", default=[10**7])

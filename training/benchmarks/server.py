@@ -88,7 +88,7 @@ def memory(process: int) -> float:
 
 
 def main() -> None:
-    """Measure, and write the results."""
+    """Measure the server and the loop over `pipeline`, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="everyday-en-de")
     parser.add_argument("--sentences", type=int, default=100, help="sentences of a turn")

@@ -74,7 +74,7 @@ def write_exports(folder: Path, names: Sequence[str], run: Path | None = None) -
 
 
 def main() -> None:
-    """Measure, and write the results."""
+    """Measure speed, memory and BLEU of every code block, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, help="run directory")
     parser.add_argument("--sentences", type=int, help="how many to use (default: all)")

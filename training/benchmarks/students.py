@@ -107,7 +107,7 @@ def draw(rows: Sequence[Sequence[object]]) -> "Figure":
 
 
 def main() -> None:
-    """Measure, and write the results and the picture."""
+    """Measure teacher and students in every engine; write the results and the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("teacher", type=Path, help="run directory")
     parser.add_argument("students", type=Path, nargs="+", help="run directories, one for each seed")

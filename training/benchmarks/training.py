@@ -245,7 +245,7 @@ class Watch(TrainerCallback):
         return batches, num_items
 
     def on_train_begin(self, *args: object, **kwargs: object) -> None:
-        """Note the time."""
+        """Note the time at which training begins."""
         self.started = time.perf_counter()
 
     def on_step_end(self, args: object, state: TrainerState, *rest: object, **more: object) -> None:
@@ -282,7 +282,7 @@ def make_trainer(
         "use_cpu": not torch.cuda.is_available(),
         "bf16": contender.bf16,
         "max_grad_norm": 0.0,  # no clipping, which would slow the peers down
-        # As the command line does.
+        # The command line sets these too.
         "dataloader_pin_memory": torch.cuda.is_available(),
         "dataloader_num_workers": 2 if torch.cuda.is_available() else 0,
     }
@@ -332,7 +332,7 @@ def run_round(
     for name in names[shift:] + names[:shift]:
         trainer, watch = trainers[name]
         watch.tokens, watch.padded, watch.ends = [], [], []
-        trainer.args.seed = number  # other buckets in each round, the same for all
+        trainer.args.seed = number  # other buckets in each round, the same for all contenders
         torch.manual_seed(number)
         with matmul_precision(CONTENDERS[name].precision):
             trainer.train()
@@ -414,7 +414,7 @@ def measure_speed(size: Size, names: list[str], options: argparse.Namespace) -> 
             ]
         )
     columns = ["Contender", "target tokens/s", "ours / it", "range over rounds", "useful GFLOP/s"]
-    columns.append("of a bare product")  # in bf16, or the faster of those in float32
+    columns.append("of a bare product")  # a product in bf16, or the faster float32 one
     limit_rows = [[label, value] for label, value in limits.items()]
     return {
         "tables": [
@@ -455,7 +455,7 @@ def peak_memory(name: str, size: Size, options: argparse.Namespace) -> float:
 
 
 def main() -> None:
-    """Measure, print the tables, and write the results."""
+    """Measure speed or peak memory of all contenders; print tables, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--rounds", type=int, default=5)

@@ -61,7 +61,7 @@ KINDS = (
     "territory",
     "language",
 )
-# Each kind is combined with about a seventh of the others in "test_combinations" only.
+# Each kind is combined with about a seventh of the other kinds only in "test_combinations".
 HELD_OUT_COMBINATIONS = frozenset(
     frozenset((KINDS[i], KINDS[j]))
     for i, j in combinations(range(len(KINDS)), 2)
@@ -272,7 +272,7 @@ def _calendar(split: str) -> tuple[list[datetime], list[datetime], list[datetime
 
 
 class _Values:
-    """Random values of one split.
+    """Random values of one split, such as dates, numbers and names.
 
     A checksum decides the split of a value. A day, month or time of day is in the same split in
     every style; a number has a split for each unit.
@@ -593,11 +593,11 @@ def _shared_styles(source: Locale, target: Locale) -> dict[str, list[str]]:
 
 
 def _probes(style: _Style) -> list[Any]:
-    """Return values to find ambiguous texts with; styles with the same `draw` get the same ones."""
+    """Return values that may reveal ambiguous texts, the same for styles with the same `draw`."""
     values = _Values("train", random.Random(0))
     probes = [style.draw(values) for _ in range(5)]
     if isinstance(probes[0], int | Decimal):
-        probes += [1, 2, 3, 5, 7, 11, 21]  # every plural of most languages
+        probes += [1, 2, 3, 5, 7, 11, 21]  # every plural form of most languages
     # A text may not say which half of the day it means, or in which month an interval begins.
     for value in probes[:]:
         if isinstance(value, datetime):
@@ -623,7 +623,7 @@ def _own_texts(locale: Locale, name: str, values: list[Any]) -> list[str]:
     for value, text, code in zip(values, texts, in_root, strict=True):
         letters = list(filter(str.isalpha, text))
         if value != 1 and letters and letters == list(filter(str.isalpha, code)):
-            return []  # only a singular may look like its code
+            return []  # except for 1: a singular may be spelled like its code
     return texts
 
 

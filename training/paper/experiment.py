@@ -1,4 +1,4 @@
-"""Base class of the experiments in this folder: measure each row once, and write three files.
+"""Base class of the experiments in this folder, which write results, a page and pictures.
 
     python training/paper/table_1.py --size cpu
 
@@ -68,14 +68,14 @@ class Experiment(ABC):
 
     @abstractmethod
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """Return the tables of the page by heading, for the rows measured so far."""
+        """Return the tables of the Markdown page by heading, for the rows measured so far."""
 
     @abstractmethod
     def draw(self, rows: Rows, settings: Settings) -> "Figure":
         """Draw the picture for the rows measured so far."""
 
     def pictures(self, rows: Rows, settings: Settings) -> "dict[str, Figure]":
-        """Return the pictures of the page by caption; override it for more than one picture."""
+        """Return the Markdown page's pictures by caption; override it for more than one."""
         return {self.title: self.draw(rows, settings)}
 
     def files(self) -> dict[str, Path | None]:
@@ -86,7 +86,7 @@ class Experiment(ABC):
         """Add the experiment's own options to the command line."""
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
-        """Measure the missing rows and write the three files.
+        """Measure the missing rows, and write the results, the page and the pictures.
 
         Raises:
             SystemExit: The results were measured with other settings or files, --rows has an
@@ -154,7 +154,7 @@ class Experiment(ABC):
         return Path(inspect.getfile(type(self))).resolve()
 
     def _show(self, path: Path, rows: Rows, settings: Settings) -> None:
-        """Write the page and its pictures."""
+        """Write the Markdown page that shows the results, and its pictures."""
         lines = [f"# {self.title}", "", self.about(settings), ""]
         if self.options.size == "tiny":
             lines += ["This is a trial of the script: at this size the figures mean nothing.", ""]

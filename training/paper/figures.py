@@ -208,7 +208,7 @@ def is_long(word: str) -> bool:
 
 
 def long_distance(attention: Attention) -> tuple[float, dict[str, object]]:
-    """Score a sentence for Figure 3 by the most attention, over all heads, to a far word."""
+    """Score a sentence for Figure 3 by the largest weight, summed over heads, on a distant word."""
     words, together = attention.source_words, _weights(attention).sum(axis=0)
     far = [
         (together[query, key], query, key)
@@ -223,7 +223,7 @@ def long_distance(attention: Attention) -> tuple[float, dict[str, object]]:
 
 
 def possessive(attention: Attention) -> tuple[float, dict[str, object]]:
-    """Score a sentence for Figure 4 by the most attention from a possessive to an earlier word."""
+    """Score a sentence for Figure 4 by the largest weight from a possessive to an earlier word."""
     words, weights = attention.source_words, _weights(attention)
     places = [place for place, word in enumerate(words) if word in POSSESSIVES and place > 1]
     if not places or len(weights) < 2:

@@ -51,7 +51,7 @@ def reversal(lengths: Tensor, symbols: int, config: VanillaTransformerConfig) ->
 
 
 class Positions(Experiment):
-    """Both kinds of positions with several seeds, tested up to twice the training length."""
+    """Sinusoidal and learned positions with several seeds, up to twice the training length."""
 
     name = "positions"
     title = "Section 3.5: positions beyond the training length"

@@ -153,7 +153,7 @@ class TranslationExperiment(Experiment):
         return {part: file and Path(file) for part, file in given.items()}
 
     def translation(self, settings: Settings) -> Translation:
-        """Return the object that trains the rows, from `recipe` and `values` of the settings."""
+        """Return the `Translation` that trains the rows' models as the settings say."""
         if self._translation is None:
             recipe, values = settings["recipe"], settings["values"]
             self._translation = Translation(self.name, recipe, values, self.options)

@@ -315,7 +315,7 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def time_margin(rows: Rows, settings: Settings, sizes: Sequence[int] = ()) -> float:
-    """Return the margin of a ratio of two times or, if `sizes` are given, of a fitted exponent.
+    """Return the error margin of a ratio of times or, given `sizes`, of an exponent of times.
 
     Each layer is timed twice at one size, once in the sweep of n and once in that of d; the scatter
     of the two log times gives their standard deviation. Both margins are two standard deviations:
@@ -639,7 +639,7 @@ def _exponents(facts: dict, settings: Settings, key: str) -> list[str]:
 
 
 def _where_it_pays(rows: Rows, settings: Settings) -> list[list[str]]:
-    """Return the n below which self-attention costs less than another layer, also in units of d."""
+    """Return a row for each two layers: below which n, as "768 = 1.5 d", the first costs less."""
     sizes, d = settings["n"], settings["d_of_n"]
 
     def below(mine: str, other: str, key: str) -> str:

@@ -187,7 +187,7 @@ class Table2(Experiment):
     }  # fmt: skip
 
     def about(self, settings: Settings) -> str:
-        """Return how both costs are counted, and how the time is predicted."""
+        """Return how the paper and this script count the cost, and how the time is predicted."""
         return (
             "The cost of training, counted in two ways, and the time that the paper's runs would "
             "take on this machine.\n"
@@ -219,7 +219,7 @@ class Table2(Experiment):
         return ["two processes", "preparation", *UPDATES]
 
     def measure(self, row: str, settings: Settings) -> dict[str, object]:
-        """Measure one row."""
+        """Measure two processes, preparing the data, or the updates of base or big."""
         torch.manual_seed(0)
         with tempfile.TemporaryDirectory() as folder:
             if row == "two processes":
@@ -280,7 +280,7 @@ class Table2(Experiment):
         }
 
     def tables(self, rows: Rows, settings: Settings) -> dict[str, Table]:
-        """Return costs by both counts, this machine's speed, and predicted times with errors."""
+        """Return costs by the paper's count and ours, this machine's speed, and predicted times."""
         runs = {run: rows[run] for run in UPDATES if run in rows}
         found: dict[str, Table] = {
             "What training cost, in FLOPs": _costs(runs, settings),
@@ -381,7 +381,7 @@ def _draw_costs(axes: "Axes", rows: Rows, settings: Settings) -> None:
         if bleu and cost:
             ours = name.startswith("Transformer")
             axes.plot(cost, bleu, "o", color="k" if ours else "0.6")
-            sides = {  # the two ensembles are near each other
+            sides = {  # of the labels: the points of two ensembles are close
                 "ha": "right" if name.endswith("ensemble") else "left",
                 "va": "top" if name.startswith("GNMT") else "bottom",
             }
@@ -421,7 +421,7 @@ def _draw_days(axes: "Axes", rows: Rows, settings: Settings) -> None:
 
 
 def _shown(value: float | None) -> object:
-    """Format a BLEU score or a cost."""
+    """Format a BLEU score or a cost; return an empty text for None."""
     return "" if value is None else value if value < 100 else f"{value:.1e}"
 
 

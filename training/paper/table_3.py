@@ -205,7 +205,7 @@ NOT_IN_PAPER = {
 }
 
 CUT = 0.6  # nats, where the bars of the picture end
-LEAKS = {"no causal mask"}  # their perplexity is not that of a prediction
+LEAKS = {"no causal mask"}  # see the words to predict, so that their perplexity means little
 
 # ---------------------------------------------------------------------------------- the experiment
 

@@ -343,7 +343,7 @@ class Parsing(Experiment):
 
 
 def label(row: str) -> str:
-    """Return the name of a row as the page and the picture show it."""
+    """Return the name of a row for the tables and the picture."""
     names = {BASELINE: "right-branching baseline", "1": "all trees", MORE: "all and others"}
     return {**names, WHOLE: "all, whole trees only"}.get(row, f"{row} of the trees")
 
@@ -407,7 +407,7 @@ class Parser:
     def train(
         self, stages: Iterable[tuple[Sequence[Tree], int]], validation: Sequence[Tree]
     ) -> dict[str, object]:
-        """Train in stages, each with its own trees, updates and warm-up; return facts about all.
+        """Train in stages, each with its own trees, updates and warm-up; return the row's facts.
 
         At its end a stage averages the weights of its last checkpoints.
         """
@@ -495,7 +495,7 @@ def right_branching(words: Sequence[str], whole: str, rest: str) -> Tree:
 def by_length(
     gold: Sequence[Tree], found: Sequence[tuple[Tree, bool]]
 ) -> dict[str, dict[str, int]]:
-    """Sum the counts of `compare`, of sentences and of well-formed trees, by sentence length."""
+    """Sum the counts of `compare`, the sentences and the well-formed trees, by sentence length."""
     names = ("sentences", "well_formed", "gold", "found", "matched")
     counts = {length: dict.fromkeys(names, 0) for length in LENGTHS}
     for tree, (guess, whole) in zip(gold, found, strict=True):

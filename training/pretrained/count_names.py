@@ -1,4 +1,4 @@
-"""Count the names and numbers of names.tsv that are kept in its translations.
+"""Count how many names and numbers of names.tsv are kept in translations of its sentences.
 
     cut -f 1 names.tsv | tail -n +2 > names.en
     vanilla-transformer translate everyday-en-de names.en --output names.de
@@ -17,7 +17,7 @@ NAMES = Path(__file__).parent / "names.tsv"
 
 
 def rows() -> list[list[str]]:
-    """Return the English sentence, its name and its number, of each row."""
+    """Return English sentence, name and number of each row of names.tsv."""
     lines = NAMES.read_text(encoding="utf-8").splitlines()[1:]
     return [line.split("\t")[:3] for line in lines]
 

@@ -81,7 +81,7 @@ MODELS = {
 
 
 def stage(result: Path, *command: str | Path) -> None:
-    """Run a Python program, unless its result is there."""
+    """Run a Python program, unless its result already exists."""
     if not result.exists():
         print("python", *command, flush=True)
         subprocess.run([sys.executable, *map(str, command)], check=True)
@@ -94,7 +94,7 @@ def file_of(folder: Path, split: str) -> Path:
 
 
 def write_sources(model: Model, pairs: Path, more: Path | None, digits: bool, output: Path) -> None:
-    """Write sentences for a teacher: training sources, and those of `more` not used in scoring.
+    """Write a teacher's input: training sources, and lines of `more` not in validation or test.
 
     Args:
         model: The model that learns from the translations.

@@ -1,4 +1,4 @@
-"""Make pairs with other names and numbers from pairs that have familiar ones.
+"""Make pairs with new names and numbers by replacing those that are too common, such as Tom.
 
     python training/pretrained/names_and_numbers.py train.jsonl.gz made.jsonl --pair en-de
 
@@ -48,7 +48,7 @@ FAMILIAR = {
         "zh": {"Japan": "日本", "Australia": "澳大利亚|澳洲", "China": "中国", "France": "法国"},
     },
 }
-# Percentage of the pairs that are made from a pair with this kind of familiar name or number.
+# Percentage of the new pairs made from pairs with a `FAMILIAR` name of this kind, or a number.
 SHARES = {"man": 20, "woman": 14, "town": 26, "country": 10, "number": 30}
 # Faker's locales of countries whose people write with Latin letters.
 PEOPLES = (
@@ -99,7 +99,7 @@ class Names:
 
 @cache
 def _names(kind: str, target: str) -> list[list[tuple[str, str]]]:
-    """Return the names of a kind in both languages, in lists that are drawn equally often."""
+    """Return lists of names of a kind, in both languages; each list is drawn equally often."""
     if kind in ("town", "country"):
         known = [
             (english, other)
@@ -143,7 +143,7 @@ def _both(names: Iterable[str], target: str) -> list[tuple[str, str]]:
 def other_name(
     source: str, translation: str, names: Names, kinds: Iterable[str] = tuple(FAMILIAR)
 ) -> Change | None:
-    """Replace the familiar names that occur once on each side; return None if there are none."""
+    """Replace each `FAMILIAR` name that occurs once in both texts; return None if none does."""
     changed = False
     for kind in kinds:
         for name, targets in FAMILIAR[kind][names.target].items():
@@ -186,7 +186,7 @@ def _value(text: str, language: str) -> int:
 def other_number(
     source: str, translation: str, target: str, random_: random.Random
 ) -> Change | None:
-    """Replace the only number of a pair, or return None if the sides do not have the same one."""
+    """Replace the number of a pair; return None unless both texts have one, and the same one."""
     english, other = number_in(source, "en"), number_in(translation, target)
     if len(english) != 1 or len(other) != 1 or english[0][2] != other[0][2] or english[0][2] < 2:
         return None

@@ -1,4 +1,4 @@
-"""Store in a trained model how its training sources are written, and its doubt thresholds.
+"""Store in a trained model how its sources use case and punctuation, and doubt thresholds.
 
     python training/pretrained/typed_text.py MODEL TRAIN VALIDATION --pair en-de
 
@@ -20,7 +20,7 @@ from vanilla_transformer.translation.doubt_thresholds import set_doubt_threshold
 
 
 def main() -> None:
-    """Read the command line, and change the files of the model."""
+    """Read the command line, and store both in the files of the model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path, help="folder of a saved model, which is changed")
     parser.add_argument("train", help="its training pairs")

@@ -83,7 +83,7 @@ def row(record: dict[str, Any]) -> list[object]:
 
 
 def page(text: str, records: list[dict[str, Any]]) -> str:
-    """Return the page with the table of these records between its two markers."""
+    """Return `text` with the table of these records between its two markers."""
     columns = ["Change", "Minutes", "Baseline", "Ratio", "BLEU", "BLEU of the baseline", "Measured"]
     table = "\n".join(markdown_table(columns, map(row, records)))
     before, rest = text.split(BEGIN)

@@ -23,7 +23,7 @@ SCRIPTS = Path(__file__).parents[2] / "training" / "benchmarks"
 
 
 class Calls(TorchDispatchMode):
-    """Counts calls and notes the largest new tensor in bytes."""
+    """Counts calls, and records the size in bytes of the largest new tensor."""
 
     def __init__(self):
         super().__init__()
@@ -50,7 +50,7 @@ def test_largest_tensor_of_a_training_step_is_a_chunk_of_logits():
 
 
 def test_loss_reads_the_logits_of_a_chunk_five_times():
-    """A matrix product writes them; maximum, softmax, maximum and two products read them."""
+    """A matrix product writes the logits; maximum, softmax, maximum and two products read them."""
     seen = []
 
     class Large(TorchDispatchMode):

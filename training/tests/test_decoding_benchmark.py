@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "training/benchmarks/decoding.py"
 
 
 def test_both_implementations_give_the_same_tokens():
-    """Both searches do the same work, so that times compare: equal hypotheses of full length."""
+    """Both searches do the same work (equal hypotheses of full length), so times are comparable."""
     script = runpy.run_path(str(SCRIPT))
     model = script["random_model"]("tiny").double()
     mine = script["ours"](model)(5)

@@ -42,7 +42,7 @@ def test_quoted_log_lines_are_written_by_the_package():
 
 
 def test_block_look(tmp_path, monkeypatch):
-    """Also check that metrics.json has the keys that the page names."""
+    """Run the block `look`; metrics.json also has the keys that diagnosis.md names."""
     monkeypatch.chdir(tmp_path)
     for part in ("train", "valid"):
         bad_runs.write_texts(PAIRS, tmp_path, part)

@@ -212,7 +212,7 @@ def test_block_compare_a_change(changed, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert all(re.search(rf"^{name} [\d.]+ [\d.]+$", printed, re.M) for name in ("plain", "modern"))
     assert found["scores"][1].keys() == {"bleu", "chrf", "exact_match"}
-    model = found["model"].eval()  # the one that was loaded
+    model = found["model"].eval()  # as loaded from its saved files
     assert model.config._attn_implementation == "rotary"
     trained = found["trainer"].model.eval()
     ids = torch.tensor([[5, 6, 2]])

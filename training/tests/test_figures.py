@@ -215,7 +215,7 @@ def test_demo_output_in_the_readme_is_what_its_run_measured():
 
 
 def test_readme_states_the_length_penalty_of_each_headline_score():
-    # A penalty that was chosen on the validation pairs is in "published".
+    # A length penalty that was chosen on the validation pairs is in "published".
     runs = {p.parent.name: read(p) for p in in_clone(f"{report.CARDS}/*/metrics.json")}
     alphas = {
         name: (metrics["recipe"] | metrics["published"])["length_penalty"] or 0.6

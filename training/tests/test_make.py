@@ -60,7 +60,7 @@ def test_every_stage_is_run_once_with_known_options(ran, tmp_path, name, source,
     (sources,) = (tmp_path / "work").glob("sources.*")
     lines = sources.read_text(encoding="utf-8").splitlines()
     assert lines[-2:] == [f"{source} train.", "New."]  # no test source
-    assert len(lines) == (3 if teacher is None else 2)  # no digits for a given teacher
+    assert len(lines) == (3 if teacher is None else 2)  # a given teacher gets no digits
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_name_counts_whole_or_in_the_genitive():
 
 @pytest.mark.parametrize("target", ["de", "zh"])
 def test_the_page_tells_what_the_models_keep(target):
-    """Processors round differently, which may change a word in a few sentences."""
+    """names.tsv has the translations, but for rounding errors; README.md counts what they keep."""
     head, *rows = [line.split("\t") for line in NAMES.read_text(encoding="utf-8").splitlines()]
     model = f"everyday-en-{target}"
     told = [row[head.index(model)] for row in rows]
@@ -123,4 +123,4 @@ def test_a_start_gets_pieces_for_characters_that_it_spells_in_bytes(tmp_path):
         text = f"我{character}们"
         assert new.decode(new(text)["input_ids"], skip_special_tokens=True) == text
     for text in before:
-        assert new(text) == old(text)  # others are split as before
+        assert new(text) == old(text)  # other texts are split as before

@@ -1,4 +1,4 @@
-"""Pairs with other names and numbers: the same on both sides, and none that a test has."""
+"""Pairs with new names and numbers: the same ones in both texts, and none that is held out."""
 
 import random
 import re

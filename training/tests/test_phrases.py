@@ -1,4 +1,4 @@
-"""Pairs generated from CLDR: disjoint splits, one target per source, words of the language."""
+"""Pairs generated from CLDR: disjoint splits, one target per source, each language's own words."""
 
 import json
 import re
@@ -114,7 +114,7 @@ MONTHS = "|".join(Locale("en").months["format"]["wide"].values())
         (r"(\d+:\d\d)(?::\d\d)? ([AP]M)", 500),  # times of day
         (r"\d+ (?:second|minute|hour|day|week|month|year)s? ago", 100),
         (r"in (\d+ (?:second|minute|hour|day|week|month|year)s?)", 100),
-        (r"(?:\d+ days?, )?\d+ hours(?:,| and) \d+ minutes", 5),  # whole durations
+        (r"(?:\d+ days?, )?\d+ hours(?:,| and) \d+ minutes", 5),  # durations with hours and minutes
         (r"[\d,.]+ euros per \w+", 1),
     ],
 )

@@ -41,7 +41,7 @@ def test_multiply_adds_match_the_formulas_and_the_papers_exponents(table_1_rows)
     for name, facts in table_1_rows.items():
         costs = [*facts["by_n"], *facts["by_d"]]
         assert all(cost["multiply_adds"] == cost["formula"] for cost in costs), name
-        if name not in ("projected self-attention", "separable convolutional"):  # have two terms
+        if name not in ("projected self-attention", "separable convolutional"):  # sums of two terms
             powers = table_1.powers(facts, settings, "multiply_adds")
             assert powers == pytest.approx(table_1.KINDS[name].exponents, abs=1e-6), name
     assert table_1_rows["self-attention"]["by_n"][0]["multiply_adds"] == 2 * 16 * 16 * 16

@@ -32,7 +32,7 @@ def test_table_2_adds_up(tmp_path, monkeypatch):
     assert alone["all-reduce"] == 0
     assert eight["all-reduce"] == pytest.approx(
         1e5 * 0.05 * 2 * 7 / 8
-    )  # two processes send 2 * 1 / 2 each
+    )  # measured with two processes, where the factor is 2 * 1 / 2
 
 
 def test_costs_match_the_paper_and_flops_are_six_per_parameter():

@@ -129,7 +129,7 @@ def test_both_tree_file_formats_are_read_and_broken_ones_rejected(tmp_path):
         (CAT, "(S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT a) (NN dog)) (. .)))", (4, 4, 4)),
         # The gold tree defines punctuation: a full stop tagged NN shifts nothing.
         (CAT, CAT.replace("(. .)", "(NN .)"), (4, 4, 4)),
-        # Gold: NP 0-1 twice. Found: NP 0-1 once, and an S 0-1 that is not there.
+        # Gold: NP 0-1 twice. Found: NP 0-1 once, and an S 0-1 that the gold tree lacks.
         ("(NP (NP (NN x)))", "(S (NP (NN x)))", (2, 2, 1)),
         # The found tree has one more NP: two of its three are correct.
         ("(NP (NP (NN x)))", "(NP (NP (NP (NN x))))", (2, 3, 2)),
@@ -169,8 +169,8 @@ def test_verdict_on_a_parser_is_withheld_inside_the_margin():
 
     base, mixed = row(100, 100), row(100, 120)
     apart, margin = difference(mixed, base)
-    # In each of five groups the difference is 0 or 4 at random: a standard deviation of 2, for the
-    # test set alone 2 * sqrt(2). The mean over the groups has 1 / sqrt(5) of it.
+    # In each of five groups the difference is 0 or 4 at random: its standard deviation is 2, or
+    # 2 * sqrt(2) for the test set alone. That of the mean over the groups is 1 / sqrt(5) of it.
     assert (apart, margin) == pytest.approx((4, 2 * 4 / math.sqrt(2) / math.sqrt(5)))
     for facts, verdict in (
         (mixed, "better than"),

@@ -33,7 +33,7 @@ from .train import add_train, is_first_process
 from .translate import add_translate
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk has no room for redirected output
-_LONGEST = 300  # most characters of a value that an error quotes
+_LONGEST = 300  # maximum characters of a value quoted in an error
 
 _EXAMPLE = """Example:
   echo "Where can I buy a ticket?" | vanilla-transformer translate everyday-en-de
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         if isinstance(error, OSError) and error.errno in _FULL:  # the rest cannot be written either
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        for note in getattr(error, "__notes__", ()):  # such as the rows of a table
+        for note in getattr(error, "__notes__", ()):  # such as a table of a file's first rows
             print(note, file=sys.stderr)
         print(f"vanilla-transformer: {printable(line)}", file=sys.stderr)
         return 2

@@ -143,7 +143,7 @@ def _translate(options: argparse.Namespace) -> int:
         work |= {"shown": pipe is None, "stream": None if options.output else sys.stdout}
 
         rows, waiting = itertools.tee(_rows(pipe or source, name, options, languages))
-        drawn: list[str | None] = []  # the first text, and its translation
+        drawn: list[str | None] = []  # first text and translation, for --attention
         if options.output and not cannot_be_replaced(Path(options.output)):
             # All settings but the batch size, which changes no translation.
             decided = {name: value for name, value in search.items() if name != "tokens_at_once"}
