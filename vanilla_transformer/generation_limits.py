@@ -54,7 +54,7 @@ class LimitedGenerationMixin(GenerationMixin):
         self, generation_config: GenerationConfig | None, **kwargs: Any
     ) -> tuple[GenerationConfig, dict[str, Any]]:
         """Record whether the call sets a length limit, for `_prepare_generated_length`."""
-        prepared, rest = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]  # untyped there
+        prepared, rest = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]  # untyped in transformers
         own: Any = self.generation_config
         limits = [
             name
@@ -63,7 +63,7 @@ class LimitedGenerationMixin(GenerationMixin):
             # A copy of the model's own config, as pipelines pass it, sets no limit.
             or getattr(generation_config, name, None) not in (None, getattr(own, name))
         ]
-        prepared.bounded_by_call = bool(limits)  # type: ignore[attr-defined]  # ours
+        prepared.bounded_by_call = bool(limits)  # type: ignore[attr-defined]  # our own attribute
         if limits == ["max_length"]:
             prepared.max_new_tokens = None
         rest.pop("labels", None)  # from Seq2SeqTrainer, with predict_with_generate
@@ -80,7 +80,7 @@ class LimitedGenerationMixin(GenerationMixin):
         padding: Any = generation_config._pad_token_tensor
         if padding is not None:
             generation_config._pad_token_tensor = torch.full_like(padding, -1)  # not a token's id
-        output: Any = super()._beam_search(*args, generation_config=generation_config, **kwargs)  # type: ignore[misc]  # untyped there
+        output: Any = super()._beam_search(*args, generation_config=generation_config, **kwargs)  # type: ignore[misc]  # untyped in transformers
         sequences = getattr(output, "sequences", output)
         if padding is not None:
             sequences.masked_fill_(sequences < 0, padding)
@@ -99,9 +99,9 @@ class LimitedGenerationMixin(GenerationMixin):
         if limited and not getattr(generation_config, "bounded_by_call", False):
             # Deviation: `generate` also ends at max_position_embeddings, 1,024 by default.
             if most is None:
-                most = self.config.max_position_embeddings + 1 - kwargs["input_ids_length"]  # type: ignore[attr-defined]  # the model's
+                most = self.config.max_position_embeddings + 1 - kwargs["input_ids_length"]  # type: ignore[attr-defined]  # of the model
             least = max(generation_config.min_new_tokens or 0, generation_config.min_length or 0)
             longest = max(kwargs["inputs_tensor"].shape[1] + EXTRA_TOKENS, least)
             generation_config.max_new_tokens = min(most, longest)
             kwargs["has_default_max_length"] = True  # no warning about the config's max_length
-        return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]  # untyped there
+        return super()._prepare_generated_length(generation_config, *args, **kwargs)  # type: ignore[misc]  # untyped in transformers

@@ -68,7 +68,7 @@ def check_mask(mask: Tensor | None, rows: int, length: int | None, name: str) ->
 def check_generation(
     settings: GenerationConfig, call: Mapping[str, object], *, is_own: bool
 ) -> None:
-    """Refuse what `generate` does not support; with `is_own`, `settings` are the model's own.
+    """Refuse what `generate` does not support; `is_own`: `settings` are the model's, not a call's.
 
     A static cache makes a prefix's mask four-dimensional; positions cannot be counted from that.
     """

@@ -69,7 +69,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             products = sums = table.new_empty(shape)
             if table.dtype != sum_dtype:
                 sums = torch.empty_like(products, dtype=sum_dtype)
-            # Counted in chunks, so that a compiled graph depends on their number alone.
+            # Loop over chunk numbers: a compiled graph then depends only on how many there are.
             for chunk in range(-(-hidden.size(0) // chunk_size)):
                 rows = slice(chunk * chunk_size, (chunk + 1) * chunk_size)
                 states, golds, count = hidden[rows].to(table.dtype), gold[rows], counts[rows]

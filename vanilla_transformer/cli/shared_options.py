@@ -48,7 +48,7 @@ def add_pair_options(command: argparse.ArgumentParser) -> None:
 
 
 def load_for_translation(options: argparse.Namespace, folder: Path) -> tuple[Any, Any]:
-    """Return a folder's model and tokenizer; on a CPU the model may search with its shortlist."""
+    """Return a folder's model and tokenizer; on a CPU, beam search may use a shortlist."""
     from ..fast.shortlist import use_shortlist
     from ..storage.saved_model import load_saved_model, load_saved_tokenizer
 

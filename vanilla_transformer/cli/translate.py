@@ -290,7 +290,7 @@ class _Row(NamedTuple):
 def _rows(
     stream: "BinaryIO | Pipe", name: str, options: argparse.Namespace, languages: Languages
 ) -> Iterator[_Row]:
-    """Yield the lines, or the rows of a table, with their texts.
+    """Yield the lines, or the rows of a table, with their texts to translate.
 
     Args:
         stream: UTF-8 text.
@@ -387,7 +387,7 @@ def _lines(stream: "BinaryIO | Pipe", name: str) -> Iterator[bytes]:
 
 
 def _output(name: str | None, stack: contextlib.ExitStack) -> TextIO:
-    """Open a file, moved into place when the stack is closed; without a name, return stdout."""
+    """Open a temporary file that is renamed to `name` when `stack` closes; None gives stdout."""
     if name is None:
         return sys.stdout
     from ..storage.atomic import file_written_aside

@@ -71,7 +71,7 @@ def reordered(
     columns = columns.argsort() if from_marian else columns
     found = dict(tensors)
     for name, tensor in tensors.items():
-        # The biases of these modules do not have that dimension.
+        # The biases of the modules in _READING have no dimension of d_model.
         axis = 1 if name.split(".")[-2:][0] in _READING else 0
         if tensor.dim() > axis and tensor.size(axis) == d_model and name != LOGITS_BIAS:
             found[name] = tensor.index_select(axis, columns.to(tensor.device))

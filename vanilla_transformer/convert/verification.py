@@ -72,7 +72,7 @@ def check_exportable(model: Model, *, name: str, obstacles: Iterable[str] = ()) 
     reasons = list(obstacles)
     with torch.device("meta"):
         plain = Model(model.config)
-    known = dict(plain.named_parameters())  # tied tensors by one name
+    known = dict(plain.named_parameters())  # lists each tied tensor under one name
     unknown = [key for key, _ in model.named_parameters() if key not in known]
     if unknown:
         reasons.append(f"foreign tensors, such as {unknown[0]}; merge adapters first")

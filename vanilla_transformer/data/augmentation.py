@@ -83,7 +83,7 @@ def _tables(
 
     for turn in range(_TURNS if join or noise else 2):
         forward = [pairs]
-        if join:  # two copies of all pairs, which have as many tokens as the joined ones
+        if join:  # all pairs twice, so that half of the tokens are in joined pairs
             others = pairs.take(_others(corpora, random.permutation(len(pairs))))
             source, target = (
                 pc.binary_join_element_wise(pairs[side], others[side], " ")
@@ -124,7 +124,7 @@ def _with_noise(
 
 
 def _others(corpora: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return, for each pair, the row of a random pair of its corpus to be joined with it."""
+    """Return, for each pair, the index of a random pair of the same corpus to join to it."""
     others = np.empty_like(order)
     others[np.argsort(corpora, kind="stable")] = order[np.argsort(corpora[order], kind="stable")]
     return others

@@ -23,7 +23,7 @@ from ..ranges import COUNT, Range
 
 # Fewest batches in an epoch of weighted corpora, so that one more batch hardly changes the shares.
 _FEWEST_BATCHES = 20
-MOST_SHAPES = 12  # most shapes of batches in training; with fewer there is more padding
+MOST_SHAPES = 12  # limit on batch shapes in training; a lower one means more padding
 # Fewest examples of a corpus in an epoch: rounding then changes its share by about 1/20 at most.
 _FEWEST_DRAWS = 10
 
@@ -109,7 +109,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return self
 
     def share(self, chosen: np.ndarray) -> tuple[float, float]:
-        """Return which share of an epoch's target tokens, and of its pairs, the `chosen` make up.
+        """Return the shares of an epoch's target tokens and of its pairs that are in `chosen`.
 
         Args:
             chosen: Whether each example counts, (N,).
@@ -135,10 +135,10 @@ class TokenBatchSampler(Sampler[list[int]]):
         return np.array(self.lengths)[np.searchsorted(self.lengths, longest)]
 
     def _constant_length(self) -> int:
-        """Return the number of batches in every epoch: the minimum, plus one if boundaries vary."""
+        """Return the number of batches per epoch: the fewest, plus one if boundaries vary."""
         longest = self._longest(self.source_lengths, self.target_lengths)
         if self._corpora:
-            # For an upper bound, the start that draws the longest examples, which come last.
+            # An upper bound: of all values of `starts`, these draw the longest examples.
             longest = longest[self._drawn([len(examples) - 1 for examples, _ in self._corpora])]
         longest = np.sort(longest)
         fewest = len(self._bounds(longest)) - 1
@@ -183,7 +183,7 @@ class TokenBatchSampler(Sampler[list[int]]):
             drawn = self._drawn([self.epoch * count for _, count in self._corpora])
             source_lengths, target_lengths = source_lengths[drawn], target_lengths[drawn]
         longest = self._longest(source_lengths, target_lengths)
-        # Sort differences upwards at even lengths, downwards at odd: neighbours stay similar.
+        # Length differences rise at even `longest`, fall at odd ones: neighbours stay similar.
         difference = source_lengths - target_lengths
         difference = np.where(longest % 2, -difference, difference) * (self.lengths is None)
         order, first_size = np.arange(len(longest)), 1.0
@@ -294,7 +294,7 @@ class Stream:
         self._restore: Callable[[], None] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # missing while copied or unpickled
+        if name == "loader":  # not set yet while self is copied or unpickled
             raise AttributeError(name)
         return getattr(self.loader, name)
 

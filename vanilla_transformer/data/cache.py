@@ -36,7 +36,7 @@ DIGEST = "digest"  # key in report.json: digest of everything else
 def cached(
     name: str, key: list | None, tables: Tables, cache_dir: str | os.PathLike | None = None
 ) -> tuple[Dataset, dict[str, Any]]:
-    """Return the data set cached under a key, and its report; create it from `tables` if missing.
+    """Return the data set and the report, a dict, cached under a key; create both if missing.
 
     Args:
         name: Kind of the data set, with which the name of its folder begins.
@@ -81,7 +81,7 @@ def _folder(root: Path, name: str, mark: list) -> Path:
 
 
 def _write(path: Path, tables: Tables) -> dict[str, Any]:
-    """Write the tables to an Arrow file; return their generator's report, with `rows` added.
+    """Write the tables to an Arrow file; return the report of their generator plus `rows`.
 
     If writing fails, the error names the file.
     """
@@ -117,7 +117,7 @@ def _digest(report: dict[str, Any], file: Path) -> str:
 
 
 def _opened(folder: Path) -> tuple[Dataset, dict[str, Any]] | None:
-    """Return a folder's data set and report; if they are damaged, warn and return None."""
+    """Return a cache folder's data set and report; if they are damaged, warn and return None."""
     from datasets import Dataset
     from datasets.table import MemoryMappedTable
 

@@ -28,19 +28,19 @@ from ..errors import RequestError
 from ..storage.reading import printable, shortened
 from .languages import folded, identified, is_meant, language_of, places_of
 
-Languages: TypeAlias = "tuple[str, str]"  # codes of source and target, or other names of the sides
+Languages: TypeAlias = "tuple[str, str]"  # codes, or other names of source and target
 # Columns given by the user, by name or number from 1; None: detect them.
 Given: TypeAlias = "tuple[str | int, str | int] | None"
 
-SAMPLE = 1_000  # fewest rows to inspect; at most twice as many
+SAMPLE = 1_000  # of a larger table, this many rows are inspected, or up to twice as many
 _CELLS = 20_000  # about how many cells, over all columns, have their language identified
 _FEWEST = 20  # fewest cells of a column whose language is identified, even beyond _CELLS in all
-_IN_LANGUAGE = 0.55  # least mean share of a language in the cells of its column
-_IN_LANGUAGE_OF_TWO = 0.35  # least mean share if only two columns hold text
+_IN_LANGUAGE = 0.55  # a column is in a language if its mean `Evidence.shares` is at least this
+_IN_LANGUAGE_OF_TWO = 0.35  # the same, if only two columns hold text
 _ODDS = 3.0  # log odds (20 to 1) from which columns look swapped
 _TEXTS = 0.5  # a column of text: at least this share of its cells has letters and is no link or key
 _FEW = 0.1  # a column of categories: at most this share of its cells are distinct
-_WEIGHT = 0.25  # least text of a source or target column, as a share of the longest column's
+_WEIGHT = 0.25  # least text in a source or target column, relative to the one with most text
 # Words in column names that mean source or target.
 _SIDES = {
     **dict.fromkeys(("source", "src", "input", "original"), 0),
@@ -48,7 +48,7 @@ _SIDES = {
 }
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[^\W\d_a-z]+")  # of snake_case and camelCase names
 _KEY_SIGNS = frozenset("0123456789_/\\#|@:.")
-_NAME_WORDS = 4  # most words in a column's name
+_NAME_WORDS = 4  # a name with more words is not a column's name
 _SHOWN_ROWS, _SHOWN_CHARACTERS = 5, 20
 _Item = TypeVar("_Item")
 
@@ -135,7 +135,7 @@ class Table:
     # ---------------------------------------------------- the four steps of the detection
 
     def find(self, given: Given) -> Columns:
-        """Find the columns of source and target.
+        """Find the columns of source and target, as given or by content, names or order.
 
         Args:
             given: Columns that the user named.

@@ -46,10 +46,10 @@ logger = logging.getLogger(__name__)
 Features = Sequence[Mapping[str, Sequence[int] | np.ndarray]]
 
 CORPUS = "corpus"  # column that numbers the joined data sets, from 0
-MADE = "made"  # column that says how a pair was made from others: bits as `augmentation.JOINED`
+MADE = "made"  # column that says how a pair was made from others: bits such as JOINED
 _MARKS = (CORPUS, MADE)
 BLOCK = 8000  # pairs taken at a time; each block has an overhead of about 15 ms
-_BLOCK_BYTES = 2**22  # most bytes of text in a block; tokenizing takes 100 bytes for each token
+_BLOCK_BYTES = 2**22  # limit on a block's bytes of text; tokenizing takes 100 bytes for each token
 _READ = 1000  # pairs read at a time, of at most 128 KiB each
 
 
@@ -353,13 +353,13 @@ class _Encoder:
 
         self.tokenizer, self.of_targets = tokenizer, of_targets
         self.start = int(of_targets and writes_start(tokenizer))
-        # Subclasses treat targets differently, and remember which side they encode.
+        # A subclass may encode targets differently, and store which side it encodes now.
         self.is_fast = type(tokenizer) is PreTrainedTokenizerFast
         if not self.is_fast:
             self.digest = Hasher.hash(tokenizer)
             return
         self.backend = copy.deepcopy(tokenizer.backend_tokenizer)
-        self.backend.no_truncation()  # a call may have enabled it, or padding
+        self.backend.no_truncation()  # an earlier call may have enabled it, or padding
         self.backend.no_padding()
         self.backend.encode_special_tokens = tokenizer.split_special_tokens
         marks = f"{self.backend.to_str()}{tokenizer.split_special_tokens}{self.start}"

@@ -12,18 +12,18 @@ from ..errors import RequestError, quoted
 from ..storage.reading import counted
 from .languages import identified
 
-# Kinds of doubtful pairs in words, by their keys in reports. A pair has the first that applies.
+# Kinds of doubtful pairs in words, by their keys in reports. The first that applies counts.
 KINDS = {
     "placeholders": "with a placeholder instead of a text",
     "equal": "with two equal sides",
     "swapped": "with the two sides swapped",
     "foreign": "with a side in another language",
 }
-_REPEATED = 5  # fewest different texts that a placeholder is paired with
+_REPEATED = 5  # a placeholder is paired with at least this many different texts
 _REPEATED_SHARE = 0.03  # the same, as a share of all pairs; the larger number counts
 _NO_WORDS = 0.15  # a text whose language is less probable may be a placeholder
 _CERTAIN = 3.0  # log odds from which a text is certainly in one of the two languages
-_OTHER = 0.99  # least probability of a third language that makes a text doubtful
+_OTHER = 0.99  # a text is doubtful if another language has at least this probability
 _LONG = 20  # characters needed to identify the language of a text for certain
 _WARNED = 0.02  # share of doubtful pairs above which a warning is logged
 _REFUSED = 0.5  # share of doubtful pairs above which the input is refused

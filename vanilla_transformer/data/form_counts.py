@@ -1,4 +1,4 @@
-"""Statistics of case and final punctuation in the training sources."""
+"""Statistics of upper and lower case and final punctuation in the training sources."""
 
 import math
 from collections import Counter, defaultdict
@@ -8,9 +8,9 @@ from unicodedata import category
 from ..texts.sentences import split_sentences
 from ..written_forms import WrittenForms, case_of, first_word, lower, words
 
-_MOST_FORMS, _MOST_COMMON = 20_000, 5_000  # most words to store; rarer ones are dropped
+_MOST_FORMS, _MOST_COMMON = 20_000, 5_000  # limits on stored words; the rarest are dropped
 _UNUSUAL, _NEARLY_ALL, _MOST = 0.01, 0.9, 2 / 3  # what these words mean, as shares of the sources
-# If a larger share of sources lacks a final mark (Multi30k: 5 %), the model knows both forms.
+# If a larger share lacks final punctuation (Multi30k: 5 %), the model knows texts without it.
 _UNMARKED = 0.02
 _OFTEN = 20  # occurrences from which a word is known to need its apostrophe
 _LOOKED_AT = 2_000  # sources to inspect for whether they are single sentences
@@ -19,7 +19,7 @@ _LOOKED_AT = 2_000  # sources to inspect for whether they are single sentences
 def count_forms(
     sources: Iterable[str], targets: Iterable[str], languages: tuple[str, str]
 ) -> WrittenForms:
-    """Count case and final punctuation in the training sources; see `WrittenForms`.
+    """Count letter case and final punctuation in the training sources; see `WrittenForms`.
 
     Args:
         sources: The sources, or a fair sample of them.
@@ -27,8 +27,8 @@ def count_forms(
         languages: Codes of source and target.
     """
     language, sources = languages[0], [text for text in sources if text.strip()]
-    inside: dict[str, Counter[str]] = defaultdict(Counter)  # words as written, by lower case
-    ends: dict[str, Counter[str]] = defaultdict(Counter)  # final marks, by first word
+    inside: dict[str, Counter[str]] = defaultdict(Counter)  # spellings, by word in lower case
+    ends: dict[str, Counter[str]] = defaultdict(Counter)  # final punctuation, by first word
     seen: Counter[str] = Counter()  # words in lower case
     raised = 0
     for text in sources:
@@ -81,7 +81,7 @@ def count_forms(
 
 
 def _is_most(count: int, total: int) -> bool:
-    """Return whether a share is clearly above two thirds, as 5 of 5 and 12 of 14, not 6 of 7."""
+    """Return whether a share is clearly above 2/3: true for 5 of 5, but not for 6 of 7."""
     return count > _MOST * total + 1.5 * math.sqrt(_MOST * (1 - _MOST) * total)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _KNOWN_AS = {"nb": "no", "sh": "sr", "fil": "tl", "in": "id", "mo": "ro"}
 # Languages in which names of languages are understood: those most used in table headers.
 _LARGE = ("en", "es", "fr", "de", "pt", "it", "ru", "zh", "ja", "ko", "nl", "pl", "cs", "tr", "ar")
-_CHARACTERS = 200  # most characters of a text that are read
+_CHARACTERS = 200  # only this many characters of a text are read
 # A text has full weight if the probabilities of the two languages add up to at least this. Short
 # texts of everyday words reach about this sum; chance, with 140 languages, would give 0.014.
 _FULL_WEIGHT = 0.1
@@ -28,7 +28,7 @@ _SURE, _HARDLY = 0.9, 0.01
 
 
 def folded(text: str) -> str:
-    """Normalize a name: NFKC, lower case, no invisible characters, no outer spaces."""
+    """Normalize a name: NFKC, lower case, no invisible characters, no spaces at the ends."""
     visible = (sign for sign in normalize("NFKC", text) if category(sign) != "Cf")
     return "".join(visible).strip().casefold()
 

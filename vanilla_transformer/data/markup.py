@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lxml import etree
 
 _CHUNK = 2**16
-_XML_BYTES = 2**24  # most XML in memory at once; its elements take 30 times as much
+_XML_BYTES = 2**24  # limit on XML in memory; its parsed elements take 30 times as much
 _TOO_MUCH_XML = f"more than {_XML_BYTES // 2**20} MiB of XML"
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = [f"{{*}}{name}" for name in ("bpt", "ept", "it", "ph", "ut")]  # formatting in a segment

@@ -44,8 +44,8 @@ _Rows: TypeAlias = "Callable[..., Iterator[tuple[int, Any]]]"
 logger = getLogger(__name__)
 
 _BATCH = 500  # rows read at once; their texts may be large
-_CELL = 200  # most characters of a cell in a sample
-_LONGEST = 4_000  # most bytes of a sentence, so that it is not too long to translate
+_CELL = 200  # in a sample, a cell is cut after this many characters
+_LONGEST = 4_000  # limit on a sentence's bytes, so that it is not too long to translate
 _HEAD = 4_096  # bytes to detect a file's format from
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # Endings of data files, which tell their names from those of data sets on the Hub.
@@ -231,7 +231,7 @@ class _File:
     def lines(self) -> Iterator[bytes]:
         """Yield the lines, split at line feeds only, without their line ends."""
         with self.content() as file:
-            if not file.peek(2).startswith(_UTF16):  # type: ignore[attr-defined]  # it is buffered
+            if not file.peek(2).startswith(_UTF16):  # type: ignore[attr-defined]  # a buffered file
                 yield from bounded.read_lines(file, str(self.path))
                 return
             text = io.TextIOWrapper(file, "utf-16", "surrogateescape", newline="\n")
@@ -560,7 +560,7 @@ def _read_dataset(where: str, dataset: Any, reader: PairReader) -> Pairs:
 
 
 def _dataset_rows(dataset: Any, *keys: str) -> Iterator[tuple[int, Any]]:
-    """Yield the texts of numbered rows; without `keys`, of a sample (a stream's first rows)."""
+    """Yield each row's number and texts; without `keys`, only a sample (a stream's first rows)."""
     is_stream = not hasattr(dataset, "__len__")
     # The rows of a stream may differ in columns, which Arrow refuses.
     dataset = dataset.with_format(None if is_stream else "arrow")

@@ -68,7 +68,7 @@ def hold_out(dataset: Dataset, count: int | None = None) -> tuple[Dataset, Datas
 
 
 def pair_report(dataset: Dataset) -> dict[str, int]:
-    """Count the pairs and the faulty pairs of a data set.
+    """Count the pairs, and those that are duplicate, untranslated or of very unequal lengths.
 
     Args:
         dataset: Data set of `load_pairs`, or of `clean_pairs` for the counts before cleaning.
@@ -154,7 +154,7 @@ def describe_report(report: dict[str, int]) -> str:
 
 
 def _faults(dataset: Dataset) -> tuple[np.ndarray, dict[str, int]]:
-    """Return the number of each pair's fault, 0: none, n: `_FAULTS[n - 1]`; and the report."""
+    """Return each pair's fault, 0: none, n: `_FAULTS[n - 1]`; and the counts of `pair_report`."""
     hashes, lengths = _hashes_and_lengths(dataset)
     stretched = lengths[0] * (lengths[1].sum() / lengths[0].sum())
     longer, shorter = np.maximum(stretched, lengths[1]), np.minimum(stretched, lengths[1])

@@ -36,10 +36,10 @@ class ShapedCollator:
     max_tokens: int
 
     def __call__(self, features: Features) -> dict[str, Any]:
-        """Collate, set padding in labels to -100, and add `right_padded` if there are no gaps."""
+        """Collate, pad labels with -100, and add `right_padded` if all padding is on the right."""
         batch: dict[str, Any] = dict(self.collate(features))
         if not {"attention_mask", "labels"} <= batch.keys() <= _FILLERS.keys():
-            return batch  # other inputs may have any shape and meaning
+            return batch  # the shape and meaning of other inputs are unknown
         batch["labels"] = self.model.without_padding(batch["labels"])
         if self.lengths is not None:
             longest = max(len(row[name]) for row in features for name in ("input_ids", "labels"))

@@ -32,7 +32,7 @@ from .checked_pairs import UNSEEN, WHITE_SPACE
 
 logger = logging.getLogger(__name__)
 
-# Their order gives their ids, on which checkpoints depend.
+# The order of the special tokens gives their ids, on which checkpoints depend.
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 
 KINDS = ("bpe", "bytes", "symbols")
@@ -239,7 +239,7 @@ def vocabulary_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
 
 
 def text_normalizer(*, keep_typography: bool = False) -> normalizers.Normalizer:
-    """Return the text normalizer that `train_tokenizer` describes."""
+    """Return the normalizer of white space, accents and typography; see `train_tokenizer`."""
     folded = ([], []) if keep_typography else (_FULL_WIDTH, _TYPOGRAPHY)
     before, after = ([normalizers.Replace(Regex(p), to) for p, to in pairs] for pairs in folded)
     steps = [

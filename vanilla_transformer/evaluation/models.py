@@ -211,7 +211,7 @@ def pair_ids(
     *,
     first: int = 1,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return source and target ids of pairs; `first` is the number of the first pair in errors.
+    """Return source and target ids of pairs; `first` is the first one's number in error messages.
 
     Raises:
         ValueError: A source is blank or has more tokens than can be translated, or a side is

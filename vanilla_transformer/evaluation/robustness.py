@@ -11,7 +11,7 @@ from ..storage.metrics import Scores
 from ..translation.many_texts import translate
 from .scores import References, corpus_scores
 
-MOST = 1_000  # sources, evenly spread; each is translated in every form
+MOST = 1_000  # limit on sources, evenly spread; each is translated in every form
 
 
 def robustness(

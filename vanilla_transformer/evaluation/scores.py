@@ -147,7 +147,7 @@ def _all_alike(hypotheses: Sequence[str], references: Sequence[str]) -> str | No
 
 
 def useless_outputs(results: Mapping[str, TestTexts]) -> list[RunWarning]:
-    """Return a warning for each test set whose translations are useless.
+    """Return a warning for each test set whose translations are useless, such as all alike.
 
     All its translations are alike or empty, none scores at all, or the sources themselves would
     score better by the first metric.

@@ -119,7 +119,7 @@ class IncrementalDecoder:
         # In the dtype of the queries: the fused attention of a CPU misreads a narrower mask.
         mask = x.new_full((batch, 1, width, self.kept + width), _forbidden(x.dtype))
         mask.scatter_(3, self._places_of(ancestors)[:, None], 0.0)
-        mask.diagonal(self.kept, 2, 3).zero_()  # (B, 1, w, kept + w): ancestors and itself
+        mask.diagonal(self.kept, 2, 3).zero_()  # (B, 1, w, kept + w), 0 at ancestors and itself
         for number, layer in enumerate(self.layers):
             alignments = self.alignments if number == self.alignment_layer else None
             x = layer(x, mask, self.source_mask, alignments)
@@ -154,7 +154,7 @@ class IncrementalDecoder:
         kept = used.byte().argsort(dim=1, descending=True, stable=True)[:, :most]
         for layer in self.layers:
             layer.memory.rows.compact(kept)
-        places = (used.cumsum(1) - 1).clamp(min=0)  # new places by old; arbitrary for dropped rows
+        places = (used.cumsum(1) - 1).clamp(min=0)  # new index of each row; arbitrary if dropped
         self.places = places if self.places is None else places.gather(1, self.places)
         self.kept = most
 
@@ -396,7 +396,7 @@ class GrowingRows:
         self.view().copy_(kept)
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keep only the sources at indices `order`, (B',); `moved` are the places to overwrite."""
+        """Keep only the sources at indices `order`, (B',); `moved`: each i with order[i] != i."""
         _kept(self.view(), order, moved)
         self.buffer = self.buffer[: order.numel()]
 

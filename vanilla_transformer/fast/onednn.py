@@ -33,11 +33,11 @@ _ALWAYS = (
     and processor_facts().get("vendor_id") == "AuthenticAMD"
 )
 SMALLEST = 2**12 if _ALWAYS else 2**18  # entries; with smaller weights, packing saves no time
-MOST_ROWS = math.inf if _ALWAYS else 192  # most rows of an input; with more, packing saves no time
-# Fewest rows times entries: a call of oneDNN costs ten microseconds more than one of MKL.
+MOST_ROWS = math.inf if _ALWAYS else 192  # rows of an input; with more, packing saves no time
+# Minimum of rows times entries: a call of oneDNN costs ten microseconds more than one of MKL.
 LEAST_WORK = 2**20 if _ALWAYS else 0
 _ROWS = 32  # rows of an input that the layout is optimized for; any number works
-_WORDS = (torch.int64, torch.int32, torch.int16)  # the widest type that divides a row is used
+_WORDS = (torch.int64, torch.int32, torch.int16)  # a row is viewed as the widest that divides it
 
 
 class _Seen(NamedTuple):

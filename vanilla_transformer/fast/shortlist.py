@@ -32,9 +32,9 @@ from ..storage.saved_model import SHORTLIST, read_config, read_tensors, tokenize
 logger = logging.getLogger(__name__)
 
 USUAL = (512, 1024, 2048, 4096)  # candidates for the number of usual pieces
-LIKELY = 8  # most target pieces for a source piece, besides the usual ones
-MOST_PIECES = 60_000  # most pieces of a vocabulary, so that the file stays below 1 MiB
-COUNTED = 200_000  # most training pairs to count pieces in
+LIKELY = 8  # limit on target pieces for a source piece, besides the usual ones
+MOST_PIECES = 60_000  # limit on a vocabulary's size, so that the file stays below 1 MiB
+COUNTED = 200_000  # limit on training pairs to count pieces in
 
 
 class Shortlist(NamedTuple):
@@ -63,7 +63,7 @@ def use_shortlist(model: PreTrainedModel, folder: Path) -> None:
 
 
 def read_shortlist(folder: Path) -> tuple[Shortlist, list[float]]:
-    """Read a shortlist and its thresholds of doubtful translations from a model's folder.
+    """Read a shortlist from a model's folder, and its thresholds for doubting a translation.
 
     Raises:
         ValueError: The shortlist is damaged, or another model's.

@@ -25,7 +25,7 @@ GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables that fix the number 
 _LOOK_EVERY = 0.5  # seconds between two looks at the machine's load
 _WAIT = 20.0  # seconds that cores must stay free before they are used again
 _LIGHT = 0.3  # cores; other programs that use less are ignored
-# Number of threads used last, by the most that are allowed; the next `free_threads` starts with it.
+# Number of threads used last, by the allowed maximum; the next `free_threads` starts with it.
 _LATEST: dict[int, int] = {}
 _OPEN: list["FreeThreads"] = []  # the one shared object, once for each open block
 _LOCK = Lock()
@@ -47,7 +47,7 @@ def _quotas(root: Path) -> Iterator[float]:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
         return
-    # Only cgroup v2 has this line. In a container, sys/fs/cgroup itself may be its group.
+    # Only cgroup v2 has this line. In a container, sys/fs/cgroup may be the container's group.
     path = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
     group = root / "sys/fs/cgroup" / path
     for folder in (group, *group.parents):

@@ -53,7 +53,7 @@ def hardware() -> dict[str, Any]:
         "cpu": processor_facts().get("model name") or platform.processor() or platform.machine(),
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
-        # The speed of matrix products depends on these; the processor's name may not show them.
+        # Matrix products are faster with these instructions, which the name may not show.
         "instructions": [flag for flag in _MATRIX_FLAGS if flag in _instructions()],
     }
     if torch.cuda.is_available():

@@ -30,7 +30,7 @@ _FIXED = {
     "position_encoding": "sinusoidal",
     "position_offset": 0,
     "layer_norm_eps": marian.MARIAN_NORM_EPS,
-    "final_norm": False,  # of post-norm models; pre-norm ones have it in any case
+    "final_norm": False,  # for post-norm models; pre-norm ones always have a final norm
 }
 # Further such fields for Pegasus, which has a single embedding table.
 _OF_PEGASUS = {"tie_word_embeddings": True, "share_encoder_decoder_embeddings": True}
@@ -83,9 +83,9 @@ def to_stock(model: Model) -> StockModel:
     if kind is PegasusForConditionalGeneration:
         fields = {name: value for name, value in config.to_dict().items() if name not in _OF_MARIAN}
         config = PegasusConfig(**fields)
-    with torch.random.fork_rng(devices=[]):  # its random weights are overwritten
+    with torch.random.fork_rng(devices=[]):  # the new model's random weights are overwritten
         stock = kind(config)
-    stock.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]  # a wrapper's signature
+    stock.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]  # a decorator hides its signature
     # Not strict: tied tensors come once; sinusoids and a zero final_logits_bias are left out.
     stock.load_state_dict(to_stock_tensors(model.state_dict(), model.config), strict=False)
     stock.generation_config = bounded_generation_config(model)
@@ -116,7 +116,7 @@ def _write(source: Path, folder: Path) -> str:
     sentences = probe(model.config)
     got, expected = (log_probabilities(side, sentences) for side in (stock, model))
     difference = check_equal(got - expected, name=kind.__name__)
-    length = sentences.target.size(1)  # within the model's positions
+    length = sentences.target.size(1)  # fits in the model's table of positions
     search: dict[str, Any] = {"num_beams": 1, "min_length": 0, "max_new_tokens": length}
     search["attention_mask"] = sentences.mask
     found, wanted = (side.generate(sentences.source, **search) for side in (stock, model))

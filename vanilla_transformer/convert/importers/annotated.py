@@ -81,7 +81,7 @@ def import_annotated(
 
 
 def _norm(name: str) -> Piece:
-    """Return the `Piece` of a norm's scale or bias, given the norm's name in the source."""
+    """Return the source's name of a norm's scale or bias, and how to convert the scale."""
     name, _, part = name.rpartition(".")
     return Piece((f"{name}.b_2",)) if part == "bias" else Piece((f"{name}.a_2",), _biased)
 

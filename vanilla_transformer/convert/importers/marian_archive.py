@@ -27,10 +27,10 @@ from .options import check_options, options_in
 from .safe_files import listed
 from .state_dict import Imported, Piece, Source, finish, setting, special_ids
 
-DECODER = "decoder.yml"  # names the other files
+DECODER = "decoder.yml"  # lists the archive's other files
 _OPTIONS = "special:model.yml"
 _DAMAGED = "{} is damaged, or not Marian's"  # zipfile and NumPy raise many kinds of errors
-_MOST_UNPACKED = 16  # times the size of the archive; weights hardly compress
+_MOST_UNPACKED = 16  # factor by which an archive may grow when unpacked; weights hardly compress
 _BIAS = "decoder_ff_logit_out_b"
 _UNUSED = -100.0  # logit of an id that Marian does not have
 # Marian's encoder_l1_self_Wq is called encoder_l.0.self.q.weight here (_marian_name).

@@ -62,7 +62,7 @@ def read_state_dict(path: Path) -> tuple[dict[str, Tensor], object]:
 
 
 def _is_state_dict(entry: object) -> bool:
-    """Return True if a checkpoint's entry looks like model weights rather than a random state."""
+    """Return True if an entry looks like model weights, not the state of a random generator."""
     tensors = list(entry.values()) if isinstance(entry, Mapping) else []
     return all(isinstance(tensor, Tensor) for tensor in tensors) and any(
         tensor.dim() == 2 and tensor.is_floating_point() for tensor in tensors

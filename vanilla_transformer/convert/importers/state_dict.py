@@ -130,7 +130,7 @@ class Source:
             self.fields[f"{stack}_layers"] = layers
 
     def sinusoid_style(self, tables: Collection[Tensor]) -> str | None:
-        """Return which style of sinusoids all tables, (positions, d), hold; None if they do not."""
+        """Return the style of the sinusoids in all tables, (positions, d); None if none fits."""
         width = self.fields["d_model"]
         odd = tables and width % 2  # sinusoids need an even width
         for style in () if odd else ("sinusoidal", "tensor2tensor"):
@@ -139,7 +139,7 @@ class Source:
         return None
 
     def find_learned_positions(self, names: Mapping[str, str], *, first: int = 0) -> None:
-        """Read learned positions from their tables.
+        """Set the config for learned positions, and record the tables that they come from.
 
         Args:
             names: The name of each stack's table, (positions, d) and any dimensions of size 1.
@@ -237,7 +237,7 @@ class Source:
             there = {name: self.tensors[name] for name in piece.keys if name in self.tensors}
             if not there:
                 problems["missing"] += piece.keys[:1]
-                found[key] = torch.zeros(shapes[key], dtype=torch.bool)  # bool: it widens no dtype
+                found[key] = torch.zeros(shapes[key], dtype=torch.bool)  # ignored by promote_types
                 continue
             (name, first), *others = there.items()
             check_finite(name, first, Path(str(self.origin)))
@@ -334,7 +334,7 @@ def setting(settings: Mapping[str, Any], name: str, default: Any) -> Any:
 
 
 def special_ids(start: str, **ids: int | None) -> dict[str, int | None]:
-    """Return the config fields of special ids; decoding starts with the id of role `start`."""
+    """Return the config fields of special ids; `start` names the one that decoding starts with."""
     fields = {f"{role}_token_id": number for role, number in ids.items()}
     return {**fields, "decoder_start_token_id": ids[start]}
 
@@ -359,7 +359,7 @@ def finish(imported: Imported, output: StrPath | None) -> Imported:
             imported.tokenizer.save_pretrained(aside)
         for name, content in imported.files.items():
             (aside / name).write_bytes(content)
-        if imported.files:  # foreign files: fail now if any is missing or damaged
+        if imported.files:  # another system's: fail now if one is missing or damaged
             try:
                 load_saved_tokenizer(aside)
             except RequestError as error:

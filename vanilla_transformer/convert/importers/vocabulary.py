@@ -53,7 +53,7 @@ def word_tokenizer(
         padding_side="right",
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
-        split_special_tokens=True,  # the sources look up "</s>" in a text like any word
+        split_special_tokens=True,  # as in the original systems, "</s>" in a text is a word
     )
 
 
