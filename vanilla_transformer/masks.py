@@ -33,7 +33,7 @@ def mask_gaps(
 def mask_for_all_layers(
     mask: torch.Tensor | None, attends: str, dtype: torch.dtype
 ) -> torch.Tensor | None:
-    """Convert a padding mask, (B, S), to an additive mask for scores, (B, 1, 1, S).
+    """Convert a padding mask, (B, S), to an additive mask for attention scores, (B, 1, 1, S).
 
     It is 0 at tokens and the most negative number at padding, in the dtype of autocast or else
     the given one. Rows begin at multiples of 8 numbers. A GPU's kernels take this mask as it is,

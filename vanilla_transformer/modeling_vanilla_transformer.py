@@ -114,7 +114,7 @@ def eager_attention_forward(
     dropout: float = 0.0,
     **kwargs: object,
 ) -> tuple[Tensor, Tensor]:
-    """Eq. 1: softmax(Q K^T / sqrt(d_k)) V, and the weights.
+    """Return Eq. 1, softmax(Q K^T / sqrt(d_k)) V, and the attention weights.
 
     Q is (B, h, T, d_k), K (B, h, L, d_k), V (B, h, L, d_v), scaling 1 / sqrt(d_k). The mask,
     (B, 1, T or 1, L), is 0 where attention is allowed and the most negative number where it is not,
@@ -200,7 +200,7 @@ class MultiHeadAttention(nn.Module):
     def keys_and_values(
         self, attended: Tensor | None, past: tuple[Any, int] | None
     ) -> tuple[Tensor, Tensor]:
-        """(B, L, d) -> (B, h, L, d_k) and (B, h, L, d_v); with a cache, from new positions only."""
+        """Project (B, L, d) to (B, h, L, d_k) and (B, h, L, d_v); a cache adds earlier ones."""
         cache, layer = past or (None, 0)
         if cache is not None and self.is_cross and cache.is_updated.get(layer):
             cached = cache.cross_attention_cache.layers[layer]
@@ -272,7 +272,7 @@ class PositionalEncoding(nn.Module):
     def forward(
         self, x: Tensor, attention_mask: Tensor | None, past_length: int | Tensor
     ) -> Tensor:
-        """Return the encodings of x's positions after `past_length` others: (T, d) or (B, T, d).
+        """Return the encodings, (T, d) or (B, T, d), of x, which follows `past_length` positions.
 
         With a mask, (B, past + T), only tokens are counted, so that padding on the left means the
         same as padding on the right; with a mask of four dimensions, padding is counted too. Raises
@@ -349,7 +349,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
 
 class Stack(VanillaTransformerPreTrainedModel):
-    """Base class of encoder and decoder: embeddings, positions, N layers, dropout on the sums."""
+    """Base class of encoder and decoder: embeddings plus positions, dropout, then N layers."""
 
     def __init__(self, config: VanillaTransformerConfig, size: int, layers: list[Layer]) -> None:
         super().__init__(config)
@@ -486,7 +486,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         self.post_init()
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return the tied embeddings even without `tie_word_embeddings`, which ties the softmax."""
+        """Return the tied embeddings: `tie_word_embeddings` affects only the softmax, not these."""
         return dict(self._tied_weights_keys or {})
 
     def get_input_embeddings(self) -> nn.Embedding:

@@ -158,7 +158,7 @@ class VanillaTransformerTranslationPipeline(ChunkPipeline):
     def postprocess(  # type: ignore[override]  # named arguments
         self, outputs: list[dict[str, Any]], **asked: bool
     ) -> list[dict[str, Any]]:
-        """Return a dict for each translation of a text; those of its sentences are joined."""
+        """Return a dict for each translation of a text, with its sentences' translations joined."""
         found = [self._results(sentence, asked) for sentence in outputs]
         if len(found) == 1:
             return found[0]

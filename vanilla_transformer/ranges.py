@@ -52,7 +52,7 @@ COUNT_OR_ZERO = Range(0, 10**9)
 EXTRA_TOKENS = 50  # Section 6.1: "maximum output length during inference to input length + 50"
 # The widest beam that Koehn and Knowles studied (2017, arXiv 1706.03872).
 NUM_BEAMS = Range(1, 1000)
-LENGTH_PENALTY = Range(0, 10, whole=False)  # at 40,000 tokens, 10 is near float32's limit
+LENGTH_PENALTY = Range(0, 10, whole=False)  # at 40,000 tokens, (40,005/6)**10 nears float32's limit
 
 _LAYERS, _WIDTH, _ENTRIES = Range(1, 1000), Range(1, 65_536), Range(1, 10_000_000)
 FIELDS = {  # ranges of the config's fields

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Settings that a generation config may hold.
 SAVED = ("num_beams", "length_penalty", "early_stopping", "num_return_sequences", "suppress_tokens")
-# Settings that beam search reads, or that do not change its result: caches, outputs, numbers for
-# sampling and assisted decoding while those are off. All others need `generate`.
+# Settings that our beam search reads, or that do not change its result: caches, outputs, numbers
+# for sampling and assisted decoding, which are off. Settings not listed here need `generate`.
 _READ_OR_WITHOUT_EFFECT = {
     *(*SAVED, "max_new_tokens", "max_length", "diversity_penalty"),
     *("bos_token_id", "pad_token_id", "transformers_version", "_from_model_config"),

@@ -28,7 +28,7 @@ def target_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerB
     # FSMT's and Marian's tokenizers decode with the target's vocabulary, encode with the source's.
     target = copy(tokenizer)
     target.encoder = {token: index for index, token in tokenizer.decoder.items()}
-    if is_fsmt:  # FSMT's encodes every text as `src_lang`
+    if is_fsmt:  # FSMT's tokenizer encodes every text as one in `src_lang`
         target.src_lang = tokenizer.tgt_lang
     return target
 

@@ -69,7 +69,7 @@ def _spelled(
     begins: list[int | None] = [None] * len(ids)
     whole = ""
     context: list[int] = []  # the ids before the new ones: a decoder may look at the last few
-    new: list[int] = []  # places of ids that may be parts of one character
+    new: list[int] = []  # indices of ids that may be parts of one character
     spelled = [("", 0)]  # text and total length after the context, then after each new id
     for place, index in enumerate(ids):
         if index in not_text or tokens[place] is None:

@@ -1,5 +1,5 @@
 # Copyright 2026 The vanilla_transformer authors. Licensed under the Apache License, Version 2.0.
-"""Adapt case, apostrophes and final punctuation of input texts to the training sources.
+"""Adapt letter case, apostrophes and final punctuation of inputs to the training sources.
 
 A model translates badly what does not look like its training sources. How they are written (see
 `data.form_counts`) is saved in the tokenizer's settings; only forms that they rarely have change.
@@ -20,7 +20,7 @@ from .errors import RequestError
 
 WRITTEN_FORMS = "written_forms"  # the tokenizer's setting that stores `WrittenForms`
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u00b4`", "'"))
-_WORD = re.compile(r"([^\W\d_]+(?:'[^\W\d_]+)*)")  # JavaScript: [\p{L}\p{Nl}\p{No}]
+_WORD = re.compile(r"([^\W\d_]+(?:'[^\W\d_]+)*)")  # [^\W\d_] is [\p{L}\p{Nl}\p{No}] in JavaScript
 _FIRST = re.compile(_WORD.pattern + r"(?![,'\w])")
 _DOTTED_I = re.compile("(tr|tur|az|aze)([-_]|$)", re.IGNORECASE)  # languages that have a dotless i
 # Title case needs two capitalized common words, or one whose frequency rank is below this.
@@ -32,13 +32,13 @@ class WrittenForms:
     """How the training sources are written: case, apostrophes, final punctuation, characters."""
 
     languages: tuple[str, str] = ("", "")  # codes of source and target; empty if unknown
-    unusual: tuple[str, ...] = ()  # cases few sources have: "lower", "upper", "title", "mixed"
+    unusual: tuple[str, ...] = ()  # letter cases of few sources: "lower", "upper", "title", "mixed"
     is_upper: bool = False  # all sources are in capitals
     is_raised: bool = False  # nearly all sources begin with a capital
     forms: tuple[str, ...] = ()  # words that mostly have capitals inside a sentence, as written
     common: tuple[str, ...] = ()  # words that are mostly in lower case, most frequent first
     contractions: tuple[str, ...] = ()  # words that are never without their apostrophe: "don't"
-    mark: str = ""  # usual final mark of the sources; empty if they have none
+    mark: str = ""  # usual final punctuation of the sources; empty if they have none
     marks: dict[str, str] = field(default_factory=dict)  # other marks, by first word: ? for "where"
     has_cased_targets: bool = False  # targets have capitals and small letters
     are_sentences: bool = False  # hardly any source has several sentences
@@ -64,11 +64,11 @@ class WrittenForms:
         return {word.replace("'", ""): word.index("'") for word in self.contractions}
 
     def source_of(self, text: str) -> str:
-        """Return a text as training sources write it: case, apostrophes and final mark."""
+        """Rewrite a text like training sources: letter case, apostrophes, final punctuation."""
         language = self.languages[0]
         is_unusual = (case := case_of(text, language, self._ranks)) in self.unusual
         found = _WORD.split(lower(text, language))
-        if not is_unusual and self._contracted.keys().isdisjoint(found):  # as most texts
+        if not is_unusual and self._contracted.keys().isdisjoint(found):  # true of most texts
             return text + self.mark_missing(text)
 
         def usual(word: str) -> str:
@@ -89,13 +89,13 @@ class WrittenForms:
         return text + self.mark_missing(text)
 
     def mark_missing(self, text: str) -> str:
-        """Return the punctuation mark missing at a text's end, given its first word; "" if none."""
+        """Return the final punctuation that a text lacks, chosen by its first word; "" if none."""
         if not self.mark or category(text.rstrip()[-1:] or " ")[0] not in "LMN":
             return ""
         return self.marks.get(first_word(text, self.languages[0]), self.mark)
 
     def translation_of(self, text: str, translation: str) -> str:
-        """Adapt a translation to the text as typed: in capitals, or without a final mark."""
+        """Write a translation in capitals or without final punctuation if its text was typed so."""
         if self.mark_missing(text) and category(translation[-1:] or " ") == "Po":
             translation = translation[:-1].rstrip()
         source, target = self.languages

@@ -308,7 +308,7 @@ def _iso_code(language: str) -> str:
 
 
 def _is_language(side: str) -> bool:
-    """Return True if a side of the pairs is a language code: en, pt-BR, zh_Hant."""
+    """Return True if the name of source or target is a language code: en, pt-BR, zh_Hant."""
     return language_of(side) is not None and _LANGUAGE.fullmatch(side) is not None
 
 

@@ -45,7 +45,7 @@ def _load_and_translate(request: dict[str, Any]) -> dict[str, object]:
     config = AutoConfig.from_pretrained(folder, **options)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
     inputs = tokenizer(texts[0], return_tensors="pt")
-    # Any ids of the target's vocabulary will do; Marian's configuration has the same two fields.
+    # Any ids of the target's vocabulary will do. Marian's config has these two fields of sizes too.
     size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
     with torch.inference_mode():
         logits = model.eval()(**inputs, decoder_input_ids=inputs["input_ids"] % size).logits

@@ -67,8 +67,8 @@ def push_folder(
         if revision is not None:
             api.create_branch(**place, branch=revision, exist_ok=True)
         before = api.repo_info(**place, revision=revision)
-        there = [file.rfilename for file in before.siblings or ()]  # type: ignore[union-attr]  # KernelInfo has none
-        patterns = [f"/{pattern}" for pattern in replaces]  # from the root: * matches no slash
+        there = [file.rfilename for file in before.siblings or ()]  # type: ignore[union-attr]  # KernelInfo lacks these
+        patterns = [f"/{pattern}" for pattern in replaces]  # anchored: * matches no slash
         replaced = {name for name in there if any(map(PurePosixPath("/", name).match, patterns))}
         stale = sorted(replaced - files.keys())
         additions = [CommitOperationAdd(name, str(Path(folder) / name)) for name in files]

@@ -40,13 +40,13 @@ from .remote_code import code_files, embed_code
 
 logger = logging.getLogger(__name__)
 
-# Files of an earlier push that the new push replaces or deletes, above all code.
+# Files of an earlier push that the new push replaces or deletes, most importantly code.
 _REPLACED = (
     *(*saved.MODEL, "model-*-of-*.safetensors", run_files.CURVES, run_files.HISTORY),
     *("*.py", "custom_generate/*", "pytorch_model*.bin", "training_args.bin"),
     "attention-[0-9].png",
 )
-# Settings of a model or tokenizer that hold paths, as transformers 4 wrote, or choose code.
+# Settings of a model or tokenizer that hold paths (written by transformers 4) or choose code.
 _PRIVATE = (
     *("_name_or_path", "name_or_path", "tokenizer_file", "_from_model_config"),
     *("special_tokens_map_file", *saved.CHOOSE_CODE),  # the code is not pushed
@@ -224,7 +224,7 @@ def _metrics(source: Path, run: Path) -> Metrics:
     if tokenizers[0].get_vocab() != tokenizers[1].get_vocab():
         raise RequestError(f"{source} and {run} have different vocabularies; check --run.")
     models = [saved.load_saved_model(folder) for folder in (source, run)]
-    if own:  # it has scores of its own
+    if own:  # the model has scores of its own
         if not _same_pairs(own["scores"], metrics["scores"]):
             files = metrics["data"].get("files", {})
             files = {split: files[split] for split in TRAINING_FILES & files.keys()}
@@ -245,7 +245,7 @@ def _metrics(source: Path, run: Path) -> Metrics:
 
 
 def _same_pairs(scores: Mapping[str, Scores], of_run: Mapping[str, Scores]) -> bool:
-    """Return True if copied sources score the same in both, a sign that the pairs are the same."""
+    """Return True if two results are on the same pairs: untranslated sources score the same."""
     key = "copy_baseline"
     return all(it.get(key, {}) == of_run.get(name, {}).get(key) for name, it in scores.items())
 

@@ -32,7 +32,7 @@ if False:  # makes transformers copy the pipeline, and so all of the code, with 
 
 
 def code_files() -> list[Path]:
-    """Return the files that the pipeline needs, as transformers' loader finds them.
+    """Return the code files that the pipeline needs, found by transformers' search for imports.
 
     Returns:
         Sorted paths: the pipeline's module and all modules that it imports from this package, at

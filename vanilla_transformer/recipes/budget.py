@@ -25,7 +25,7 @@ _SIZES = ("d_model", "ffn_dim", "preset", "attention_heads")
 _RATES = ("warmup_steps", "learning_rate", "learning_rate_factor")
 _ADDED = ("join_pairs", "both_directions")
 _DECIDED = (*_BATCHES, "d_model", "ffn_dim", *_RATES, *_ADDED)
-# Updates. If fewer fit, smaller batches and a model of half the width learn more (LOG.md).
+# If fewer updates fit, smaller batches and a model of half the width learn more (LOG.md).
 _LEARNS = 2_000
 _BATCH, _NARROWEST = 1_024, 128  # the smallest batch_tokens and d_model
 _WARMUP = 6  # least ratio of all updates to those of warm-up

@@ -24,7 +24,7 @@ _SAME = object()  # marks options whose default is the paper's value
 _SHARE = Range(0, 1, whole=False)
 _RATE = Range(0, 1000, whole=False, above=True)
 _POSITIVE = Range(0, 10**7, whole=False, above=True)  # in minutes, at most nineteen years
-_VOCABULARY = Range(260, 300_000)  # from bytes + 4 specials to 32 MiB of tokenizer.json
+_VOCABULARY = Range(260, 300_000)  # from 256 bytes + 4 special tokens to a tokenizer.json of 32 MiB
 _ENCODINGS = ("sinusoidal", "learned", "tensor2tensor")  # positional encodings
 _SEED = Range(0, 2**32 - 1)  # NumPy accepts no others
 

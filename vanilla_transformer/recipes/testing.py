@@ -108,7 +108,7 @@ def _test(recipe: Recipe, sets: dict[str, TextPairs], given: Mapping[str, Any]) 
 
 
 def warn_of_another_test(folder: Path, languages: tuple[str, str]) -> None:
-    """Warn that test pairs may be training pairs, and if the model or its languages changed."""
+    """Warn that test pairs may be training pairs, and of a changed model or other languages."""
     run_files.warn_of_changed_model(folder)
     warn_of_other_languages(folder, languages)
     logger.warning(_NOT_COMPARED, folder, "the folder does not say what those were")

@@ -21,7 +21,7 @@ from ..storage.reading import printable, shortened
 from ..texts.sentences import join_sentences, split_sentences
 from .shared_batches import SharedBatches
 
-_BODY_BYTES = 2**22  # most bytes of a request
+_BODY_BYTES = 2**22  # maximum size of a request
 
 
 def create_app(

@@ -26,8 +26,8 @@ class SharedBatches:
             executor: Runs `translate`; None: asyncio's default executor.
         """
         self._translate, self._executor = translate, executor
-        # A text's priority: number of texts taken before its request came + its index in the
-        # request; then the order of arrival.
+        # A text's priority: its index in the request + the number of texts that had been taken
+        # from the queue when the request came. Ties are broken by the order of arrival.
         self._queue: asyncio.PriorityQueue[tuple[int, int, str, asyncio.Future[str]]]
         self._queue, self._taken, self._arrived = asyncio.PriorityQueue(), 0, count()
         self._worker: asyncio.Task[None] | None = None

@@ -1,4 +1,4 @@
-"""Save the rows of a long computation, so that a killed command continues when repeated."""
+"""Save each row of results of a long computation, so that a killed command can be continued."""
 
 import hashlib
 import json
@@ -15,15 +15,15 @@ from .atomic import sync
 
 logger = logging.getLogger(__name__)
 
-_LONGEST = 2**26  # most bytes of a row
-_ROWS = ".vanilla-transformer-rows-"  # prefix of the file of rows beside an output
+_LONGEST = 2**26  # maximum size of a row in bytes
+_ROWS = ".vanilla-transformer-rows-"  # prefix of the file, beside an output, with its finished rows
 _NONE = object()
 _ON_THE_DISK = 30.0  # seconds between syncs to the disk; a power failure loses later rows
 
 
 @contextmanager
 def kept_rows(output: Path) -> Iterator[Path]:
-    """Yield the file that keeps rows until the output is complete; delete it at the end."""
+    """Yield the path of a file for finished rows; delete the file when the output is complete."""
     path = output.with_name(f"{_ROWS}{output.name}")
     try:
         yield path
@@ -61,7 +61,7 @@ def continued(
     with path.open("r+b") as file:
         good = 0
         for line in iter(partial(file.readline, _LONGEST), b""):
-            if (source := next(left, _NONE)) is _NONE:  # the text has become shorter
+            if (source := next(left, _NONE)) is _NONE:  # fewer sources than saved rows
                 break
             row, _, found = line.rpartition(b" ")
             expected = _digest(mark, source, row)

@@ -1,4 +1,4 @@
-"""Recognize models of other systems by names of their files and words in them.
+"""Recognize models of other systems by the names of their files and by words in the files.
 
 foreign_models.toml lists the systems.
 """
@@ -20,7 +20,7 @@ def foreign_model(path: Path) -> str | None:
     Only names of files and their beginnings are read, and nothing in them is run.
     """
     found: set[str] = set()
-    with suppress(Exception):  # damaged files raise many types, and are not recognized
+    with suppress(Exception):  # damaged files raise many types of errors; they are not recognized
         if path.is_dir():
             found = {each.name for each in path.iterdir()}
             settings = _start(path / "config.json") if (path / "config.json").is_file() else b""
@@ -47,6 +47,6 @@ def _start(path: Path) -> bytes:
 
 
 def _words(content: bytes) -> set[str]:
-    """Return the words, and words ending in q or r also without it: pickle may have added it."""
+    """Return all words; those that end in q or r also without it, which may be a pickle opcode."""
     words = {word.decode() for word in _WORD.findall(content)}
     return words | {word[:-1] for word in words if word.endswith(("q", "r"))}

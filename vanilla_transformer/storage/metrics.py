@@ -51,14 +51,14 @@ def check_measures(names: Sequence[str]) -> None:
 
 
 class Scores(TypedDict, total=False):
-    """Scores of a model on a test set: each of `MEASURES`, its signature, and the following."""
+    """Scores on a test set: each of `MEASURES`, with its sacreBLEU signature, and these fields."""
 
     num_sentences: int
     perplexity: float
     negative_log_likelihood: float  # nats per target token
     target_tokens: int
     copy_baseline: "Scores"  # scores of the untranslated sources
-    robustness: dict[str, Any]  # Scores of the sources as people type them, by form
+    robustness: dict[str, Any]  # `Scores` on informal sources (capitals, typos), by form
     num_beams: int
 
 
@@ -125,7 +125,7 @@ class Metrics(TypedDict, total=False):
     recipe: dict[str, Any]
     data: dict[str, Any]  # counts of the pairs; digests of their files and of the initial model
     updates: int
-    epochs: float  # passes over the pairs, but not with the recipe's `train_weights`
+    epochs: float  # passes over the pairs; with `train_weights`, an epoch is not one pass
     last_evaluation: dict[str, float]  # a Trainer's own metrics, by its names
     averaged_checkpoints: list[str]
     chosen_on_validation: Chosen
@@ -147,7 +147,7 @@ class Metrics(TypedDict, total=False):
     target_vocabulary: int
     devices: int
     hardware: dict[str, Any]
-    threads: list[int]  # of torch, ascending; several if other programs ran
+    threads: list[int]  # numbers of torch threads, ascending; several if other programs ran
     versions: dict[str, str]
     git_commit: str | None
 

@@ -42,7 +42,7 @@ _UNPACKERS: dict[bytes, Any] = {
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ": lambda file: io.BufferedReader(_XzReader(file)),
 }
-_REASON = 200  # most characters of a library's message that an error quotes
+_REASON = 200  # maximum length of what an error quotes from a library's message
 _REMEDY = "repair it, or copy it again"
 # Control characters, line and paragraph separators, direction overrides and isolates, surrogates.
 _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -268,8 +268,8 @@ def _next_in_bounded_memory(batches: Iterator[_Content]) -> _Content | None:
     with _READING:
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         size, used, shared, *_, data, _ = map(int, Path("/proc/self/statm").read_text().split())
-        # The limit of one gigabyte includes mapped but unused memory, as of allocators.
-        # gVisor does not report `data`, so `size` replaces it.
+        # The limit of one gigabyte also counts memory that allocators have mapped but do not use.
+        # gVisor reports no `data` in statm, so `size` replaces it.
         page = resource.getpagesize()
         most = max((used - shared) * page + 2**30, (data or size) * page + 2**28)
         lower = most if soft == resource.RLIM_INFINITY else min(soft, most)
@@ -324,7 +324,7 @@ def sha256(path: Path) -> str:
 
 
 def _text_loader() -> type:
-    """Return a safe YAML loader that reads all values but null as text, and refuses double keys."""
+    """Return a safe YAML loader that reads all but null as text, and refuses duplicate keys."""
     import yaml
 
     class Loader(yaml.SafeLoader):

@@ -66,7 +66,7 @@ CHOOSE_CODE = {
     *("attn_implementation", "experts_implementation", "fusion_config", "quantization_config"),
     *("transformers_weights", "auto_map", "custom_pipelines"),
 }
-_HEADER_BYTES = 2**23  # most bytes of a safetensors header, which has about 100 per tensor
+_HEADER_BYTES = 2**23  # maximum size of a safetensors header, about 100 bytes per tensor
 _NOT_SAVED = 10**7  # upper limit of weights that are computed, not saved, such as positions
 _IDS = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -198,7 +198,7 @@ def load_saved_model(
     """
     directory = Path(directory)
     config, generation = read_config(directory), read_generation_config(directory)
-    kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]  # classes of different types
+    kind: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]  # Any: one of many classes
     tensors = {name: it for path in weight_files(directory) for name, it in read_tensors(path)}
     with named_errors(f"{directory} does not load"):
         _check_class(directory, kind, config)
@@ -372,7 +372,7 @@ def check_finite(name: str, tensor: torch.Tensor, path: Path) -> None:
         tensor: Weights; whole numbers are always finite.
         path: File of the tensor.
     """
-    # A sum takes one pass and no memory. It may overflow, so only then look at each number.
+    # Sum first: that is fast and takes no memory. If the sum is infinite or NaN, check each number.
     if tensor.dtype in _FLOATS and not tensor.sum().isfinite() and not tensor.isfinite().all():
         raise RequestError(f"{name} in {path} holds NaN or infinity; use an earlier checkpoint.")
 

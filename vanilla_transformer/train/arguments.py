@@ -86,7 +86,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
             setattr(self, name, getattr(Seq2SeqTrainingArguments, name))
         falling = {"perplexity", *(name for name in MEASURES if MEASURES[name].lower_is_better)}
         watched = (self.metric_for_best_model or "").removeprefix("eval_")
-        # By default, transformers minimizes only losses.
+        # By default, transformers prefers lower values only of metrics whose names end in "loss".
         if self.greater_is_better is None and watched in falling:
             self.greater_is_better = False
         super().__post_init__()

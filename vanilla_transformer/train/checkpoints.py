@@ -52,8 +52,8 @@ class Progress:
     world_size: int = 0  # processes; 0 before the first update
     threads: list = dataclasses.field(default_factory=list)  # numbers of threads that were used
     hardware: dict = dataclasses.field(default_factory=dict)  # the machine that trained last
-    versions: dict = dataclasses.field(default_factory=dict)  # of packages, when it last trained
-    git_commit: str | None = None  # of the clone, when it last trained
+    versions: dict = dataclasses.field(default_factory=dict)  # of packages, at the last (re)start
+    git_commit: str | None = None  # of the clone, at the last (re)start
     unlogged: list | None = None  # sum of the losses since the last log, and the update of that log
     stream_epoch: int = 0  # completed passes over a stream
     stream_batches: int = 0  # batches taken in the current pass, by this process

@@ -58,7 +58,7 @@ def limited_compilation() -> Iterator[None]:
     callback_handler.register_start_callback(start)
     callback_handler.register_end_callback(end)
     try:
-        # Only shapes vary; if numbers of the config could too, everything would be traced twice.
+        # Treat floats of the config as constants; otherwise everything would be traced twice.
         with config.patch(specialize_float=True):
             yield
     finally:

@@ -24,7 +24,7 @@ def plot_training_curves(log_history: Sequence[Mapping[str, Any]]) -> "Figure":
             "training": _series(log_history, "eval_training_loss"),
             "validation": _series(log_history, "eval_loss"),
         },
-        # In a plot of its own, as label smoothing and dropout, which are not logged, may raise it.
+        # A separate plot: label smoothing and dropout, which are not logged, may raise this loss.
         "training loss, with any smoothing and dropout": {"training": _series(log_history, "loss")},
         "learning rate": {"training": _series(log_history, "learning_rate")},
     }

@@ -74,7 +74,7 @@ def finish(
     write_aside(run / GENERATION_CONFIG, config.to_json_file)
     if shortlist is not None:
         SHORTLISTS[model] = shortlist
-        # Measured again, since translations score higher with a shortlist.
+        # Again: with a shortlist, the log-probabilities of translations are higher.
         set_doubt_thresholds(model, tokenizer, pairs.validation.sources)
         write_shortlist(shortlist, run, getattr(model.generation_config, DOUBTFUL_BELOW))
     state, progress = trainer_state(final), Progress.load(final)

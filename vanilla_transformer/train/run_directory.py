@@ -150,7 +150,7 @@ def training_lock(run: Path) -> Iterator[None]:
     with parents_made(path), locked(path, busy) as is_locked:
         if not is_locked:
             logger.warning("The file system of %s has no locks; start one run at a time.", run)
-        path.touch()  # also without locks, for `check_shared`
+        path.touch()  # even where there are no locks: `check_shared` looks for it
         try:
             yield
         finally:

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_COUNTED = 100_000  # most pairs whose sources' case and punctuation are counted
+_COUNTED = 100_000  # pairs to sample, at most, to count letter case and punctuation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,7 @@ def tokenized_run_pairs(
 def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, dict[str, float]]:
     """Return and log the actual shares of corpora and augmented pairs in training."""
     weights, corpora = listed(data.train_weights), pair_corpora(train)
-    planned: dict[str, tuple[np.ndarray, str, float]] = {}  # pairs, unit, share
+    planned: dict[str, tuple[np.ndarray, str, float]] = {}  # mask of pairs, unit of share, share
     if corpora is not None:
         for number, weight in enumerate(weights):
             share = weight / sum(weights)
@@ -179,7 +179,7 @@ def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, di
     for name, (chosen, unit, share) in planned.items():
         tokens, pairs = map(float, sampler.share(chosen))
         shares[name] = {"target_tokens": tokens, "pairs": pairs}
-        misses = abs(shares[name][unit] - share) > share / 10  # if long pairs were left out
+        misses = abs(shares[name][unit] - share) > share / 10  # as when long pairs are left out
         logger.log(
             logging.WARNING if misses else logging.INFO,
             "The share of %s is %.1f%% of the target tokens and %.1f%% of the pairs; planned were "
@@ -286,7 +286,7 @@ def _new_tokenizer(plan: Tokenizer, pairs: "Dataset") -> PreTrainedTokenizerBase
 
 
 def _count_forms(pairs: "Dataset", languages: tuple[str, str]) -> WrittenForms:
-    """Count case and punctuation of the sources that do not begin with a tag, such as `<2de>`."""
+    """Count letter case and punctuation in sources that do not begin with a tag like `<2de>`."""
     step = -(-len(pairs) // _COUNTED) or 1
     sources, targets = (
         [*islice(sentences(pairs, side), 0, None, step)] for side in ("source", "target")

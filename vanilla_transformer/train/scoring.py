@@ -172,7 +172,7 @@ def comparison_page(runs: Sequence[ComparedRun], *, shown: int = 20) -> str:
 
 
 def _set_lines(runs: Sequence[ComparedRun], name: str, shown: int) -> list[str]:
-    """Return the lines of `comparison_page` about one test set: scores, verdicts, sentences."""
+    """Return the lines of `comparison_page` about a test set: scores, significance, examples."""
     results, measures = [run.results[name] for run in runs], runs[0].test.measures
     references, systems = results[0]["references"], [result["hypotheses"] for result in results]
     rows, signatures = paired_bootstrap(systems, references, **runs[0].test.scoring)
@@ -209,7 +209,7 @@ def _set_lines(runs: Sequence[ComparedRun], name: str, shown: int) -> list[str]:
 
 
 def _robustness_lines(runs: Sequence[ComparedRun], name: str) -> list[str]:
-    """Return a table of the scores on sources as people type them, if they were measured."""
+    """Return a table of the scores on informal sources (capitals, typos), if they were measured."""
     measure = runs[0].test.measures[0]
     table = [["", *(run.name for run in runs)]]
     for form in runs[0].results[name].get("robustness", {}):

@@ -252,7 +252,7 @@ def _translator(
     if beyond_paper_search(model, {}):  # such as a model of another class
         search |= {"num_beams": 4, "length_penalty": 1.0}  # the score is then the mean per token
         search |= {"return_dict_in_generate": True, "output_scores": True}
-    if getattr(tokenizer, "src_lang", None) is not None:  # for many languages, as M2M-100 and NLLB
+    if getattr(tokenizer, "src_lang", None) is not None:  # multilingual, such as M2M-100 and NLLB
         source, target = (_language_token(name, tokenizer, language) for language in languages)
         tokenizer.src_lang = source.strip("_")
         search["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids(target)

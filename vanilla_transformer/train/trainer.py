@@ -151,7 +151,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             args._n_gpu = 1
         super().__init__(model, args, **kwargs)
         _, constants = self.optimizer_cls_and_kwargs or (None, {})
-        # Constants of an optimizer that the arguments do not describe.
+        # Hyperparameters of an optimizer that was passed, not chosen by the training arguments.
         self._constants = constants if self.optimizer is None else self.optimizer.defaults
         if kwargs.get("data_collator") is None:
             config = self.model.config
@@ -165,7 +165,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         self.validation_pairs = list(validation_pairs)
         self.target_language = target_language
         self.measures = list(measures)
-        self.train_sampler: TokenBatchSampler | None = None  # made with the batches
+        self.train_sampler: TokenBatchSampler | None = None  # made by `get_train_dataloader`
         self.updates_per_epoch = 0  # known when training begins, if the data has a length
         self._evaluates_own_set = False
         self._warned: set[str] = set()  # warnings, each given once
@@ -264,7 +264,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             self._warn_once(
                 "dataloader_persistent_workers is switched off: a resumed training would differ."
             )
-        # Otherwise torch's current seed orders the pairs, and a resumed training sees others.
+        # Otherwise torch's current seed orders the pairs, and a resumed training differs.
         self.accelerator.dataloader_config.data_seed = self.args.order_seed
         resumes = self._resumed_from is not None and not self._begins_anew
         if resumes and isinstance(self.train_dataset, IterableDataset):
@@ -485,7 +485,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
         if self.progress.unlogged is not None:  # or the next logged loss would miss updates
             losses, self._globalstep_last_logged = self.progress.unlogged
             self._tr_loss += losses
-            self._total_loss_scalar -= losses  # train_loss covers this process's updates only
+            self._total_loss_scalar -= losses  # train_loss covers only updates since resuming
         if self._ranks_changed or (self.state.global_step == 0 and self.args.world_size > 1):
             # Seed this rank's random numbers, mainly for dropout, from seed, update and rank.
             args = self.args
@@ -588,7 +588,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
                 "input_ids and labels, or you changed precision, loss or collator."
             )
         if measured and own_set and has_tokens(self.train_dataset) and self.train_dataset:
-            # Also for some training pairs: a growing gap between the two losses is overfitting.
+            # Some training pairs' loss, too: a growing gap between the two losses is overfitting.
             count = len(self.train_dataset)
             some = self.train_dataset.select(range(0, count, -(-count // _TRAINING_PAIRS)))
             measured["training_loss"] = self._plain_loss(some)
@@ -671,7 +671,7 @@ class VanillaTransformerTrainer(PublishingTrainer):
             shutil.rmtree(checkpoint)  # a damaged one, whose files may not be writable
         self.accelerator.wait_for_everyone()  # before the others write into the folder
         with _full_disk_named(checkpoint):
-            if self.args.should_save:  # first, so that a push of the checkpoint holds it
+            if self.args.should_save:  # first, so that a pushed checkpoint has the progress
                 checkpoint.mkdir(parents=trial is not None, exist_ok=True)
                 if self.threads is not None:
                     self.progress.threads = sorted({*self.progress.threads, *self.threads.used})

@@ -1,4 +1,4 @@
-"""Translation of many texts. Code that is published with a model has only the pipeline."""
+"""Translation of many texts. This code is not published with models, unlike the pipeline's."""
 
 from .many_texts import Translation, translate, translate_nbest
 

@@ -9,7 +9,7 @@ from ..batch_translation import DOUBTFUL_BELOW, encode
 from ..written_forms import written_forms
 from .many_texts import translate_nbest
 
-MOST = 1_000  # sentences; evenly spread, if there are more
+MOST = 1_000  # sentences to translate, at most; evenly spread over the sources
 PERCENTILES = (1, 2, 5, 50)
 
 

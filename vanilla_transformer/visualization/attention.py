@@ -235,7 +235,7 @@ def attention_title(
     columns = max(int(figure.get_figwidth() / _COLUMN), label_width(title))
     sentence = shortened(_ARROW.join(visible(text) for text in texts if text.strip()), columns)
     if any(unicodedata.bidirectional(sign) in ("R", "AL") for sign in sentence):
-        # The source stands on the left, in whatever direction each of the two is written.
+        # Put the source on the left, even if source or target is written from right to left.
         parts = [f"\u2068{part}\u2069" for part in sentence.split(_ARROW)]
         sentence = f"\u200e{_ARROW.join(parts)}"
     return f"{title}\n{sentence}" if sentence else title

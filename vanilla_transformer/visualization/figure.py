@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GREY = "0.75"  # frames and grids
-_MOST_PIXELS = 4000  # most along either side of a picture
+_MOST_PIXELS = 4000  # maximum width and height of a picture
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 150) -> Path:
@@ -43,7 +43,7 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, dpi: int = 15
         warnings.simplefilter("always")
         figure.savefig(aside, format=form, dpi=dpi, bbox_inches="tight", pad_inches=0.1)
     missing = {str(it.message) for it in caught if "missing from font" in str(it.message)}
-    if missing:  # one warning for each character
+    if missing:  # matplotlib warned once for each character
         remedy = "install a font with them, such as Noto Sans CJK"
         logger.warning("%s lacks characters that no font has (%d); %s.", path, len(missing), remedy)
     return path
