@@ -380,9 +380,9 @@ class ModelDecoder:
         self.alignments: list[Tensor] = []  # at each position, (B, w, S)
 
     def step(self, tokens: Tensor, ancestors: Tensor) -> Iterator[Tensor]:
-        """Return the logits of the next token, given the last token of each hypothesis, (B, w).
+        """Return the logits of the next token in parts of the batch, given each last token, (B, w).
 
-        They come in parts, (b, w, V), each for the next b sources.
+        Each part, (b, w, V), is for the next b sources.
         `ancestors`, (B, w, t), are the rows of each hypothesis at the earlier positions. The call
         adds w rows: hypothesis i of a source gets row `rows` + i, with `rows` from before the call.
         """

@@ -70,7 +70,7 @@ class EncoderLayer(Layer):
         super().__init__(config, heads, config.encoder_ffn_dim, is_causal=False)
 
     def forward(self, x: Tensor, mask: Tensor | None, /, **kwargs: object) -> Tensor:
-        """Map source states to new ones, (B, S, d); the mask is (B, 1, S or 1, S) or None."""
+        """Map source states to new ones, (B, S, d); the mask is (B, 1, 1 or S, S) or None."""
         x = self.residual(x, lambda x: self.self_attn(x, mask, **kwargs)[0], self.self_attn_norm)
         return self.residual(x, self.feed_forward, self.feed_forward_norm)
 
@@ -117,7 +117,7 @@ def eager_attention_forward(
     """Return Eq. 1, softmax(Q K^T / sqrt(d_k)) V, and the attention weights.
 
     Q is (B, h, T, d_k), K (B, h, L, d_k), V (B, h, L, d_v), scaling 1 / sqrt(d_k). The mask,
-    (B, 1, T or 1, L), is 0 where attention is allowed and the most negative number where it is not,
+    (B, 1, 1 or T, L), is 0 where attention is allowed and the most negative number where it is not,
     or as for `sdpa` True and False; None masks nothing. Returns the heads' outputs, (B, T, h, d_v),
     and the weights, (B, h, T, L).
     """
@@ -178,7 +178,7 @@ class MultiHeadAttention(nn.Module):
         """Compute Concat(head_1, ..., head_h) W^O.
 
         x, (B, T, d), attends to itself, or in cross-attention to the memory, (B, L, d), where the
-        mask, (B, 1, T or 1, L), allows it. Returns the output, (B, T, d), and the weights,
+        mask, (B, 1, 1 or T, L), allows it. Returns the output, (B, T, d), and the weights,
         (B, h, T, L), if the implementation has them. Raises ValueError for kwargs it does not read.
         """
         query = self.split_heads(self.q_proj(x), self.d_k)  # (B, h, T, d_k)
@@ -247,8 +247,8 @@ def sinusoids(positions: Tensor, d_model: int, *, style: str = "sinusoidal") -> 
     # The sine of a large position needs more digits than float32 has.
     dtype = torch.float32 if positions.device.type == "mps" else torch.float64
     pairs = torch.arange(d_model // 2, dtype=dtype, device=positions.device)
-    steps = d_model / 2 if style == "sinusoidal" else max(d_model // 2 - 1, 1)  # from 1 to 10000
-    frequencies = torch.exp(pairs * (-math.log(10000.0) / steps))  # (d / 2,)
+    steps = d_model / 2 if style == "sinusoidal" else max(d_model // 2 - 1, 1)
+    frequencies = torch.exp(pairs * (-math.log(10000.0) / steps))  # from 1 to 1/10000, (d / 2,)
     angles = positions[..., None].to(dtype) * frequencies  # (..., T, d / 2)
     if style == "sinusoidal":
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)  # (..., T, d)

@@ -156,7 +156,7 @@ def test_members_of_an_archive_of_cells_or_records_are_refused(tmp_path, form):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for code, texts in (("en", ENGLISH), ("de", GERMAN)):
             archive.writestr(f"a.{code}", "".join(f"{form.format(text)}\n" for text in texts))
-    with pytest.raises(RequestError, match=r"a\.zip/a\.en holds cells or keys"):
+    with pytest.raises(RequestError, match=r"a\.zip/a\.en is a table or code"):
         read(tmp_path / "a.zip")
 
 

@@ -155,8 +155,8 @@ def test_pairs_that_change_meanwhile_are_not_trained_on(start, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("lines", "overrides", "message"),
     [
-        ([f"7\t{text}" for text in TEXT], {}, "mono.en holds cells or keys"),
-        ([json.dumps({"text": text}) for text in TEXT], {}, "mono.en holds cells or keys"),
+        ([f"7\t{text}" for text in TEXT], {}, "mono.en is a table or code"),
+        ([json.dumps({"text": text}) for text in TEXT], {}, "mono.en is a table or code"),
         ([*WORDS], {}, "mono.en looks like de; give text in en"),
         ([" ", ""], {}, "mono.en: sentences: 0; left out: 0"),
         ([TEXT[0], "\0", "ü" * 2001], {}, "sentences: 1; left out: 2 .* in a sample. Give a text"),

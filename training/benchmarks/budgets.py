@@ -26,7 +26,7 @@ FLAGS = ("join_pairs", "both_directions")
 
 
 def as_typed(recipe: str) -> list[str]:
-    """Return a recipe's settings as options, which `--max-minutes` therefore leaves as they are."""
+    """Return a recipe's settings as command-line options, so that `--max-minutes` keeps them."""
     settings = load_recipe(recipe)
     words = [("--" + name.replace("_", "-"), str(getattr(settings, name))) for name in SCHEDULE]
     words.append(("--learning-rate-factor", str(settings.learning_rate_factor)))

@@ -47,7 +47,7 @@ def block(name: str, run: Path | None = None) -> str:
 def prepared(
     name: str, folder: Path, run: Path | None = None
 ) -> Callable[[Sequence[str]], list[str]]:
-    """Return a function that runs a code block on sentences, in the folder with the exports."""
+    """Return a function that runs a code block of serving.md on sentences; change to `folder`."""
     os.chdir(folder)
     known: dict[str, object] = {}
     exec(block("load", run), known)

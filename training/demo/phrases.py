@@ -445,7 +445,7 @@ def _calendar_styles() -> dict[str, _Style]:
 
 
 def _number_styles() -> dict[str, _Style]:
-    """Return styles of numbers, and of times relative to now."""
+    """Return the ways to write numbers, and times relative to now: "in 5 days"."""
     from babel import dates, numbers
 
     def compact(number: int, locale: Locale) -> str:

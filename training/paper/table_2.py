@@ -130,7 +130,7 @@ class Training:
         self.optimizer.zero_grad()
 
     def update(self) -> None:
-        """Run a whole update."""
+        """Run a whole update: forward, backward and Adam's step."""
         self.gradient()
         self.step()
 

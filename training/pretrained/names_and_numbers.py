@@ -230,7 +230,7 @@ def make_pairs(
     seed: int,
     places: Iterable[tuple[str, str]] = (),
 ) -> Iterator[Change]:
-    """Yield distinct pairs with other names and numbers.
+    """Yield new pairs, each once: copies of given pairs with names and numbers replaced.
 
     Args:
         pairs: English sentences and their translations.

@@ -1,4 +1,4 @@
-"""Store in a trained model how its sources use case and punctuation, and doubt thresholds.
+"""Store in a trained model when to doubt a translation, and its sources' case and punctuation.
 
     python training/pretrained/typed_text.py MODEL TRAIN VALIDATION --pair en-de
 

@@ -1,4 +1,4 @@
-"""The benchmark of decoding runs, and its results can be read."""
+"""Test the decoding benchmark: equal tokens from both searches, and turns in processes."""
 
 import os
 import runpy

@@ -386,7 +386,7 @@ def _sentences(file: _File, *, are_languages: bool) -> Iterator[bytes]:
         for sign, share in signs.items()
     )
     if are_signs or kind != "table" or is_csv(file.path):
-        raise RequestError(f"{file.path} holds cells or keys, not one sentence a line; convert it.")
+        raise RequestError(f"{file.path} is a table or code, not one sentence a line; convert it.")
     return file.lines()
 
 

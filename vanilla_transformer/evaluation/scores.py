@@ -1,4 +1,4 @@
-"""Scores of translations, or of any other output, against references; no network is needed.
+"""Scores of translations, or of any other output, against references, computed offline.
 
 Every measure is a metric of sacreBLEU, or derived from its base class, and comes with a signature;
 compare only scores with the same signature.

@@ -462,7 +462,7 @@ class LayerMemory:
         self.folded: FoldedSource | None = None
 
     def fold_source(self) -> None:
-        """Use a `FoldedSource` if the source is short enough to make it smaller."""
+        """Fold the source if it is short enough that this takes less memory than W^Q and W^O."""
         if FoldedSource.is_smaller(self.cross, self.keys):
             self.folded = FoldedSource(self.cross, self.keys, self.values)
             self.keys = self.values = self.keys.new_empty(0)

@@ -184,7 +184,7 @@ def _taught(siblings: Sequence[Path], text: str | None) -> Recipe:
     Its learning rate peaks at half of the first training's, after half of that one's warm-up. It
     does not stop early, because the validation loss may rise while BLEU still rises (LOG.md).
     """
-    first = make_recipe(recipe_values(siblings[0]))  # as fitted into max_minutes
+    first = make_recipe(recipe_values(siblings[0]))  # with what was chosen to fit max_minutes
     # Shape and tokenizer are those of the first model, from which the training continues.
     of_model: dict[str, Any] = {name: options.OPTIONS[name].default for name in SHAPE}
     return dataclasses.replace(

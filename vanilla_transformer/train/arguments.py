@@ -80,7 +80,7 @@ class VanillaTransformerTrainingArguments(Seq2SeqTrainingArguments):
     logging_nan_inf_filter: bool = field(default=False)
 
     def __post_init__(self) -> None:
-        """Run the parent's checks, with the parent's schedule or optimizer where ours is None."""
+        """Run the parent's checks, with its defaults while our schedule or optimizer is None."""
         papers = [name for name in ("lr_scheduler_type", "optim") if getattr(self, name) is None]
         for name in papers:
             setattr(self, name, getattr(Seq2SeqTrainingArguments, name))

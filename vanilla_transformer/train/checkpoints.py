@@ -96,7 +96,7 @@ class Progress:
         return {"target_tokens_per_second": round(speed, 1), "minutes": round(self.seconds / 60, 3)}
 
     def save(self, checkpoint: Path) -> None:
-        """Write the totals into a checkpoint."""
+        """Write the run's totals and settings into a checkpoint, for `load` to read."""
         totals = {name: value for name, value in vars(self).items() if not name.startswith("_")}
         now = {"training_seconds": self.seconds, "target_tokens": self.target_tokens}
         write_json(checkpoint / PROGRESS, {**totals, **now})

@@ -157,7 +157,7 @@ def tokenized_run_pairs(
 def _shares(data: DataPlan, train: "Dataset", batch_tokens: int) -> dict[str, dict[str, float]]:
     """Return and log the actual shares of corpora and augmented pairs in training."""
     weights, corpora = listed(data.train_weights), pair_corpora(train)
-    planned: dict[str, tuple[np.ndarray, str, float]] = {}  # mask of pairs, unit of share, share
+    planned: dict[str, tuple[np.ndarray, str, float]] = {}  # pairs, unit, share
     if corpora is not None:
         for number, weight in enumerate(weights):
             share = weight / sum(weights)

@@ -322,7 +322,7 @@ def _teacher_facts(name: str) -> dict[str, Any]:
         license = ModelCard.load(card, ignore_metadata_errors=True).data.license
     facts: dict[str, Any] = {"license": license, "scores": metrics.get("scores", {})}
     scored = ", ".join(facts["scores"]) or "no test set"
-    logger.info("%s: licence %s; has scores for %s.", name, license or "unknown", scored)
+    logger.info("Teacher %s: licence %s; scored on %s.", name, license or "unknown", scored)
     return {"name": name if local_model(name) is None else folder.name, **facts}
 
 

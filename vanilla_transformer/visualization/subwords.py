@@ -96,7 +96,7 @@ def _text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
 def words_and_mix(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, merge: bool
 ) -> tuple[list[str], np.ndarray]:
-    """Return words, or pieces, and a matrix (words, ids) that is 1 where an id belongs to a word.
+    """Return words, or pieces without `merge`, and a matrix (words, ids): 1 for ids in a word.
 
     The pieces of a single word stay separate: a picture of one word would show nothing.
     """
