@@ -444,7 +444,7 @@ def test_tensors_that_contradict_the_settings_are_named(system, source, changed,
 @pytest.mark.parametrize(
     ("system", "files", "reason"),
     [
-        ("marian", {"source.spm": "s"}, "all of its files: the source has no tokenizer"),
+        ("marian", {"source.spm": "s"}, "all files of the source: the source has no tokenizer"),
         ("marian", {"tokenizer_config.json": '{"source_lang": "e'}, "is not JSON"),
         ("marian", {"generation_config.json": "{"}, "generation_config.json is not JSON"),
         ("marian", {"config.json": "[]"}, "the content in"),

@@ -437,7 +437,7 @@ def test_tokenizers_of_two_sides_need_the_same_special_tokens():
         ("a\nb\na\n", "'a' twice; list each once"),
         ("a b\n", "'a b' that is empty or has white space"),
         ("a\n\nb", "'' that is empty or has white"),
-        ("<pad>\n</s>\n", "got no symbol"),
+        ("<pad>\n</s>\n", "found no symbol"),
         ("\u0259\n\u00e4\n", r"symbols\.txt is not symbols"),
     ],
 )
