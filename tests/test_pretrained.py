@@ -33,10 +33,20 @@ def load(name):
     return [kind.from_pretrained(folder) for kind in (AutoModelForSeq2SeqLM, AutoTokenizer)]
 
 
+def table(page):
+    """Return the names of the columns of a list, and its rows."""
+    head, *rows = [line.split("\t") for line in (PAGES / page).read_text("utf-8").splitlines()]
+    return head, rows
+
+
+def typed_list(name):
+    """Return the list of typed sentences in a model's source language."""
+    return table("typed.tsv" if "-en-" in name else "typed.de.tsv")
+
+
 def development_list(name):
     """Return sentences, what a model makes of them, whether that is right, and if in training."""
-    text = (PAGES / "sentences.tsv").read_text(encoding="utf-8")
-    head, *rows = [line.split("\t") for line in text.splitlines()]
+    head, rows = table("sentences.tsv")
     column = head.index(name)
     assert head[column + 1 : column + 3] == ["right", "in training"]
     yes = {"yes": True, "no": False}
@@ -63,18 +73,17 @@ def test_files_are_small_and_computed_in_float32(name):
 def test_every_form_of_a_typed_sentence_is_translated_alike(name):
     """As on the page: as written, in capitals, and in lower case without marks."""
     model, tokenizer = load(name)
-    text = (PAGES / "typed.tsv").read_text(encoding="utf-8")
-    head, *rows = [line.split("\t") for line in text.splitlines()]
+    head, rows = typed_list(name)
     column = head.index(name)
     sources = [row[0] for row in rows]
     forms = [str, str.upper, lambda text: without_mark(text).lower()]
-    written, shouted, bare = (
-        list(translate(model, tokenizer, map(form, sources))) for form in forms
-    )
+    written, shouted, bare = ([*translate(model, tokenizer, map(form, sources))] for form in forms)
     assert sum(row[column] == ours for row, ours in zip(rows, written, strict=True)) >= 95
-    assert all(text == upper(text, "de") for text in shouted)
-    assert sum(a.lower() == b.lower() for a, b in zip(written, shouted, strict=True)) >= 97
-    assert sum(without_mark(a) == b for a, b in zip(written, bare, strict=True)) >= 97
+    assert all(text == upper(text, name.split("-")[2]) for text in shouted)
+    # In capitals, German loses the sharp s and which words are nouns.
+    least = 97 if "-en-" in name else 88
+    assert sum(a.lower() == b.lower() for a, b in zip(written, shouted, strict=True)) >= least
+    assert sum(without_mark(a) == b for a, b in zip(written, bare, strict=True)) >= least
     right = sum(row[column + 1] == "yes" for row in rows)
     assert f"| {right} of 100 |" in (PAGES / "README.md").read_text(encoding="utf-8")
 
@@ -82,7 +91,7 @@ def test_every_form_of_a_typed_sentence_is_translated_alike(name):
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_a_model_is_less_sure_of_what_it_cannot_know(name):
     model, tokenizer = load(name)
-    usual = [source for source, *_ in development_list(name)]
+    usual = [source for source, *_ in typed_list(name)[1]]
     random = Random(0)
     noise = [
         " ".join("".join(random.choices(ascii_lowercase, k=5)) for _ in range(4)) for _ in range(40)
@@ -113,7 +122,7 @@ def test_robustness_scores_each_form_beside_the_text_as_written():
     assert scores["a typo"]["num_sentences"] == 40
 
 
-@pytest.mark.parametrize("name", TRANSLATORS)
+@pytest.mark.parametrize("name", [name for name in TRANSLATORS if "-en-" in name])
 def test_sentences_of_the_list_are_translated_as_written_down(name):
     """Processors round in other ways, which may change a word in a few of them."""
     folder = vanilla_transformer.pretrained(name)
@@ -152,7 +161,7 @@ def test_commands_take_the_name(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["everyday-en-dee", "everyday", "", "../recipes"])
 def test_unknown_names_are_answered_with_the_known_ones(name, tmp_path, monkeypatch, capsys):
-    with pytest.raises(ValueError, match="allowed: english-phonemes, everyday-en-de"):
+    with pytest.raises(ValueError, match="allowed: english-phonemes, everyday-de-en, everyday"):
         vanilla_transformer.pretrained(name)
     monkeypatch.chdir(tmp_path)
     if name:

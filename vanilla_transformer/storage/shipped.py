@@ -54,7 +54,7 @@ def pretrained(name: str) -> str:
     """Return the folder of a model that comes with the package, for `from_pretrained`.
 
     Args:
-        name: `everyday-en-de`, `everyday-en-zh` or `english-phonemes`.
+        name: `everyday-en-de`, `everyday-de-en`, `everyday-en-zh` or `english-phonemes`.
 
     Raises:
         ValueError: There is no such model.
