@@ -80,8 +80,7 @@ def test_every_form_of_a_typed_sentence_is_translated_alike(name):
     written, shouted, bare = ([*translate(model, tokenizer, map(form, sources))] for form in forms)
     assert sum(row[column] == ours for row, ours in zip(rows, written, strict=True)) >= 95
     assert all(text == upper(text, name.split("-")[2]) for text in shouted)
-    # In capitals, German loses the sharp s and which words are nouns.
-    least = 97 if "-en-" in name else 88
+    least = 97 if "-en-" in name else 93  # other cases hide which German words are nouns
     assert sum(a.lower() == b.lower() for a, b in zip(written, shouted, strict=True)) >= least
     assert sum(without_mark(a) == b for a, b in zip(written, bare, strict=True)) >= least
     right = sum(row[column + 1] == "yes" for row in rows)

@@ -60,13 +60,15 @@ def test_what_may_be_written_normally_keeps_its_case(text):
     assert FORMS.source_of(text) == text + FORMS.mark_missing(text)
 
 
-def test_a_missing_apostrophe_is_restored_where_the_word_is_no_other():
+def test_a_missing_apostrophe_or_sharp_s_is_restored_where_the_word_is_no_other():
     sources = ["I don't know it.", "We're here.", "We were here."] * 20
     forms = count_forms(sources, TARGETS, ("en", "de"))
     typed = ["I dont know", "DONT GO!", "we were here", "I don\u2019t go", "dont@x.org", "I, Dont"]
     read = ["I don't know.", "Don't go!", "We were here.", "I don\u2019t go.", "dont@x.org."]
     read.append("I, Dont.")  # may be a name
     assert [forms.source_of(text) for text in typed] == read
+    forms = count_forms(["Wie heißt die Straße?", "Die Masse und Maße."] * 20, TARGETS, ("de", ""))
+    assert forms.source_of("WIE HEISST DIE MASSE") == "Wie heißt die Masse?"
 
 
 def test_a_greeting_or_a_rare_opening_makes_no_question():

@@ -11,7 +11,9 @@ export class WrittenForms {
     Object.assign(this, facts)
     const [source] = this.languages
     this.places = new Map(this.common.map((word, place) => [word, place]))
-    this.usual = new Map(this.forms.map((form) => [lower(form, source), form]))
+    const forms = [...this.common, ...this.forms].map((form) => [lower(form, source), form])
+    const sharp = forms.map(([word, form]) => [word.replaceAll("ß", "ss"), form])
+    this.usual = new Map([...sharp, ...forms])
     this.contracted = new Map(this.contractions.map((it) => [it.replace("'", ""), it.indexOf("'")]))
   }
 
