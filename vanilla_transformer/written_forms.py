@@ -55,9 +55,9 @@ class WrittenForms:
 
     @cached_property
     def _forms(self) -> dict[str, str]:
-        """The usual form of each known word, by its lower case, also by that with ss for ß."""
+        """The usual form of each known word, by its lower case, also with ss for a sharp s."""
         forms = {lower(form, self.languages[0]): form for form in (*self.common, *self.forms)}
-        return {word.replace("ß", "ss"): form for word, form in forms.items()} | forms
+        return {word.replace("\u00df", "ss"): form for word, form in forms.items()} | forms
 
     @cached_property
     def _contracted(self) -> dict[str, int]:
