@@ -22,6 +22,7 @@ from pathlib import Path
 
 from babel import Locale
 from chinese_names import in_chinese
+from count_names import rows
 from short_pairs import write_pairs
 
 from vanilla_transformer.data.pair_files import read_pairs
@@ -280,8 +281,7 @@ def main() -> None:
     pairs = read_pairs(options.pairs, source_language="en", target_language=target)
     texts = [file.read_text(encoding="utf-8").splitlines() for file in options.places]
     places = zip(*texts, strict=True)
-    listed = (Path(__file__).parent / "names.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    held_out = [each for line in listed for each in line.split("\t")[1:3]]
+    held_out = [each for row in rows("en") for each in row[1:]]
     made = make_pairs(pairs, target, held_out, options.count, options.seed, places)
     write_pairs(options.output, made, target)
 

@@ -215,7 +215,7 @@ def _make_config(
     special = {(tokens["</s>"], tokens["<unk>"]) for tokens in vocabularies}
     if len(special) > 1 or counts != sizes:
         vocabs = f"vocabularies of {counts} tokens with </s> and <unk> at {sorted(special)}"
-        raise RequestError(f"{source.origin} has {vocabs} for {sizes} embeddings; give its own.")
+        raise RequestError(f"{source.origin}: {vocabs} for {sizes} embeddings; give the model's.")
     ((end, unknown),) = special
     given = {name: setting(options, f"transformer-{name}", it) for name, it in _OPERATIONS.items()}
     order = tuple(str(value).replace("d", "") for value in given.values())
