@@ -17,7 +17,7 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.evaluation.robustness import VARIANTS, robustness, without_mark
 from vanilla_transformer.storage.shipped import pretrained_models
 from vanilla_transformer.translation import translate, translate_nbest
-from vanilla_transformer.translation.doubt_thresholds import set_doubt_thresholds
+from vanilla_transformer.translation.doubt_threshold import set_doubt_threshold
 from vanilla_transformer.written_forms import upper
 
 MODELS = pretrained_models()
@@ -102,11 +102,10 @@ def test_a_model_is_less_sure_of_what_it_cannot_know(name):
     assert flagged[0] <= 15  # greetings and single words are short, and have several translations
     assert flagged[1] == 40
     kept = model.generation_config.doubtful_below
-    percentiles = set_doubt_thresholds(model, tokenizer, usual)
+    percentiles = set_doubt_threshold(model, tokenizer, usual)
     assert model.generation_config.doubtful_below != kept
-    for row in percentiles.values():
-        assert [*row.values()] == sorted(row.values())
-    assert set_doubt_thresholds(model, tokenizer, []) == {}
+    assert [*percentiles.values()] == sorted(percentiles.values())
+    assert set_doubt_threshold(model, tokenizer, []) == {}
     assert model.generation_config.doubtful_below is None
 
 

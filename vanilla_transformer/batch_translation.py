@@ -26,7 +26,7 @@ from .target_tokenizer import target_tokenizer
 from .word_alignment import word_alignment
 from .written_forms import written_forms
 
-# Key in the generation config: thresholds of `token_score` and of characters per source token.
+# Key in the generation config: the value of `sureness` below which a translation is doubtful.
 DOUBTFUL_BELOW = "doubtful_below"
 # Longest source. With four beams it fills the default budget of a batch. Decoding takes a step
 # for each token, and attention grows with the square of the length.
@@ -102,7 +102,8 @@ class Translation(NamedTuple):
     # (source word, target word), both counted from 0, words separated by white space
     alignment: list[tuple[int, int]] | None = None
     token_score: float | None = None  # log P / L, the mean per token
-    doubtful: bool | None = None  # whether it may be wrong; None if the model has no thresholds
+    # whether `sureness` is below the model's threshold; None if it has none
+    doubtful: bool | None = None
     error: str | None = None  # why there is no translation, if errors are returned
 
 
@@ -120,6 +121,7 @@ def translations_of(
     """
     texts = iter(decode(tokenizer, found.sequences.flatten(0, 1), clean_up=clean_up))
     forms = written_forms(tokenizer)
+    least = getattr(model.generation_config, DOUBTFUL_BELOW, None)
     for row, (typed, source_ids) in enumerate(sources):
         source, translations = forms.source_of(typed), []
         for place, ids in enumerate(found.sequences[row].tolist()):
@@ -127,31 +129,25 @@ def translations_of(
             score = None if found.scores is None else found.scores[row, place].item()
             if score == -math.inf and place > 0:  # a missing translation
                 continue
-            links = of_token = None
+            links = of_token = doubtful = None
             if found.alignments is not None:
                 weights = found.alignments[row, place]
                 links = word_alignment(tokenizer, (source, source_ids), (text, ids), weights)
             if found.token_scores is not None:
                 of_token = found.token_scores[row, place].item()
-            doubtful = _is_doubtful(model, source, source_ids, of_token)
+                if least is not None:
+                    doubtful = sureness(source, source_ids, of_token) < least
             text = forms.translation_of(typed, text)
             translations.append(Translation(text, score, links, of_token, doubtful))
         yield translations
 
 
-def _is_doubtful(
-    model: PreTrainedModel, source: str, ids: Sequence[int], token_score: float | None
-) -> bool | None:
-    """Return whether a translation may be wrong; None if the model has no thresholds.
+def sureness(source: str, ids: Sequence[int], token_score: float) -> float:
+    """Return how sure a model is of a translation, from its mean log-probability per token.
 
-    It may be wrong if the model is far less sure of it than of its validation pairs, or the source
-    is split into very small pieces, as text in another language is (`set_doubt_thresholds`).
+    It is lower where the source is split into small pieces, as text in another language is.
     """
-    least = getattr(model.generation_config, DOUBTFUL_BELOW, None)
-    if least is None or token_score is None:
-        return None
-    score, characters = least
-    return token_score < score or len(source) < characters * (len(ids) - 1)
+    return token_score + 3 * math.log(max(1, len(source)) / max(1, len(ids) - 1))
 
 
 # ------------------------------------------------------ which search decodes a batch

@@ -131,7 +131,7 @@ def test_a_shortlist_becomes_a_vmap(tmp_path):
     torch.manual_seed(0)
     likely = torch.randint(4, BYTES, (BYTES, 2))
     likely[::3, 1] = 0  # as if these source pieces had only one
-    write_shortlist(Shortlist(torch.tensor([2, 40, 41]), likely), run, [-1.0, 1.0])
+    write_shortlist(Shortlist(torch.tensor([2, 40, 41]), likely), run, -1.0)
     output = export_ctranslate2(run, tmp_path / "out")
     written = (output / "vmap.txt").read_text(encoding="utf-8").splitlines()
     assert not [line for line in written if "<pad>" in line.split("\t")[1].split()]

@@ -170,7 +170,7 @@ def test_page_reads_what_people_type(exported, address):
         languages=("en", "de"), unusual=("upper",), are_sentences=True, has_cased_targets=True
     )
     task = json.loads((output / "task.json").read_text(encoding="utf-8"))
-    changed = {**task, "written_forms": asdict(known), "doubtful_below": [-1e-9, 0]}
+    changed = {**task, "written_forms": asdict(known), "doubtful_below": 99}
     (output / "task.json").write_text(json.dumps(changed), encoding="utf-8")
     try:
         with opened(address, width=1280) as page:

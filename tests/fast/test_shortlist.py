@@ -131,7 +131,7 @@ def folder(everyday, tmp_path):
     shutil.copytree(everyday.folder, folder)
     torch.manual_seed(0)
     shortlist = Shortlist(torch.arange(300), torch.randint(4, 4000, (4000, 3)))
-    write_shortlist(shortlist, folder, [-0.25, 2.5])
+    write_shortlist(shortlist, folder, 2.5)
     return folder
 
 
@@ -180,4 +180,4 @@ def test_publishing_copies_the_shortlist(folder, tmp_path):
     stage_model(folder, tmp_path / "staged", with_code=False)
     shortlist, doubtful_below = read_shortlist(tmp_path / "staged")
     assert torch.equal(shortlist.usual, torch.arange(300))
-    assert (len(shortlist.likely), doubtful_below) == (4000, [-0.25, 2.5])
+    assert (len(shortlist.likely), doubtful_below) == (4000, 2.5)

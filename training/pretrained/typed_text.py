@@ -16,7 +16,7 @@ from vanilla_transformer.data.form_counts import count_forms
 from vanilla_transformer.storage.metrics import read_record, write_metrics
 from vanilla_transformer.storage.run_files import METRICS, MODEL_FILES, digests
 from vanilla_transformer.storage.saved_model import MODEL
-from vanilla_transformer.translation.doubt_thresholds import set_doubt_thresholds
+from vanilla_transformer.translation.doubt_threshold import set_doubt_threshold
 
 
 def main() -> None:
@@ -34,15 +34,15 @@ def main() -> None:
     model = AutoModelForSeq2SeqLM.from_pretrained(options.model)
     unique = list(dict.fromkeys(pairs["source"]))
     count_forms(unique, pairs["target"], (source, target)).to_tokenizer(tokenizer)
-    scores = set_doubt_thresholds(model, tokenizer, held_out["source"])
+    usual = set_doubt_threshold(model, tokenizer, held_out["source"])
     tokenizer.save_pretrained(options.model)
     model.generation_config.save_pretrained(options.model)
     metrics = read_record(options.model / METRICS)
-    metrics["validation_scores"] = scores
+    metrics["validation_sureness"] = usual
     if MODEL_FILES in metrics:
         metrics[MODEL_FILES] = digests(options.model, MODEL)
     write_metrics(options.model / METRICS, metrics)
-    print(f"Scores of a token on validation sources, by percentile: {scores}")
+    print(f"How sure the model is of validation sources, by percentile: {usual}")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ SHORTLISTS: WeakKeyDictionary[PreTrainedModel, Shortlist] = WeakKeyDictionary()
 def use_shortlist(model: PreTrainedModel, folder: Path) -> None:
     """Make a model search with the shortlist in its folder, if there is one.
 
-    The generation config gets the scores below which a translation of such a search may be wrong.
+    The generation config gets the threshold below which a translation of such a search is doubtful.
     If the file is damaged or another model's, a warning says so, and nothing changes.
     """
     if (folder / SHORTLIST).is_file():
@@ -62,8 +62,8 @@ def use_shortlist(model: PreTrainedModel, folder: Path) -> None:
             logger.warning("Searching the whole vocabulary, which is slower: %s", error)
 
 
-def read_shortlist(folder: Path) -> tuple[Shortlist, list[float]]:
-    """Read a shortlist from a model's folder, and its thresholds for doubting a translation.
+def read_shortlist(folder: Path) -> tuple[Shortlist, float]:
+    """Read a shortlist from a model's folder, and its threshold for doubting a translation.
 
     Raises:
         ValueError: The shortlist is damaged, or another model's.
@@ -72,14 +72,14 @@ def read_shortlist(folder: Path) -> tuple[Shortlist, list[float]]:
     written = tensors.pop("digest", torch.empty(0))
     if written.tolist() != _digest(folder, tensors):
         raise RequestError(f"{folder / SHORTLIST} is damaged or another model's; delete it.")
-    doubtful_below = tensors.pop(DOUBTFUL_BELOW).tolist()
+    doubtful_below = tensors.pop(DOUBTFUL_BELOW).item()
     return Shortlist(**{name: ids.long() for name, ids in tensors.items()}), doubtful_below
 
 
-def write_shortlist(shortlist: Shortlist, folder: Path, doubtful_below: Sequence[float]) -> None:
+def write_shortlist(shortlist: Shortlist, folder: Path, doubtful_below: float) -> None:
     """Write a shortlist into the folder of its model and tokenizer; ids must be below 2^16.
 
-    `doubtful_below` has the thresholds of `set_doubt_thresholds`, but for searches with this list.
+    `doubtful_below` is the threshold of `set_doubt_threshold`, but for searches with this list.
     """
     tensors = {name: ids.to(torch.uint16) for name, ids in shortlist._asdict().items()}
     tensors[DOUBTFUL_BELOW] = torch.tensor(doubtful_below)

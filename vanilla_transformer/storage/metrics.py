@@ -131,7 +131,7 @@ class Metrics(TypedDict, total=False):
     chosen_on_validation: Chosen
     warnings: list[RunWarning]  # those that still hold at the end
     model: dict[str, Any]  # config fields that no recipe has
-    validation_scores: dict[str, dict[str, float]]  # percentiles; see doubt_thresholds.py
+    validation_sureness: dict[str, float]  # percentiles; see doubt_threshold.py
     model_files: dict[str, str]  # SHA-256 by file
     published: Published
     # Sizes, time, speed, machine and software of the run.

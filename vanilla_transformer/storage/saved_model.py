@@ -88,7 +88,7 @@ class _Generation(TypedDict, total=False):
 
     bad_words_ids: list[list[int]] | None
     decoder_start_token_id: int | None
-    doubtful_below: tuple[float, float] | None
+    doubtful_below: float | None
     forced_bos_token_id: int | None
 
 

@@ -37,7 +37,7 @@ from ..storage.run_files import (
 )
 from ..storage.saved_model import GENERATION_CONFIG, RECORDED, SHORTLIST
 from ..target_tokenizer import target_tokenizer
-from ..translation.doubt_thresholds import set_doubt_thresholds
+from ..translation.doubt_threshold import set_doubt_threshold
 from ..visualization import attention_weights, plot_attention, save_figure
 from .arguments import VanillaTransformerTrainingArguments
 from .averaging import average_checkpoints, choose_on_validation_pairs
@@ -68,14 +68,14 @@ def finish(
         "measures": plan.evaluation.measures,
     }
     model, tokenizer, results = score_folder(run, pairs.scored, **scoring)
-    percentiles = set_doubt_thresholds(model, tokenizer, pairs.validation.sources)
+    usual = set_doubt_threshold(model, tokenizer, pairs.validation.sources)
     config = GenerationConfig.from_pretrained(run)
     setattr(config, DOUBTFUL_BELOW, getattr(model.generation_config, DOUBTFUL_BELOW))
     write_aside(run / GENERATION_CONFIG, config.to_json_file)
     if shortlist is not None:
         SHORTLISTS[model] = shortlist
         # Again: with a shortlist, the log-probabilities of translations are higher.
-        set_doubt_thresholds(model, tokenizer, pairs.validation.sources)
+        set_doubt_threshold(model, tokenizer, pairs.validation.sources)
         write_shortlist(shortlist, run, getattr(model.generation_config, DOUBTFUL_BELOW))
     state, progress = trainer_state(final), Progress.load(final)
     write_text(run / RECIPE, settings_as_yaml(plan.settings))
@@ -101,7 +101,7 @@ def finish(
         "averaged_checkpoints": [path.name for path in averaged],
         **({} if chosen is None else {CHOSEN: chosen}),
         **({"model": _shape(model, plan)} if plan.model.init_from else {}),
-        **({"validation_scores": percentiles} if percentiles else {}),
+        **({"validation_sureness": usual} if usual else {}),
         "warnings": [
             *useless_outputs(results),
             *(RunWarning(kind=kind, text=text) for kind, text in found),

@@ -20,7 +20,7 @@ env.backends.onnx.wasm.wasmPaths = { mjs: `${runtime}.mjs`, wasm: `${runtime}.wa
 env.backends.onnx.wasm.numThreads = 1 // more need headers that a plain server does not send
 
 // Mean log-probability of the tokens of a greedy search, whose next token is the most likely one.
-class Sureness extends LogitsProcessor {
+class TokenScore extends LogitsProcessor {
   total = 0
   tokens = 0
 
@@ -57,14 +57,15 @@ async function translate(lines) {
     postMessage({ state: "translating", values: [index + 1, lines.length] })
     const found = []
     for (const [place, text] of sentences.entries()) {
-      const sureness = new Sureness()
+      const score = new TokenScore()
       const logits_processor = new LogitsProcessorList()
-      logits_processor.push(sureness)
+      logits_processor.push(score)
       const max_new_tokens = Math.min(lengths[index][place] + MORE_TOKENS, positions)
       const [best] = await translator(forms.sourceOf(text), { max_new_tokens, logits_processor })
-      const [score, characters] = doubtful_below ?? [-Infinity, 0]
-      const small = forms.sourceOf(text).length < characters * (lengths[index][place] - 1)
-      const doubtful = small || sureness.total / sureness.tokens < score
+      const pieces = Math.max(1, lengths[index][place] - 1) // `sureness` of batch_translation.py
+      const size = Math.max(1, [...forms.sourceOf(text)].length) / pieces
+      const sure = score.total / score.tokens + 3 * Math.log(size)
+      const doubtful = sure < (doubtful_below ?? -Infinity)
       found.push({ text: forms.translationOf(text, best.translation_text), doubtful })
     }
     const text = joined(found.map((each) => each.text), target)
