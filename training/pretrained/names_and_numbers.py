@@ -87,7 +87,7 @@ class Names:
         self.target, self.random = target, random_
 
     def draw(self, kind: str) -> tuple[str, str]:
-        """Draw a name of a kind in `FAMILIAR`, in both languages; a town may replace a country."""
+        """Draw a name of a `FAMILIAR` kind in both languages; for a country, mostly a town."""
         if kind == "country" and self.random.random() < 0.6:
             kind = "town"
         english, target = self.random.choice(self.random.choice(_names(kind, self.target)))

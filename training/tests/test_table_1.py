@@ -13,7 +13,7 @@ pytestmark = pytest.mark.pictures
 
 
 def run_tiny(experiment, folder):
-    """Run an experiment at its tiny size, but draw its figure only once; return rows and page."""
+    """Run an experiment at its tiny size, draw its figure at the end, and return rows and page."""
     command = ["--size", "tiny", "--results", str(folder)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Experiment, "_show", lambda *arguments: None)

@@ -87,7 +87,7 @@ def _score(options: argparse.Namespace) -> int:
 
     folder, files = model_folder(options.directory), named_files(options.pairs)
     source, target = "source", "target"  # columns of two text files
-    if len(files) == 1 or options.pair:  # the languages are the keys in JSON Lines
+    if len(files) == 1 or options.pair:  # JSON Lines needs the languages: they are its keys
         source, target = languages_of_model(folder, options.pair)
         warn_of_other_languages(folder, (source, target))
     place = files[0] if len(files) == 1 else tuple(files)
