@@ -28,8 +28,8 @@ _DECIDED = (*_BATCHES, "d_model", "ffn_dim", *_RATES, *_ADDED)
 # If fewer updates fit, smaller batches and a model of half the width learn more (LOG.md).
 _LEARNS = 2_000
 _BATCH, _NARROWEST = 1_024, 128  # the smallest batch_tokens and d_model
-_WARMUP = 6  # least ratio of all updates to those of warm-up
-_PAYS = 3_000  # updates after which augmented pairs pay off (LOG.md)
+_WARMUP = 3  # least ratio of all updates to those of warm-up (LOG.md)
+_PAYS = 2_500  # updates after which added pairs pay off at the recipe's width (LOG.md)
 _SAVES = 20  # checkpoints of a run, at least, from which the averaged ones are chosen
 
 
@@ -103,6 +103,6 @@ def _schedule(
         rate = make_recipe(settings).peak_rate(config.d_model)
         # A fixed learning rate needs no factor.
         changes |= zip(_RATES, (max(1, updates // _WARMUP), rate, 1.0), strict=True)
-    if updates < _PAYS:
+    if updates < _PAYS or "d_model" in changes:
         changes |= {name: False for name in _ADDED if settings[name]}
     return {name: it for name, it in changes.items() if name not in plan.fixed}, updates
