@@ -35,7 +35,7 @@ def test_siblings_are_trained_before_the_first_learns_from_all(words, tmp_path, 
     assert [recipe["seed"] for recipe in recipes] == [5, 6, 5]
     assert [recipe["teachers"] for recipe in recipes] == [None, None, [str(first), str(second)]]
     rates = [(recipe["learning_rate"], recipe["warmup_steps"]) for recipe in recipes]
-    assert rates == [(0.01, 1), (0.01, 1), (0.005, 1)]  # as fitted into the minutes
+    assert rates == [(0.01, 3), (0.01, 3), (0.005, 2)]  # as fitted into the minutes
     assert [recipe["max_minutes"] for recipe in recipes] == [2, 2, 2]
     assert err.count("Each of the 3 trainings takes 2 min at most.") == 1
     data = json.loads((taught / "metrics.json").read_text())["data"]
