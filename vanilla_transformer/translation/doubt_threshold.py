@@ -10,8 +10,8 @@ from ..written_forms import written_forms
 from .many_texts import translate_nbest
 
 MOST = 1_000  # sentences to translate, at most; evenly spread over the sources
-# Translations below the first are doubtful: few enough sentences, and nearly all in another
-# language. Chosen with the weight in `sureness` on validation pairs of three bundled models.
+# Translations below the first are doubtful. It and the weight in `sureness` were chosen on
+# validation sentences: few of these are below it, and nearly all French ones (LOG.md).
 PERCENTILES = (2.25, 5, 50)
 
 
