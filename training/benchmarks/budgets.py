@@ -1,10 +1,10 @@
-"""Compare runs whose schedule `--max-minutes` chose with runs that it only cut off.
+"""Compare runs that `--max-minutes` planned with runs that it only cut off.
 
     python training/benchmarks/budgets.py --recipe fewest_pairs --pair de-en --minutes 5 10 20 \
         --train-file few.jsonl --validation-file validation.jsonl.gz --work budgets
 
-For each number of minutes and each seed, one run lets `--max-minutes` choose the schedule, and one
-keeps the recipe's own schedule, because it is given as options. They take turns, and the order
+For each number of minutes and each seed, one run lets `--max-minutes` choose the values, and one
+keeps the recipe's own, because they are given as options. They take turns, and the order
 changes from seed to seed. Run nothing else meanwhile. The same command goes on after a stop: a run
 with metrics.json is done, and an unfinished one begins again.
 """
@@ -21,19 +21,17 @@ from vanilla_transformer.storage.metrics import read_metrics
 
 TRAIN = (sys.executable, "-m", "vanilla_transformer.cli", "train")
 # Options that --max-minutes may change, unless they are given.
-SCHEDULE = ("batch_tokens", "gradient_accumulation", "d_model", "ffn_dim", "warmup_steps")
-FLAGS = ("join_pairs", "both_directions")
+SIZES = ("batch_tokens", "gradient_accumulation", "d_model", "ffn_dim")
+NUMBERS = (*SIZES, "dropout", "bpe_dropout", "warmup_steps", "learning_rate_factor")
+FLAGS = ("norm_first", "join_pairs", "both_directions")
 
 
 def as_typed(recipe: str) -> list[str]:
     """Return a recipe's settings as command-line options, so that `--max-minutes` keeps them."""
     settings = load_recipe(recipe)
-    words = [("--" + name.replace("_", "-"), str(getattr(settings, name))) for name in SCHEDULE]
-    words.append(("--learning-rate-factor", str(settings.learning_rate_factor)))
-    flags = [
-        ("--" if getattr(settings, name) else "--no-") + name.replace("_", "-") for name in FLAGS
-    ]
-    return [*itertools.chain(*words), *flags]
+    words = [("--" + name, f"{getattr(settings, name)}".lower()) for name in NUMBERS]
+    flags = [("--" if getattr(settings, name) else "--no-") + name for name in FLAGS]
+    return [word.replace("_", "-") for word in (*itertools.chain(*words), *flags)]
 
 
 def main() -> None:

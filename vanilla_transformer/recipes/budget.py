@@ -1,7 +1,8 @@
-"""Fit a run into its time limit: choose batches, model, warm-up and pairs accordingly.
+"""Fit a run into its time limit: choose regularization, batches, model, warm-up and pairs.
 
 Eq. 3 does not depend on the number of updates, but a warm-up made for many would end a short run
-before its learning rate has peaked.
+before its learning rate has peaked. A model that reads its pairs only a few times does not overfit,
+so regularization would only slow it down.
 """
 
 import dataclasses
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..storage.run_files import recipe_values
+from .data import training_pairs
 from .plan import Plan
 from .planning import plan_run
 from .recipe import make_recipe
@@ -23,13 +25,15 @@ logger = logging.getLogger(__name__)
 _BATCHES = ("batch_tokens", "gradient_accumulation")
 _SIZES = ("d_model", "ffn_dim", "preset", "attention_heads")
 _RATES = ("warmup_steps", "learning_rate", "learning_rate_factor")
+_LONGER = 3  # BPE-dropout of 0.1 makes batches 1.3 times as large, with their padding
 _ADDED = ("join_pairs", "both_directions")
-_DECIDED = (*_BATCHES, "d_model", "ffn_dim", *_RATES, *_ADDED)
-# If fewer updates fit, smaller batches and a model of half the width learn more (LOG.md).
-_LEARNS = 2_000
+_REGULARIZATION = ("norm_first", "dropout", "bpe_dropout")
+_DECIDED = (*_REGULARIZATION, *_BATCHES, "d_model", "ffn_dim", *_RATES, *_ADDED)
+_FEW_PASSES = 15 * 12  # tokens a pair: 15 passes, if a sentence has 12 tokens (LOG.md)
+_ENOUGH = 4_000  # updates; if fewer fit, smaller batches teach more (LOG.md)
+_LEARNS = 2_400  # updates; if fewer fit, half the width and no added pairs teach more (LOG.md)
 _BATCH, _NARROWEST = 1_024, 128  # the smallest batch_tokens and d_model
 _WARMUP = 3  # least ratio of all updates to those of warm-up (LOG.md)
-_PAYS = 2_500  # updates after which added pairs pay off at the recipe's width (LOG.md)
 _SAVES = 20  # checkpoints of a run, at least, from which the averaged ones are chosen
 
 
@@ -44,7 +48,7 @@ def fit_into_minutes(
     """Return the plan of a run with a schedule for the updates that fit into `max_minutes`.
 
     A recipe's schedule that suits so many updates stays as it is, and so do values that the user
-    typed. A run that has begun keeps the schedule in its recipe.yaml.
+    typed. A run that has begun keeps the values in its recipe.yaml.
 
     Args:
         plan: The plan as the recipe gives it.
@@ -58,7 +62,7 @@ def fit_into_minutes(
     has_other_schedule = "lr_scheduler_type" in (settings["trainer"] or {})
     before = make_recipe(recipe_values(run) if begun else {})
     if before.max_minutes is not None:
-        changes = {name: getattr(before, name) for name in _DECIDED}
+        changes = {name: getattr(before, name) for name in _DECIDED if name not in plan.fixed}
         every = (before.trainer or {}).get("save_steps")
     elif begun or minutes is None or plan.model.init_from or has_other_schedule:
         return plan
@@ -85,24 +89,36 @@ def _schedule(
         The settings to change, and the number of updates.
     """
     settings, changes, model = plan.settings, dict[str, Any](), plan.model
-    config = model.config(vocab_size=plan.tokenizer.vocab_size)
     batch, batches = settings["batch_tokens"], settings["gradient_accumulation"]
-    fits = updates_within(config, batch, -(-batches // processes))
-    if fits < _LEARNS and batch * batches > _BATCH and not plan.fixed & {*_BATCHES}:
-        batch, batches = max(_BATCH, batch * batches * fits // (_LEARNS * processes)), processes
-        changes = {"batch_tokens": batch, "gradient_accumulation": batches}
-        fits = updates_within(config, batch, 1)
+
+    def change(**values: Any) -> None:
+        changes.update((k, v) for k, v in values.items() if k not in plan.fixed)
+
+    def measured() -> int:
+        noise = {**settings, **changes}["bpe_dropout"] or 0.0
+        size = round(batch * (1 + _LONGER * noise))
+        return updates_within(config, size, -(-batches // processes))
+
+    config = model.config(vocab_size=plan.tokenizer.vocab_size)
+    fits, pairs = measured(), 0 if plan.data.streaming else len(training_pairs(plan.data))
+    if fits < settings["max_steps"] and fits * batch * batches < _FEW_PASSES * pairs:
+        change(norm_first=True, dropout=min(0.05, config.dropout), bpe_dropout=0.0)
+        fits = measured()
+    if fits < _ENOUGH and batch * batches > _BATCH and not plan.fixed & {*_BATCHES}:
+        batch, batches = max(_BATCH, batch * batches * fits // (_ENOUGH * processes)), processes
+        change(batch_tokens=batch, gradient_accumulation=batches)
+        fits = measured()
     while fits < _LEARNS and config.d_model >= 2 * _NARROWEST and not plan.fixed & {*_SIZES}:
-        sizes = {"d_model": config.d_model // 2, "ffn_dim": config.encoder_ffn_dim // 2}
-        changes |= sizes
-        model = dataclasses.replace(model, d_model=sizes["d_model"], ffn_dim=sizes["ffn_dim"])
+        change(d_model=config.d_model // 2, ffn_dim=config.encoder_ffn_dim // 2)
+        model = dataclasses.replace(model, d_model=changes["d_model"], ffn_dim=changes["ffn_dim"])
         config = model.config(vocab_size=plan.tokenizer.vocab_size)
-        fits = updates_within(config, batch, -(-batches // processes))
+        fits = measured()
     updates, warmup = min(settings["max_steps"], fits), settings["warmup_steps"]
     if updates < _WARMUP * warmup and not plan.fixed & {*_RATES}:
-        rate = make_recipe(settings).peak_rate(config.d_model)
+        warmup, rate = max(1, updates // _WARMUP), make_recipe(settings).peak_rate(config.d_model)
         # A fixed learning rate needs no factor.
-        changes |= zip(_RATES, (max(1, updates // _WARMUP), rate, 1.0), strict=True)
-    if updates < _PAYS or "d_model" in changes:
-        changes |= {name: False for name in _ADDED if settings[name]}
-    return {name: it for name, it in changes.items() if name not in plan.fixed}, updates
+        change(warmup_steps=warmup, learning_rate=rate, learning_rate_factor=1.0)
+    if updates < _LEARNS or "d_model" in changes:
+        change(**dict.fromkeys(_ADDED, False))
+    # None and 0.0 switch off alike.
+    return {k: v for k, v in changes.items() if (settings[k] or None) != (v or None)}, updates

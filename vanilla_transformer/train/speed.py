@@ -13,7 +13,6 @@ from .cpu_settings import cpu_training_settings
 _SPENT = 0.8  # share of the minutes for updates; making batches, evaluating and saving take time
 _SECONDS = 4.0  # spent on measuring the speed
 _ROW = 16  # tokens of each measured sentence
-_LONGER = 3  # BPE-dropout of 0.1 makes batches 1.3 times as large, with their padding
 
 
 def updates_within(
@@ -34,8 +33,7 @@ def updates_within(
     """
     model = VanillaTransformerForConditionalGeneration(config).to(args.device)  # type: ignore[arg-type]
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-6)
-    tokens = round(batch_tokens * (1 + _LONGER * args.bpe_dropout))
-    shape = (max(1, tokens // _ROW), _ROW)
+    shape = (max(1, batch_tokens // _ROW), _ROW)
     ids = torch.randint(4, config.vocab_size, shape, device=args.device)
     batch = {"input_ids": ids, "labels": ids % config.target_vocab_size}
     with cpu_training_settings(model), free_threads() as threads:
