@@ -26,6 +26,10 @@ def fitted(recipe, run, updates, typed=(), pairs=0):
         return budget.fit_into_minutes(plan, run, lambda *model: updates, begun=False)
 
 
+def peak(it, width):
+    return it["learning_rate"] or it["learning_rate_factor"] * (width * it["warmup_steps"]) ** -0.5
+
+
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
 @pytest.mark.parametrize("pairs", [0, 10**9])
 @pytest.mark.parametrize("updates", [1, 50, 700, 2_500, 10**9])
@@ -35,8 +39,7 @@ def test_warmup_ends_in_time_and_the_peak_stays(name, updates, pairs, tmp_path):
     after = fitted(recipe, tmp_path, updates, pairs=pairs).settings
     width = after["d_model"] or recipe.config().d_model
     assert after["warmup_steps"] <= max(1, updates / 3)
-    peaks = [make_recipe(it).peak_rate(width) for it in (before, after)]
-    assert math.isclose(*peaks, rel_tol=0.05)
+    assert math.isclose(peak(after, width), peak(before, width), rel_tol=0.05)
     tokens = [it["batch_tokens"] * it["gradient_accumulation"] for it in (before, after)]
     assert 1_024 <= tokens[1] <= tokens[0] or tokens[1] == tokens[0]
     assert (width < recipe.config().d_model) == (updates < 2_400 and recipe.config().d_model > 128)

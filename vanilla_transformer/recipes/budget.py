@@ -83,7 +83,7 @@ def _schedule(
     updates_within: "Callable[[VanillaTransformerConfig, int, int], int]",
     processes: int,
 ) -> tuple[dict[str, Any], int]:
-    """Make updates cheaper until enough fit into the time; then adapt the schedule.
+    """Lower regularization for few passes, make updates cheaper until enough fit, adapt warm-up.
 
     Returns:
         The settings to change, and the number of updates.
@@ -100,7 +100,8 @@ def _schedule(
         return updates_within(config, size, -(-batches // processes))
 
     config = model.config(vocab_size=plan.tokenizer.vocab_size)
-    fits, pairs = measured(), 0 if plan.data.streaming else len(training_pairs(plan.data))
+    data = dataclasses.replace(plan.data, clean=False)  # cleaning takes long; the run does it
+    fits, pairs = measured(), 0 if data.streaming else len(training_pairs(data))
     if fits < settings["max_steps"] and fits * batch * batches < _FEW_PASSES * pairs:
         change(norm_first=True, dropout=min(0.05, config.dropout), bpe_dropout=0.0)
         fits = measured()
